@@ -1,0 +1,29 @@
+# Each target sets up all it needs: make demo on a fresh clone is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check
+
+demo: .venv/installed-runtime
+	@$(BIN)/keel demo
+
+test: check
+	@$(BIN)/python -m pytest
+
+check: .venv/installed-dev
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+.venv/installed-runtime: EXTRAS :=
+.venv/installed-dev: EXTRAS := [dev]
+
+# constraints.txt holds torch to one version: an unpinned torch brings gigabytes of CUDA packages.
+.venv/installed-%: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Keel needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Setting up .venv (once, some minutes)" >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(EXTRAS)'
+	@touch $@

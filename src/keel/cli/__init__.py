@@ -1,0 +1,110 @@
+"""The verbs as commands. Nothing heavy is imported before a verb is known: `keel --help` is instant."""
+
+import os
+import sys
+from typing import NamedTuple
+
+from keel.errors import Interrupted, KeelError, UsageError
+
+
+class Line(NamedTuple):
+    """How a command is listed."""
+
+    usage: str
+    does: str
+
+
+GROUPS = {
+    "learn": {
+        "check": Line("FILE...", "read data before any compute is spent: encoding, labels, overlap, duplicates, lengths"),
+        "pretrain": Line("SYSTEM|FOLDER CORPUS... --out DIR", "learn from raw text, or go on with a model on new text"),
+        "finetune": Line("MODEL FILE --task TASK --out DIR", "teach a model a task by labelled examples"),
+    },
+    "use": {
+        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors"),
+        "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
+        "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
+        "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
+    },
+    "look after": {
+        "info": Line("[FOLDER]", "what a folder or this machine holds"),
+        "convert": Line("IN OUT", "another's model folder to one of Keel's, with a check that nothing changed"),
+    },
+    "see for yourself": {
+        "demo": Line("[--out DIR]", "the tour, from raw text to a fine-tuned BERT in five minutes"),
+        "claim": Line("[N]", "run the experiment behind a claim; without N, list them"),
+    },
+}
+VERBS = {name: line for group in GROUPS.values() for name, line in group.items()}
+EXAMPLE = """\
+  keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
+  keel finetune models/wiki train.tsv --task classify --out models/reviews
+  keel predict models/reviews new.txt"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; gives the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in words:
+            raise
+        sentence, code = _explain(error)
+        sys.stderr.write(f"keel: {sentence}\n")
+        return code
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        return 0
+    if words[0] == "--version":
+        from keel import __version__
+
+        sys.stdout.write(f"keel {__version__}\n")
+        return 0
+    name = words[0]
+    if name not in VERBS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, VERBS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists them"
+        raise UsageError(f"there is no command {name!r}: {remedy}")
+    from keel.cli.commands import COMMANDS
+    from keel.cli.flags import Flags
+
+    flags = Flags(name, *VERBS[name])
+    command = COMMANDS[name]
+    command.add_flags(flags)
+    return command.run(flags.read(words[1:])) or 0
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """One sentence for the user, and the exit code."""
+    match error:
+        case KeelError():
+            return str(error), error.exit_code
+        case KeyboardInterrupt():
+            return "interrupted", Interrupted.exit_code
+        case OSError(filename=str(path), strerror=str(reason)):
+            return f"{path}: {reason}", 1
+        case _ if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            return "out of memory: lower --batch, or cut a batch into parts with --train.accumulate", 1
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this is a bug in Keel: {what} (run it with --debug and report what it prints)", 1
+
+
+def _overview() -> str:
+    lines = ["usage: keel COMMAND ...     (keel COMMAND --help says more)"]
+    for group, verbs in GROUPS.items():
+        lines += ["", group, *(f"  {name:10}{line.does}" for name, line in verbs.items())]
+    lines += ["", "Results go to stdout, messages to stderr; --json for machines, - for stdin.", "", EXAMPLE]
+    return "\n".join(lines) + "\n"

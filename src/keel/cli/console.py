@@ -1,0 +1,107 @@
+"""Events to the terminal: a bar where there is one to draw on, a line now and then where not; always on stderr."""
+
+import sys
+import time
+from typing import Any
+
+INTERVAL = 10.0
+"""Seconds between two lines about steps, where there is no bar."""
+NO_LOSS = {"event", "step", "steps", "loss", "lr", "norm", "seconds_per_step", "seconds_left", "time"}
+
+
+class Console:
+    """An `on_event` that a person reads; use it in a `with`, so that the bar is cleaned up."""
+
+    def __init__(self, *, quiet: bool = False):
+        self.quiet = quiet
+        self.told = 0.0
+        self.last_note = ""
+        self.bar: Any = None
+        self.bar_task: Any = None
+
+    def __enter__(self) -> "Console":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._close_bar()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if self.quiet:
+            return
+        match event.get("event"):
+            case "step":
+                self._step(event)
+            case "evaluation":
+                self.say(f"step {event['step']:,}: held-out {losses(event)}")
+            case "tokens":
+                self._now_and_then(f"{event['ids']:,} tokens of {event['documents']:,} documents are encoded", last=False)
+            case "scores":
+                seed = f" (seed {event['seed']})" if "seed" in event else ""
+                self.say(f"{event['on']}{seed}: {score_line(event)}")
+            case "checkpoint":
+                pass
+            case _ if text := event.get("text"):
+                if text != self.last_note:  # a file that is read twice says the same twice
+                    self.say(text)
+                self.last_note = text
+
+    def say(self, text: str) -> None:
+        """Write one line, above the bar if there is one."""
+        if self.bar is not None:
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def _step(self, event: dict[str, Any]) -> None:
+        step, steps = event["step"], event["steps"]
+        speeds = [f"{value:,.0f} {name.removesuffix('_per_second')}/s" for name, value in event.items() if name.endswith("_per_second")]
+        text = "  ".join([losses(event), f"rate {event['lr']:.2g}", *speeds])
+        if not sys.stderr.isatty():
+            self._now_and_then(f"step {step:,} of {steps:,}  {text}  {clock(event['seconds_left'])} left", last=step == steps)
+            return
+        if self.bar is None:
+            self._open_bar(steps)
+        self.bar.update(self.bar_task, completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
+        if step == steps:
+            self._close_bar()
+
+    def _now_and_then(self, text: str, *, last: bool) -> None:
+        if last or time.monotonic() - self.told >= INTERVAL:
+            self.say(text)
+            self.told = time.monotonic()
+
+    def _open_bar(self, steps: int) -> None:
+        from rich.console import Console as Terminal
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]} left"))
+        self.bar = Progress(*columns, console=Terminal(stderr=True))
+        self.bar.start()
+        self.bar_task = self.bar.add_task("", total=steps, text="", left="")
+
+    def _close_bar(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def losses(event: dict[str, Any]) -> str:
+    """Each loss by its name, "mlm 6.91 nsp 0.69"; a lone one is called loss."""
+    apart = {name: value for name, value in event.items() if name not in NO_LOSS and not name.endswith("_per_second")}
+    return " ".join(f"{name} {value:.3f}" for name, value in (apart or {"loss": event["loss"]}).items())
+
+
+def score_line(scores: dict[str, Any]) -> str:
+    """Scores as plain data on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
+    values = [f"{name} {it['value']:.3f} ({it['low']:.3f} to {it['high']:.3f})" for name, it in scores["values"].items()]
+    return f"{', '.join(values)} on {scores['count']:,} examples"
+
+
+def clock(seconds: float) -> str:
+    """A stretch of time: 42 s, 3:07 or 1:23:45."""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"

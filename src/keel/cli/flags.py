@@ -1,0 +1,139 @@
+"""Settings as flags: a field of a dataclass is `--section.field`, a common one also a bare flag; a recipe is flags in a file."""
+
+import argparse
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from keel.config import SYNONYMS, help_of, parse_value, read_toml
+from keel.errors import UsageError
+
+BARE = {
+    **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
+    "text.column": "text-column",
+    "text.dedup": "dedup",
+    "text.encoding": "encoding",
+    "columns.text": "text-column",
+    "columns.second": "second-column",
+    "columns.label": "label-column",
+    "columns.labels": "labels",
+    "columns.encoding": "encoding",
+}
+LENGTHS = ("train.steps", "train.epochs", "train.minutes")
+METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
+
+
+class Flags(argparse.ArgumentParser):
+    """The arguments of one verb: its own, and those made from settings."""
+
+    def __init__(self, verb: str, usage: str, does: str):
+        super().__init__(
+            prog=f"keel {verb}",
+            usage=f"keel {verb} {usage} [FLAGS]",
+            description=does,
+            allow_abbrev=False,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36, width=110),
+        )
+        self.annotations: dict[str, Any] = {}
+        everywhere = self.add_argument_group("everywhere")
+        everywhere.add_argument("--json", action="store_true", help="print the result as JSON")
+        everywhere.add_argument("--quiet", action="store_true", help="no messages, only the result")
+        everywhere.add_argument("--debug", action="store_true", help="show where in the program an error came from")
+
+    def section(self, name: str, settings: Any, *more: Any) -> None:
+        """Make flags of the fields of some settings, which are the defaults shown; of several, of all their fields."""
+        group = self.add_argument_group(name)
+        common = self.add_argument_group("common") if name == "train" else group
+        for each in (settings, *more):
+            annotations, texts = get_type_hints(type(each)), help_of(type(each))
+            for field in dataclasses.fields(each):
+                place = f"{name}.{field.name}"
+                if place in self.annotations:
+                    continue
+                self.annotations[place] = annotation = annotations[field.name]
+                text = (texts.get(field.name, "") + _shown(getattr(each, field.name))).replace("%", "%%")
+                if place in BARE:
+                    shown, hidden = common if name == "train" else group, group
+                    shown.add_argument(f"--{BARE[place]}", dest=place, metavar=_metavar(annotation), help=text)
+                    hidden.add_argument(f"--{place}", dest=place, help=argparse.SUPPRESS)
+                else:
+                    group.add_argument(f"--{place}", metavar=_metavar(annotation), help=text)
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The arguments by name; in `settings` the fields that were given, by "section.field"."""
+        options, rest = self.parse_known_intermixed_args(self._switched(arguments))
+        for flag in rest:
+            raise self._unknown(flag.partition("=")[0])
+        options.settings = {
+            place: parse_value(annotation, text, self._flag(place))
+            for place, annotation in self.annotations.items()
+            if (text := getattr(options, place)) is not None
+        }
+        return options
+
+    def read_recipe(self, path: str) -> argparse.Namespace:
+        """What a TOML file says: `corpus`, `system` by its name, and its tables as the sections of flags."""
+        recipe = read_toml(path)
+        if isinstance(recipe.get("system"), str):
+            recipe["system"] = {"name": recipe["system"]}
+        corpus = recipe.pop("corpus", [])
+        system = recipe.get("system", {}).pop("name", "")
+        flags: dict[str, Any] = {}
+        for name, value in recipe.items():
+            flags |= {f"{name}.{field}": item for field, item in value.items()} if isinstance(value, dict) else {name: value}
+        try:
+            options = self.read([f"--{name}={_text(value)}" for name, value in flags.items()])
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        options.system, options.corpus = system, [corpus] if isinstance(corpus, str) else corpus
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _flag(self, place: str) -> str:
+        return f"--{BARE.get(place, place)}"
+
+    def _switched(self, arguments: Iterable[str]) -> list[str]:
+        """`--train.compile` alone means true."""
+        switches = {self._flag(place) for place, annotation in self.annotations.items() if annotation is bool}
+        words = list(arguments)
+        following = [*words[1:], ""]
+        return [
+            f"{word}=true" if word in switches and after.lower() not in ("true", "false") else word
+            for word, after in zip(words, following, strict=True)
+        ]
+
+    def _unknown(self, flag: str) -> UsageError:
+        if not flag.startswith("-"):
+            return UsageError(f"{self.prog}: one argument too many, {flag!r} (see {self.prog} --help)")
+        name = flag.lstrip("-").replace("-", "_").rpartition(".")[2]
+        meant = [
+            self._flag(place)
+            for place in self.annotations
+            if name == (field := place.rpartition(".")[2]) or name in SYNONYMS.get(field, "").split()
+        ]
+        meant = meant or difflib.get_close_matches(flag, self._option_string_actions, n=1)
+        remedy = f"say {' or '.join(meant)}" if meant else f"{self.prog} --help lists what there is"
+        return UsageError(f"{flag}: {self.prog} has no such flag; {remedy}")
+
+
+def _metavar(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, get_args(annotation)))
+    return METAVARS.get(annotation, "VALUE")
+
+
+def _shown(default: Any) -> str:
+    text = f"{default:g}" if isinstance(default, float) else _text(default)
+    return f" [{text}]" if text else ""
+
+
+def _text(value: Any) -> str:
+    """A value as it is written in a flag."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    return str(value)

@@ -1,0 +1,291 @@
+"""Settings: frozen dataclasses to plain dicts and TOML and back, held to their annotations."""
+
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import inspect
+import json
+import re
+import textwrap
+import tomllib
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from keel.errors import KeelError, UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
+Fit = Callable[[Any, Any, str], Any]
+
+# Our names, and what other tools call the same thing.
+SYNONYMS = {
+    "width": "hidden_size d_model n_embd dim embedding_dim vector_size",
+    "layers": "num_hidden_layers num_layers n_layer n_layers depth",
+    "heads": "num_attention_heads num_heads n_head n_heads nhead",
+    "inner": "intermediate_size dim_feedforward n_inner ffn_dim",
+    "dropout": "hidden_dropout_prob resid_pdrop",
+    "positions": "max_position_embeddings n_positions block_size",
+    "length": "max_seq_length max_seq_len max_length n_positions block_size",
+    "segments": "type_vocab_size",
+    "vocabulary": "vocab_size max_final_vocab",
+    "mask": "mlm_probability masked_lm_prob",
+    "lr": "learning_rate rate alpha",
+    "steps": "max_steps num_train_steps max_iters",
+    "epochs": "num_train_epochs max_epochs num_epochs",
+    "batch": "batch_size train_batch_size per_device_train_batch_size micro_batch_size",
+    "accumulate": "gradient_accumulation_steps accumulate_grad_batches",
+    "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_proportion",
+    "schedule": "lr_scheduler_type lr_scheduler",
+    "decay": "weight_decay",
+    "clip": "max_grad_norm grad_clip gradient_clip_val",
+    "seed": "random_seed random_state",
+    "threads": "num_threads workers num_workers",
+}
+EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
+
+
+def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
+    """The settings as plain data that JSON and TOML can hold: nested dicts, lists for tuples."""
+    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.init}
+
+
+def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str = "recipe.toml") -> Settings:
+    """Make `cls` from plain data; an unknown name, a wrong type or a missing setting is refused, naming its place."""
+    return _build(cls, values, where, "")
+
+
+def replace(settings: Settings, **overrides: Any) -> Settings:
+    """A copy with some settings changed, as strict as `from_dict`; the key `"section.field"` reaches inside."""
+    where = type(settings).__name__
+    hints = _hints(type(settings))
+    changes: dict[str, Any] = {}
+    inside: dict[str, dict[str, Any]] = {}
+    for name, value in overrides.items():
+        head, _, rest = name.partition(".")
+        if head not in hints:
+            raise unknown_name(head, hints, where)
+        if rest:
+            inside.setdefault(head, {})[rest] = value
+        else:
+            changes[head] = _typed(hints[head], value, f"{where}: {head}")
+    for head, values in inside.items():
+        section = changes.get(head, getattr(settings, head))
+        if not dataclasses.is_dataclass(section) or isinstance(section, type):
+            raise UsageError(f"{where}: {head} has no settings inside it, so {head}.{next(iter(values))} means nothing")
+        changes[head] = replace(section, **values)
+    return dataclasses.replace(settings, **changes)
+
+
+def parse_value(annotation: Any, text: str, where: str) -> Any:
+    """The value that a command-line string stands for: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
+    if _is_union(annotation):
+        return _first_fit(annotation, text, where, parse_value)
+    if get_origin(annotation) is tuple:
+        parts = [part.strip() for part in text.split(",")] if text else []
+        return _each(annotation, parts, where, parse_value)
+    return _typed(annotation, _read(annotation, text), where)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The contents of a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise KeelError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise KeelError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
+        line = f":{place[1]}" if place else ""
+        reason = str(error).replace(place[0], "") if place else str(error)
+        raise KeelError(f"{path}{line}: is not valid TOML ({reason}); set that line right") from None
+
+
+def write_toml(values: Mapping[str, Any]) -> str:
+    """Plain data as TOML text that `read_toml` gives back; None, which TOML lacks, becomes "none"."""
+    return "\n\n".join(_toml_tables(values, ())) + "\n"
+
+
+@functools.cache
+def help_of(cls: type) -> dict[str, str]:
+    """The line of help under each field of a dataclass: the bare string that follows it in the class body."""
+    texts: dict[str, str] = {}
+    for ancestor in reversed([kind for kind in cls.__mro__ if dataclasses.is_dataclass(kind)]):
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(ancestor))).body
+        except (OSError, TypeError):  # no source to read, as in a session or a frozen program
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
+
+
+def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
+    """The error for a name that is not among `known`, with the nearest one, or what another tool's name is here."""
+    known = list(known)
+    ours = [candidate for candidate in known if name in SYNONYMS.get(candidate, "").split()]
+    near = difflib.get_close_matches(name, known, n=1)
+    if ours:
+        remedy = f"Keel calls it {ours[0]!r}"
+    elif near:
+        remedy = f"did you mean {near[0]!r}?"
+    else:
+        remedy = f"known are {', '.join(known)}" if known else "nothing can be set here"
+    return UsageError(f"{where}: unknown name {name!r}; {remedy}")
+
+
+def _build(cls: type[Settings], values: Any, where: str, prefix: str) -> Settings:
+    place = f"{where}: [{prefix[:-1]}]" if prefix else where
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{place} must be a table of settings, not {values!r}")
+    hints = _hints(cls)
+    given = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise unknown_name(name, hints, place)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(hints[name]):
+            given[name] = _build(hints[name], value, where, f"{prefix}{name}.")
+        else:
+            given[name] = _typed(hints[name], value, f"{where}: {prefix}{name}")
+    for field in dataclasses.fields(cls):
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if field.init and needed and field.name not in given:
+            raise UsageError(f"{place}: {field.name!r} is missing; add it")
+    try:
+        return cls(**given)
+    except KeelError as error:  # a settings class refuses values that do not go together
+        raise UsageError(f"{place}: {error}") from None
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    annotations = get_type_hints(cls)
+    return {field.name: annotations[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def _first_fit(annotation: Any, value: Any, where: str, fit: Fit) -> Any:
+    members = [member for member in get_args(annotation) if member is not types.NoneType]
+    optional = len(members) < len(get_args(annotation))
+    own_none = any("none" in get_args(member) for member in members)  # as in Literal["none", "linear"]
+    if optional and (value is None or (value == "none" and not own_none)):
+        return None
+    if len(members) == 1:
+        return fit(members[0], value, where)
+    for member in members:
+        with contextlib.suppress(UsageError):
+            return fit(member, value, where)
+    raise _refusal(annotation, value, where)
+
+
+def _typed(annotation: Any, value: Any, where: str) -> Any:
+    """`value` if it is what the annotation says, else an error; whole floats pass as int, ints and "10%" as float."""
+    if _is_union(annotation):
+        return _first_fit(annotation, value, where, _typed)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return value if isinstance(value, annotation) else _build(annotation, value, where, "")
+    if get_origin(annotation) is tuple and isinstance(value, list | tuple):
+        return _each(annotation, value, where, _typed)
+    if get_origin(annotation) is Literal:
+        for choice in get_args(annotation):
+            if type(choice) is type(value) and choice == value:
+                return choice
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # NaN is no setting
+    if annotation is int and number and value == value // 1:
+        return int(value)
+    if annotation is float and number:
+        return float(value)
+    if annotation is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
+        return float(value[:-1]) / 100
+    if annotation is Any or (annotation in (bool, str) and isinstance(value, annotation)):
+        return value
+    raise _refusal(annotation, value, where)
+
+
+def _each(annotation: Any, values: Sequence[Any], where: str, fit: Fit) -> tuple[Any, ...]:
+    kinds = get_args(annotation)
+    if kinds[-1] is ...:
+        kinds = kinds[:1] * len(values)
+    if len(kinds) != len(values):
+        raise _refusal(annotation, list(values), where)
+    return tuple(fit(kind, value, f"{where}[{i}]") for i, (kind, value) in enumerate(zip(kinds, values, strict=True)))
+
+
+def _refusal(annotation: Any, value: Any, where: str) -> UsageError:
+    return UsageError(f"{where} must be {_describe(annotation)}, not {value!r}")
+
+
+def _describe(annotation: Any) -> str:
+    arguments = get_args(annotation)
+    if _is_union(annotation):
+        return " or ".join(_describe(member) for member in arguments if member is not types.NoneType)
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in arguments)
+    if get_origin(annotation) is tuple and arguments[-1] is ...:
+        return f"a list, each {_describe(arguments[0])}"
+    if get_origin(annotation) is tuple:
+        return f"a list of {len(arguments)}: {', '.join(map(_describe, arguments))}"
+    if dataclasses.is_dataclass(annotation):
+        return "a table of settings"
+    return EXPECTED.get(annotation, str(annotation))
+
+
+def _read(annotation: Any, text: str) -> Any:
+    """`text` as the annotation would have it, or unchanged where it does not fit (then `_typed` refuses it)."""
+    if get_origin(annotation) is Literal:
+        return {str(choice): choice for choice in get_args(annotation)}.get(text, text)
+    if annotation is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    for number in (int, float) if annotation in (int, float) else ():
+        with contextlib.suppress(ValueError):
+            return number(text)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _toml_tables(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = [f"[{'.'.join(map(_toml_key, path))}]"] if path else []
+    lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in values.items() if not isinstance(value, Mapping)]
+    tables = ["\n".join(lines)] if lines else []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            tables += _toml_tables(value, (*path, key))
+    return tables
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml_key(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    assert isinstance(value, str), f"{value!r} has no place in TOML"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

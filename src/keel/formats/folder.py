@@ -1,0 +1,134 @@
+"""Model folders on disk: written whole or not at all, each weight with a checksum."""
+
+import json
+import os
+import pickle
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from keel.errors import KeelError, UsageError
+from keel.train.checkpoint import write_folder
+
+STAGED = ".staged"
+WEIGHTS = "model.safetensors"
+PICKLE = "pytorch_model.bin"
+OURS = {
+    *("config.json", WEIGHTS, "keel.safetensors", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+}
+
+
+def save_folder(folder: Path, write: Callable[[Path], None], *, overwrite: bool = False) -> None:
+    """Let `write` fill `folder`: whenever the power fails, it has its old contents or the new ones; `run/` stays."""
+    check_free(folder, overwrite=overwrite)
+    if not folder.exists():
+        write_folder(folder, write)
+        return
+    settle(folder)
+    write_folder(folder / STAGED, write)
+    settle(folder)
+
+
+def check_free(folder: Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder that holds anything but a run, unless it may be overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a folder to write to")
+    taken = [path.name for path in folder.glob("*") if path.name != "run" and not path.name.startswith(".")]
+    if taken and not overwrite:
+        raise UsageError(
+            f"{folder} is not empty (it holds {taken[0]}): choose another folder, or overwrite it (--overwrite)"
+        )
+
+
+def settle(folder: Path) -> None:
+    """Finish a save that was interrupted after all of it was written."""
+    staged = folder / STAGED
+    if not staged.is_dir():
+        return
+    try:
+        # Weights move first: as long as they wait nothing has moved, and what does not wait is no part of the new model.
+        if (staged / WEIGHTS).exists():
+            for name in OURS - {path.name for path in staged.iterdir()}:
+                (folder / name).unlink(missing_ok=True)
+        for path in sorted(staged.iterdir(), key=lambda path: (path.name != WEIGHTS, path.name)):
+            os.replace(path, folder / path.name)
+        staged.rmdir()
+    except OSError as error:
+        raise KeelError(f"cannot finish writing {folder}: {error.strerror or error}") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file with a checksum of every tensor in its header."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    sums = {name: _checksum(tensor) for name, tensor in whole.items()}
+    save_file(whole, path, {"format": "pt", "crc32": json.dumps(sums)})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file and, if it has checksums, hold every tensor to its own."""
+    try:
+        with safe_open(path, "pt") as file:
+            sums = json.loads((file.metadata() or {}).get("crc32", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise KeelError(f"{path} {_fault(path, error)}") from None
+    for name, expected in sums.items():
+        if name in tensors and _checksum(tensors[name]) != expected:
+            raise KeelError(f"{path}: the tensor {name} is damaged (its checksum does not fit); get the file again")
+    return tensors
+
+
+def read_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
+    """All tensors of a folder, whole or in shards; pickles are opened only if told to, and then only tensors taken."""
+    if files := _files(folder, WEIGHTS):
+        return {name: tensor for path in files for name, tensor in read_tensors(path).items()}
+    pickles = _files(folder, PICKLE)
+    if not pickles:
+        raise KeelError(f"{folder} is no model folder: it has no {WEIGHTS}")
+    if not pickled:
+        raise KeelError(
+            f"{folder} holds its weights as a pickle ({PICKLE}), which can run any code: make a safe copy with "
+            f"`keel convert {folder} NEW_FOLDER` and use that"
+        )
+    tensors: dict[str, Tensor] = {}
+    for path in pickles:
+        try:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+            tensors |= {name: tensor.detach() for name, tensor in loaded.items()}
+        except (OSError, RuntimeError, EOFError, AttributeError, pickle.UnpicklingError):
+            raise KeelError(f"{path} is damaged or holds more than named tensors: it is not opened") from None
+    return tensors
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The file of that name or, by its index, the shards that it was cut into."""
+    if (folder / name).exists():
+        return [folder / name]
+    index = folder / f"{name}.index.json"
+    if not index.exists():
+        return []
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise KeelError(f"{index} cannot be read ({error}): get it again") from None
+    return [folder / Path(shard).name for shard in shards]
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _fault(path: Path, error: Exception) -> str:
+    if path.is_file():
+        with open(path, "rb") as file:
+            start = file.read(9)
+        # A safetensors file may begin with the same bytes, but its header opens with a brace in ninth place.
+        if start.startswith((b"\x80", b"PK\x03\x04")) and start[8:] not in (b"", b"{"):
+            return f"is a pickle, which Keel does not open: name it {PICKLE} and run `keel convert` on the folder"
+    return f"cannot be read as safetensors, it is cut short or damaged: get it again ({error})"

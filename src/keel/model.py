@@ -1,0 +1,354 @@
+"""A trained model and its folder: what was learned, with the tokenizer it was learned with, ready to be asked."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, overload
+
+import numpy as np
+import torch
+from torch import nn
+
+from keel.config import to_dict
+from keel.errors import KeelError, UsageError
+from keel.formats import huggingface
+from keel.formats.folder import save_folder
+from keel.systems.base import Encoder, Framed, Rows, System
+from keel.tasks import TASKS, Task
+from keel.tasks.examples import Example, Examples, Labels
+from keel.text.files import OnEvent, ignore, note
+from keel.text.tokenizer import Tokenizer
+from keel.train.objective import Objective
+from keel.train.parallel import pick_device
+
+BLANK = re.compile(r"\[mask\]|_{2,}|＿{2,}", re.IGNORECASE)
+BUDGET = 4096
+"""Tokens in one batch of inference."""
+
+PROBLEMS = {
+    "one": "single_label_classification",
+    "several": "multi_label_classification",
+    "number": "regression",
+}
+
+
+class Candidate(NamedTuple):
+    """A word for a blank."""
+
+    word: str
+    probability: float
+
+
+class _Part(NamedTuple):
+    """A stretch of one text's ids, and the row it makes."""
+
+    text: int
+    start: int
+    stop: int
+    framed: Framed
+
+
+class WordVectors(NamedTuple):
+    """The pieces of one text, where each stands in it, and its vector in this context."""
+
+    pieces: list[str]
+    offsets: list[tuple[int, int]]
+    vectors: np.ndarray  # [pieces, width]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Where a model comes from: the README of its folder."""
+
+    title: str = ""
+    parent: str = ""
+    """The model that training started from."""
+    text: str = ""
+    """What it learned from."""
+    steps: int = 0
+    seconds: float = 0.0
+    hardware: str = ""
+    scores: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """Every setting of the run."""
+    command: str = ""
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], folder: Path) -> Self:
+        """The card in a folder's configuration; a folder that has none is known by its name."""
+        values: dict[str, Any] = {"title": folder.resolve().name, **config.get("keel", {}).get("card", {})}
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+
+    def render(self, *, system: str, purpose: str) -> str:
+        """The card in Markdown, headed as the Hugging Face hub wants it."""
+        rows = {
+            "Learned from": self.text,
+            "Parent": self.parent,
+            "Steps": f"{self.steps:,}" if self.steps else "",
+            "Time": f"{self.seconds / 60:.1f} minutes" if self.seconds else "",
+            "Hardware": self.hardware,
+            "Command": f"`{self.command}`" if self.command else "",
+            **{f"Score: {name}": _figure(value) for name, value in self.scores.items()},
+        }
+        table = "\n".join(f"| {name} | {value.replace('|', '&#124;')} |" for name, value in rows.items() if value)
+        return README.format(title=self.title or "A Keel model", table=table, system=system, purpose=purpose)
+
+
+README = """\
+---
+library_name: transformers
+pipeline_tag: {purpose}
+tags:
+- keel
+- {system}
+---
+
+# {title}
+
+| | |
+|---|---|
+{table}
+
+Made with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; every setting is in `config.json`.
+"""
+
+
+def _figure(value: Any) -> str:
+    """A score as a card shows it: a number, or the main one of several with its interval."""
+    if isinstance(value, Mapping) and "values" in value and "main" in value:
+        values, main = value["values"], value["main"]
+        value = values[main] if isinstance(values, Mapping) else value.get("mean")
+        if isinstance(value, Mapping):
+            return f"{main} {value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
+        return f"{main} {_figure(value)}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(kw_only=True, eq=False)
+class Model:
+    """A system's trained encoder with its tokenizer and whatever heads it has."""
+
+    system: System
+    encoder: Encoder = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    objective: Objective | None = field(default=None, repr=False)
+    """The pre-training heads, where there are any."""
+    task: Task | None = field(default=None, repr=False)
+    card: Card = field(default_factory=Card)
+    missing: tuple[str, ...] = ()
+    """Parts of a whole pre-trained model that the folder lacked; they are new and random."""
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
+        """Read a model folder, ours or Hugging Face's: all of it, or an error."""
+        folder = Path(folder)
+        stored = huggingface.read(folder, on_event)
+        tokenizer = Tokenizer.load(folder)
+        if len(tokenizer) > stored.vocabulary:
+            raise KeelError(
+                f"{folder}: the tokenizer has {len(tokenizer)} pieces, but there are vectors for {stored.vocabulary}; "
+                "the two are not of one model"
+            )
+        encoder, objective, task = _build(stored, tokenizer)
+        return cls(
+            system=stored.system,
+            encoder=encoder,
+            tokenizer=tokenizer,
+            objective=objective,
+            task=task,
+            card=Card.read(stored.config, folder),
+            missing=stored.missing,
+        ).to(device)
+
+    def to(self, device: str | torch.device) -> Self:
+        """This model, moved to a device."""
+        chosen = pick_device(device) if isinstance(device, str) else device
+        for module in _holders(self.encoder, self.objective, self.task):
+            module.to(chosen).eval()
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids there are vectors for."""
+        return len(self.encoder.get_parameter("words.weight"))
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the folder whole or not at all; what `run/` holds stays."""
+        holders = _holders(self.encoder, self.objective, self.task)
+        tensors = {name: tensor for module in holders for name, tensor in module.state_dict().items()}
+        keel: dict[str, Any] = {"card": to_dict(self.card)}
+        config: dict[str, Any] = {"pad_token_id": self.tokenizer.pad_id, "keel": keel}
+        if self.task is not None:
+            labels = self.task.labels
+            keel["task"] = {"name": self.task.name, "kind": labels.kind}
+            config |= huggingface.label_settings(labels.names or ("LABEL_0",))
+            config["problem_type"] = PROBLEMS[labels.kind]
+        purpose = "text-classification" if self.task else "fill-mask" if self.objective else "feature-extraction"
+
+        def fill(stage: Path) -> None:
+            huggingface.write(stage, self.system, tensors, config)
+            self.tokenizer.save(stage)
+            text = self.card.render(system=self.system.name, purpose=purpose)
+            (stage / "README.md").write_text(text, encoding="utf-8")
+
+        save_folder(Path(folder), fill, overwrite=overwrite)
+
+    @overload
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        layer: int = -1,
+        pool: Literal["mean", "cls"] = "mean",
+        on_event: OnEvent = ignore,
+    ) -> np.ndarray: ...
+    @overload
+    def encode(self, texts: str | Sequence[str], *, layer: int = -1, pool: str, on_event: OnEvent = ignore) -> Any: ...
+    def encode(
+        self, texts: str | Sequence[str], *, layer: int = -1, pool: str = "mean", on_event: OnEvent = ignore
+    ) -> Any:
+        """Vectors of texts, [width] for one and [texts, width] for many; with pool="none" the `WordVectors` of each.
+
+        `pool` is "mean" (of all tokens, marks too, as sentence encoders have it), "cls" (the first token's) or "none".
+        `layer` counts from 0, the embeddings, or back from -1, the top. A text too long for one row is read in parts.
+        """
+        if pool not in ("mean", "cls", "none"):
+            raise UsageError(f"pool is {pool!r}; it must be mean, cls or none")
+        many = [texts] if isinstance(texts, str) else list(texts)
+        if pool == "none":
+            found = self._word_vectors(many, layer, on_event)
+        else:
+            sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
+            for part, vectors in self._vectors(self.tokenizer.encode_many(many), layer, on_event):
+                sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
+                counts[part.text] += 1 if pool == "cls" else len(vectors)
+            found = sums / counts
+        return found[0] if isinstance(texts, str) else found
+
+    def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent) -> list[WordVectors]:
+        encoded = self.tokenizer.encode_pieces_many(texts)
+        found = [
+            WordVectors(
+                [self.tokenizer.token_of(number) for number in pieces.ids],
+                pieces.offsets,
+                np.empty((len(pieces.ids), self.encoder.width), np.float32),
+            )
+            for pieces in encoded
+        ]
+        for part, vectors in self._vectors([pieces.ids for pieces in encoded], layer, on_event):
+            inside = found[part.text].vectors[part.start : part.stop]
+            inside[:] = vectors[part.framed.first :][: len(inside)]
+        return found
+
+    @torch.inference_mode()
+    def _vectors(self, texts: list[list[int]], layer: int, on_event: OnEvent) -> Iterator[tuple[_Part, np.ndarray]]:
+        """Each part of each text with its [time, width] vectors; parts of one length go together, the longest first."""
+        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
+        parts = [
+            _Part(text, start, start + room, self.system.frame(self.tokenizer, ids[start : start + room]))
+            for text, ids in enumerate(texts)
+            for start in range(0, max(len(ids), 1), room)
+        ]
+        if len(parts) > len(texts):
+            long = sum(len(ids) > room for ids in texts)
+            count = len(parts) - len(texts) + long
+            note(on_event, f"{long} of {len(texts)} texts are longer than {room} tokens and are read in {count} parts")
+        parts.sort(key=lambda part: -len(part.framed.ids))
+        while parts:
+            count = max(1, BUDGET // len(parts[0].framed.ids))
+            batch, parts = parts[:count], parts[count:]
+            rows = Rows.pad([part.framed.ids for part in batch]).to(self.device)
+            output = self.encoder.eval()(rows, all_layers=layer != -1)
+            if layer != -1 and not -len(output.layers) <= layer < len(output.layers):
+                raise UsageError(
+                    f"there is no layer {layer}: this model has 0 (embeddings) to {len(output.layers) - 1}"
+                )
+            vectors = (output.top if layer == -1 else output.layers[layer]).float().cpu().numpy()
+            for part, found in zip(batch, vectors, strict=True):
+                yield part, found[: len(part.framed.ids)]
+
+    @torch.inference_mode()
+    def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
+        """The likeliest words for each blank of a text, `[MASK]` or `___`, the likeliest first."""
+        predict_words = getattr(self.objective, "predict_words", None)
+        if predict_words is None or huggingface.WORD_HEAD in self.missing:
+            raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
+        mask = self.tokenizer.mask_id
+        ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
+        framed = self.system.frame(self.tokenizer, ids).ids
+        if len(framed) > self.system.longest:
+            raise KeelError(
+                f"the text has {len(framed)} tokens and this model reads {self.system.longest}: give a shorter one"
+            )
+        slots = torch.tensor([[place for place, number in enumerate(framed) if number == mask]], device=self.device)
+        if not slots.numel():
+            raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
+        output = self.encoder.eval()(Rows.pad([framed]).to(self.device))
+        scores = predict_words(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
+        best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
+        return [
+            [
+                Candidate(self.tokenizer.token_of(number), chance)
+                for number, chance in zip(numbers, chances, strict=True)
+            ]
+            for numbers, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def predict(self, texts: Any, *, on_event: OnEvent = ignore) -> Any:
+        """What the task says of one text, or a list of answers for many; a pair is a tuple (a, b)."""
+        if self.task is None:
+            raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
+        one = isinstance(texts, str) or (self.task.pair and isinstance(texts, tuple))
+        items = [self._example(item, number) for number, item in enumerate([texts] if one else texts)]
+        found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
+        return found[0] if one else found
+
+    def _example(self, item: Any, number: int) -> Example:
+        assert self.task is not None
+        match item:
+            case str() if not self.task.pair:
+                return Example(item, None, None, f"text {number + 1}")
+            case [str(first), str(second)] if self.task.pair:
+                return Example(first, second, None, f"pair {number + 1}")
+        wanted = "a pair (first text, second text)" if self.task.pair else "a text"
+        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}")
+
+
+def _build(stored: huggingface.Stored, tokenizer: Tokenizer) -> tuple[Encoder, Objective | None, Task | None]:
+    """Encoder and heads with the folder's weights; random ones are drawn only if it does not bring them all."""
+    system = stored.system
+    for place in ("meta", "cpu"):
+        with torch.device(place):
+            encoder = system.encoder(stored.vocabulary)
+            objective = system.objective(encoder, tokenizer) if stored.pretrained else None
+            task = _task(stored, encoder, tokenizer)
+        holders = _holders(encoder, objective, task)
+        for module in holders:
+            names = module.state_dict().keys() & stored.tensors.keys()
+            module.load_state_dict({name: stored.tensors[name] for name in names}, strict=False, assign=True)
+        if not any(parameter.is_meta for module in holders for parameter in module.parameters()):
+            break
+    return encoder, objective, task
+
+
+def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -> list[nn.Module]:
+    """What has weights, each with the encoder under the name `encoder`."""
+    return [nn.ModuleDict({"encoder": encoder}), *(head for head in (objective, task) if head is not None)]
+
+
+def _task(stored: huggingface.Stored, encoder: Encoder, tokenizer: Tokenizer) -> Task | None:
+    if not stored.labels:
+        return None
+    ours = stored.config.get("keel", {}).get("task", {})
+    kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
+    guess = kinds.get(stored.config.get("problem_type") or "", "number" if len(stored.labels) == 1 else "one")
+    kind = ours.get("kind", guess)
+    labels = Labels(kind=kind, names=() if kind == "number" else stored.labels)
+    if labels.outputs != len(stored.labels):
+        raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
+    return TASKS[ours.get("name", "classify")](stored.system, encoder, tokenizer, labels)

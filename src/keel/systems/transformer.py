@@ -1,0 +1,115 @@
+"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): no recurrence, every position looks at all others.
+
+New then: multi-head scaled dot-product attention as the only way by which words meet, so that a whole sentence is
+computed in parallel.
+Dimensions in the comments: batch, time, width = heads x head width, hidden = the feed-forward layer's width.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.systems.base import Recorder, Rows
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def padding_mask(rows: Rows) -> Tensor | None:
+    """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
+    time = rows.ids.shape[1]
+    if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
+        return None
+    return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
+
+
+class Attention(nn.Module):
+    """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None, record: Callable[[str, Tensor], None] | None = None) -> Tensor:
+        """[batch, time, width] to the same."""
+        batch, time, width = x.shape
+        # Each [batch, heads, time, width / heads].
+        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if record is not None:
+            record("attention", self.weights(q, k, mask))
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
+
+    @staticmethod
+    def weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """alpha = softmax(q k^T / sqrt(d)): [batch, heads, time, time], what the fused kernel never writes down."""
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
+
+
+class Block(nn.Module):
+    """One layer: self-attention, then a two-layer network at every position, each inside a residual and a norm.
+
+    As published the norm comes after the sum (post-norm); `pre_norm` puts it before the sub-layer, as GPT-2 does.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        hidden: int,
+        dropout: float,
+        attention_dropout: float,
+        activation: Activation,
+        epsilon: float,
+        pre_norm: bool = False,
+    ):
+        super().__init__()
+        self.pre_norm = pre_norm
+        self.activation = ACTIVATIONS[activation]
+        self.attention = Attention(width, heads, attention_dropout)
+        self.attention_norm = nn.LayerNorm(width, eps=epsilon)
+        self.expand = nn.Linear(width, hidden)
+        self.contract = nn.Linear(hidden, width)
+        self.output_norm = nn.LayerNorm(width, eps=epsilon)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None, record: Callable[[str, Tensor], None] | None = None) -> Tensor:
+        """[batch, time, width] to the same."""
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), mask, record))
+            return x + self.dropout(self.feed_forward(self.output_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, mask, record)))
+        return self.output_norm(x + self.dropout(self.feed_forward(x)))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """max(0, x W1 + b1) W2 + b2, with the activation of the system's choice."""
+        return self.contract(self.activation(self.expand(x)))
+
+
+class Stack(nn.ModuleList):
+    """The encoder half: blocks one above the other."""
+
+    def run(
+        self, x: Tensor, mask: Tensor | None, *, all_layers: bool = False, record: Recorder | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The top vectors and, if asked, the input and every block's output."""
+        layers = [x]
+        for number, block in enumerate(self):
+            shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
+            x = block(x, mask, shown)
+            layers.append(x)
+        return x, layers if all_layers else []

@@ -1,0 +1,262 @@
+"""What every task shares: examples become rows of ids once, batches hold rows of one length, long texts get windows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.errors import UsageError
+from keel.systems.base import Encoder, Output, Rows, System
+from keel.tasks.examples import Examples, Labels
+from keel.tasks.metrics import Scores
+from keel.text.files import OnEvent, ignore, note
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw, seed_of
+from keel.train.objective import Objective, State, Tensors
+
+POOL = 50
+"""Batches that are sorted by length together: enough to leave next to no padding, few enough to keep batches mixed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """Examples as rows of ids, end to end; a text too long for one row has several, its windows."""
+
+    examples: Examples
+    ids: np.ndarray  # [tokens] int32
+    segments: np.ndarray | None  # [tokens] uint8
+    starts: np.ndarray  # [rows + 1] where each row starts in ids
+    owners: np.ndarray  # [rows] the example that each row is from
+    shares: np.ndarray  # [rows] float32: 1 / windows of its example, so that examples weigh alike
+    targets: Tensor | None  # [examples, ...]
+    batch_size: int
+    """Rows in one update of the loop: these are kept to about one length."""
+    features: Tensor | None = None  # [rows, 1, width] what a frozen encoder gives
+    _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+    def rows(self, index: np.ndarray) -> Rows:
+        """These rows, padded to the longest of them."""
+        starts = self.starts[index]
+        lengths = self.starts[index + 1] - starts
+        place = np.arange(lengths.max())
+        padding = place >= lengths[:, None]
+        source = np.where(padding, 0, starts[:, None] + place)
+
+        def gather(flat: np.ndarray) -> Tensor:
+            grid = flat[source].astype(np.int64)
+            grid[padding] = 0  # any id will do: nothing looks at padding
+            return torch.from_numpy(grid)
+
+        segments = None if self.segments is None else gather(self.segments)
+        return Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
+
+    def drawn(self, draw: Draw, rows: range) -> np.ndarray:
+        """Which rows a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
+        place = draw.first + np.arange(rows.start, rows.stop)
+        epoch, place = np.divmod(place, len(self))
+        index = np.empty_like(place)
+        for number in np.unique(epoch).tolist():
+            index[epoch == number] = self.order(draw.seed, number)[place[epoch == number]]
+        return index
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """All rows in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
+        if (seed, epoch) not in self._orders:
+            if len(self._orders) > 3:
+                self._orders.clear()
+            self._orders[seed, epoch] = self._make_order(seed, epoch)
+        return self._orders[seed, epoch]
+
+    def _make_order(self, seed: int, epoch: int) -> np.ndarray:
+        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        order = random.permutation(len(self))
+        pool = np.arange(len(self)) // (POOL * self.batch_size)
+        order = order[np.lexsort((self.lengths[order], pool))]
+        # Where the epoch before ended inside a batch, the first rows of this one fill it up.
+        head = min(-epoch * len(self) % self.batch_size, len(self))
+        tail = len(self) - (len(self) - head) % self.batch_size
+        batches = order[head:tail].reshape(-1, self.batch_size)
+        return np.concatenate([order[:head], random.permutation(batches).ravel(), order[tail:]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskBatch(Tensors):
+    """Rows, what they are, and how much each counts."""
+
+    rows: Rows
+    targets: Tensor  # [batch, ...]
+    shares: Tensor  # [batch]
+    features: Tensor | None  # [batch, 1, width]
+
+
+class Task(Objective):
+    """An objective with labels: an encoder, a head, and the way from examples to predictions and scores.
+
+    With `frozen` the encoder's blocks stay as they are and run once: what is prepared holds their output. Only the head
+    learns and, of the encoder, what turns top vectors into a summary (BERT's pooler): what next sentence prediction has
+    left in a pooler is a poor feature, and a head that went around it would be no BERT to other libraries.
+    """
+
+    name: ClassVar[str]
+    pair: ClassVar[bool] = False
+    """Whether an example is two texts."""
+
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        frozen: bool = False,
+        length: int = 0,
+    ):
+        super().__init__()
+        self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
+        self.length = min(length or system.longest, system.longest)
+        self.frozen = frozen
+        if frozen:
+            self._freeze()
+
+    def respond(self, output: Output, rows: Rows) -> Tensor:
+        """[batch, ...]: the head, what it says about each row by what the encoder gives for it."""
+        raise NotImplementedError
+
+    def losses(self, response: Tensor, targets: Tensor) -> Tensor:
+        """[batch]: how wrong each response is."""
+        raise NotImplementedError
+
+    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Sequence[Any]:
+        """An answer for each example."""
+        raise NotImplementedError
+
+    def score(self, examples: Examples, predictions: Any) -> Scores:
+        """How well these predictions meet the examples' own labels."""
+        raise NotImplementedError
+
+    def prepare(
+        self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
+    ) -> Prepared:
+        """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
+        targets = self.labels.targets(examples) if labelled else None
+        firsts = self.tokenizer.encode_many([example.text for example in examples])
+        seconds: Sequence[list[int] | None] = [None] * len(firsts)
+        if self.pair:
+            seconds = self.tokenizer.encode_many([example.second or "" for example in examples])
+        room = self.length - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
+        if room < 8:
+            raise UsageError(f"length {self.length} leaves no room for text: give 16 or more")
+        parts = [windows(first, second, room) for first, second in zip(firsts, seconds, strict=True)]
+        counts = np.array(list(map(len, parts)))
+        if long := int((counts > 1).sum()):
+            what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
+            note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
+        framed = [self.system.frame(self.tokenizer, *part) for part in chain.from_iterable(parts)]
+        segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
+        data = Prepared(
+            examples=examples,
+            ids=np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32),
+            segments=segments if segments.any() else None,
+            starts=np.cumsum([0, *(len(row.ids) for row in framed)]),
+            owners=np.repeat(np.arange(len(examples)), counts),
+            shares=np.repeat(1 / counts, counts).astype(np.float32),
+            targets=targets,
+            batch_size=batch_size,
+        )
+        return replace(data, features=self._features(data)) if self.frozen else data
+
+    def blocks(self) -> list[nn.Module]:
+        return self.encoder.blocks()
+
+    def rows(self, data: Prepared) -> int:
+        return len(data)
+
+    def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
+        assert data.targets is not None, "to learn, examples are prepared with their labels"
+        index = data.drawn(draw, rows)
+        return TaskBatch(
+            rows=data.rows(index),
+            targets=data.targets[data.owners[index]],
+            shares=torch.from_numpy(data.shares[index]),
+            features=None if data.features is None else data.features[index],
+        )
+
+    def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
+        return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
+
+    def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        response = self.respond(self._output(batch.rows, batch.features), batch.rows)
+        return {"loss": self.losses(response.float(), batch.targets) @ batch.shares}, state
+
+    def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """The numbers of some rows and the responses to them, all rows by and by, those of one length together."""
+        return self._each(data, batch, self.respond)
+
+    def _output(self, rows: Rows, features: Tensor | None) -> Output:
+        return self.encoder(rows) if features is None else Output(top=features)
+
+    def _each(
+        self, data: Prepared, batch: int, read: Callable[[Output, Rows], Tensor]
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        device = next(self.parameters()).device
+        order = np.argsort(
+            -data.lengths, kind="stable"
+        )  # the longest first: should memory not suffice, it shows at once
+        was_training = self.training
+        self.eval()
+        try:
+            for start in range(0, len(order), batch):
+                index = order[start : start + batch]
+                rows = data.rows(index).to(device)
+                features = None if data.features is None else data.features[index].to(device)
+                with torch.inference_mode():
+                    found = read(self._output(rows, features), rows).float().cpu()
+                yield index, found
+        finally:
+            self.train(was_training)
+
+    def _freeze(self) -> None:
+        """Let nothing of the encoder learn but what a summary needs beyond top vectors."""
+        parameters = list(self.encoder.parameters())
+        top = torch.zeros(1, 1, self.encoder.width, device=parameters[0].device)
+        rows = Rows(ids=top[..., 0].long(), lengths=torch.ones_like(top[:, 0, 0]).long())
+        summary = self.encoder.summary(Output(top=top), rows)
+        needed = torch.autograd.grad(summary.sum(), parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, needed, strict=True):
+            parameter.requires_grad_(gradient is not None)
+
+    def _features(self, data: Prepared) -> Tensor:
+        """[rows, 1, width]: of each row the first top vector, which is all that BERT sums a row up from."""
+        features = torch.empty(len(data), 1, self.encoder.width)
+        for index, found in self._each(data, 64, lambda output, rows: output.top[:, :1]):
+            features[index] = found
+        return features
+
+
+def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
+    """The texts in parts that fit into `room`, overlapping by a quarter; a pair's shorter text stays whole ifable."""
+    if second is None:
+        return [(part, None) for part in _cut(first, room)]
+    first_room = max(room // 2, room - len(second))
+    firsts = _cut(first, first_room)
+    seconds = _cut(second, room - min(len(first), first_room))
+    count = max(len(firsts), len(seconds))  # side by side: all of both is read, at a cost that stays linear
+    return [(firsts[i * len(firsts) // count], seconds[i * len(seconds) // count]) for i in range(count)]
+
+
+def _cut(ids: list[int], room: int) -> list[list[int]]:
+    if len(ids) <= room:
+        return [ids]
+    starts = range(0, len(ids) - room // 4, room - room // 4)
+    return [ids[start : start + room] for start in (min(start, len(ids) - room) for start in starts)]

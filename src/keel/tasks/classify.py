@@ -1,0 +1,55 @@
+"""One text to a label, several labels or a number: one linear layer on the encoder's summary of the row."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.systems.base import Encoder, Output, Rows, System
+from keel.tasks.base import Prepared, Task
+from keel.tasks.examples import Examples, Labels
+from keel.tasks.metrics import Scores, score
+from keel.tasks.predictions import Predictions
+from keel.text.files import OnEvent, ignore
+from keel.text.tokenizer import Tokenizer
+
+
+class Classify(Task):
+    """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification."""
+
+    name: ClassVar[str] = "classify"
+
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+        super().__init__(system, encoder, tokenizer, labels, **settings)
+        self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
+        self.classifier = nn.Linear(encoder.width, labels.outputs)
+        nn.init.normal_(self.classifier.weight, std=0.02)
+        nn.init.zeros_(self.classifier.bias)
+
+    def respond(self, output: Output, rows: Rows) -> Tensor:
+        """[batch, outputs]: logits, or the number itself."""
+        return self.classifier(self.dropout(self.encoder.summary(output, rows)))
+
+    def losses(self, response: Tensor, targets: Tensor) -> Tensor:
+        """Cross entropy, its mean over labels that each stand alone, or the squared error."""
+        if self.labels.kind == "one":
+            return F.cross_entropy(response, targets, reduction="none")
+        if self.labels.kind == "several":
+            return F.binary_cross_entropy_with_logits(response, targets, reduction="none").mean(1)
+        return (response[:, 0] - targets).square()
+
+    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
+        """Answers for all examples; windows of one text are merged by the mean of their logits."""
+        if isinstance(data, Examples):
+            data = self.prepare(data, labelled=False, on_event=on_event)
+        logits = torch.zeros(len(data.examples), self.labels.outputs)
+        for index, response in self.responses(data, batch):
+            shares = torch.from_numpy(data.shares[index])[:, None]
+            logits.index_add_(0, torch.from_numpy(data.owners[index]), response * shares)
+        if self.labels.kind == "number":
+            return Predictions(self.labels, logits[:, 0].numpy())
+        return Predictions(self.labels, (logits.softmax(1) if self.labels.kind == "one" else logits.sigmoid()).numpy())
+
+    def score(self, examples: Examples, predictions: Predictions) -> Scores:
+        return score(examples, predictions)

@@ -1,0 +1,249 @@
+"""Tables of labelled texts in whatever form they come: their rows, and which columns hold what."""
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from keel.errors import KeelError
+from keel.text.files import OnEvent, kind_of, open_text, read_rows, read_table
+
+Kind = Literal["one", "several", "number"]
+"""What a label is: one of some names, several of them, or a number."""
+
+# Other people's names for the same columns, in the order in which they are looked for.
+TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
+         "sentence1", "premise", "question1", "question", "query")  # fmt: skip
+PAIRS = (
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("#1 string", "#2 string"),
+    ("first", "second"),
+)
+LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
+          "similarity")  # fmt: skip
+NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
+KNOWN = {*TEXTS, *LABELS, "id", "index", *(name for pair in PAIRS for name in pair)}
+FASTTEXT = "__label__"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as they were found, each with its place."""
+
+    source: str
+    columns: list[str]
+    """Without a header, their numbers from 1."""
+    rows: list[list[Any]]
+    places: list[str]
+    header: bool = True
+    kind: Kind | None = None
+    """What the labels are, where the format itself says it."""
+
+    def column(self, name: str, flag: str) -> int:
+        """The number of a column that the user named."""
+        if name not in self.columns:
+            known = ", ".join(map(repr, self.columns))
+            raise KeelError(f"{self.source} has no column {name!r}: it has {known} (say which with --{flag}-column)")
+        return self.columns.index(name)
+
+    def values(self, column: int) -> list[Any]:
+        """All of one column."""
+        return [row[column] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    text: int
+    second: int | None
+    label: int | None
+
+    def describe(self, table: Table) -> str:
+        """One line for the user, who may want it otherwise."""
+
+        def name(column: int) -> str:
+            return repr(table.columns[column]) if table.header else f"column {table.columns[column]}"
+
+        parts = [f"text in {name(self.text)}"]
+        if self.second is not None:
+            parts.append(f"second text in {name(self.second)}")
+        parts.append("no labels" if self.label is None else f"label in {name(self.label)}")
+        lowered = [column.lower() for column in table.columns]
+        for one, two in PAIRS:
+            if self.second is None and one == lowered[self.text] and two in lowered:
+                parts.append(f"{two!r} is not read (--task pair reads both)")
+        return f"{table.source}: {', '.join(parts)}"
+
+
+def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
+    """The rows of a file, of `-`, of a list or of a DataFrame; `named` are columns that a header would hold."""
+    if isinstance(source, str) and source == "-":
+        with tempfile.TemporaryDirectory() as folder:
+            return _file(_spooled(Path(folder)), "standard input", pair, named, encoding, on_event)
+    if isinstance(source, str | Path):
+        return _file(Path(source), str(source), pair, named, encoding, on_event)
+    if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
+        columns = [list(source[column]) for column in source.columns]
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        return Table(
+            "the table", list(map(str, source.columns)), rows, [f"row {number}" for number in range(len(rows))]
+        )
+    items = list(source)
+    places = [f"item {number} of the list" for number in range(len(items))]
+    if items and all(isinstance(item, dict) for item in items):
+        return _records("the list", zip(places, items, strict=True))
+    return _tuples(items, places, pair)
+
+
+def _tuples(items: list[Any], places: list[str], pair: bool) -> Table:
+    names = ["text_a", "text_b", "label"] if pair else ["text", "label"]
+    form = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
+    rows: list[list[Any]] = []
+    for item, place in zip(items, places, strict=True):
+        row = [item] if isinstance(item, str) or not hasattr(item, "__iter__") else list(item)
+        if pair and len(row) == 2 and isinstance(row[0], tuple | list):
+            row = [*row[0], row[1]]
+        if len(row) not in (len(names) - 1, len(names)) or (rows and len(row) != len(rows[0])):
+            raise KeelError(f"{place} is {item!r:.60}: give {form}, the same for all")
+        rows.append(row)
+    return Table("the list", names[: len(rows[0])] if rows else names, rows, places)
+
+
+def _spooled(folder: Path) -> Path:
+    """Standard input as a file that is named after what its first line looks like."""
+    path = folder / "input"
+    with open(path, "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with open(path, "rb") as file:
+        start = file.readline()
+    return path.rename(path.with_suffix(".jsonl" if start.startswith(b"{") else ".tsv" if b"\t" in start else ".txt"))
+
+
+def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
+    kind = kind_of(path)
+    if kind in ("jsonl", "parquet"):
+        return _records(name, ((f"{name}:{number}", row) for number, row in read_table(path, encoding, on_event)))
+    if kind in ("csv", "tsv"):
+        return _grid(name, list(read_rows(path, encoding, on_event)), pair, named)
+    lines = [(number, line) for number, line in open_text(path, encoding, on_event) if line.strip()]
+    first = lines[0][1] if lines else ""
+    if first.startswith(FASTTEXT):
+        return _fasttext(name, lines)
+    if first.count("||") == 3:  # the Chinese STS-B
+        header = (0, ["id", "sentence1", "sentence2", "score"])
+        rows = [(number, line.split("||")) for number, line in lines]
+        return replace(_grid(name, [header, *rows], pair, named), kind="number")
+    if "\t" in first:
+        return _grid(name, [(number, line.split("\t")) for number, line in lines], pair, named)
+    return Table(name, ["1"], [[line] for _, line in lines], [f"{name}:{number}" for number, _ in lines], header=False)
+
+
+def _records(source: str, records: Iterable[tuple[str, dict[str, Any]]]) -> Table:
+    found = list(records)
+    columns = list(dict.fromkeys(name for _, row in found for name in row))
+    rows = [[row.get(name) for name in columns] for _, row in found]
+    return Table(source, columns, rows, [place for place, _ in found])
+
+
+def _fasttext(name: str, lines: list[tuple[int, str]]) -> Table:
+    rows: list[list[Any]] = []
+    for number, line in lines:
+        words = line.split(" ")
+        count = next((place for place, word in enumerate(words) if not word.startswith(FASTTEXT)), len(words))
+        if not count:
+            raise KeelError(f"{name}:{number}: this line does not start with {FASTTEXT} like the first: add its label")
+        rows.append([tuple(word.removeprefix(FASTTEXT) for word in words[:count]), " ".join(words[count:])])
+    kind: Kind = "several" if any(len(labels) > 1 for labels, _ in rows) else "one"
+    return Table(name, ["label", "text"], rows, [f"{name}:{number}" for number, _ in lines], kind=kind)
+
+
+def _grid(name: str, lines: list[tuple[int, list[str]]], pair: bool, named: list[str]) -> Table:
+    """The rows of a csv or tsv file, with or without a header."""
+    width = len(lines[0][1]) if lines else 0
+    for number, row in lines:
+        if len(row) != width:
+            raise KeelError(
+                f"{name}:{number}: this row has {len(row)} columns, the first has {width}: look for a stray separator"
+            )
+    columns = list(map(str, range(1, width + 1)))
+    rows: list[list[Any]] = [row for _, row in lines]
+    table = Table(name, columns, rows, [f"{name}:{number}" for number, _ in lines], header=False)
+    if not lines or not _is_header(table, pair, named):
+        return table
+    return Table(name, rows[0], rows[1:], table.places[1:])
+
+
+def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
+    """Whether the first row names the columns: it holds a name that is known, or no label that occurs again."""
+    first = table.rows[0]
+    if any(cell.strip().lower() in KNOWN for cell in first) or (named and {*named} <= {*first}):
+        return True
+    _, _, label = _by_shape(table, pair)
+    return label is not None and len(table.rows) > 3 and table.values(label).count(first[label]) == 1
+
+
+def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> Roles:
+    """Those that the user named, else those with a name that is known, else by the shape of the table."""
+    chosen = [
+        table.column(name, flag) if name else None
+        for name, flag in ((text, "text"), (second, "second"), (label, "label"))
+    ]
+    guess = _by_name(table, pair, chosen) if table.header else _by_shape(table, pair)
+    first, other, answer = (ours if ours is not None else theirs for ours, theirs in zip(chosen, guess, strict=True))
+    if first is None or (pair and other is None):
+        texts, flags = ("two texts", "--text-column and --second-column") if pair else ("text", "--text-column")
+        known = ", ".join(map(repr, table.columns)) if table.header else f"{len(table.columns)} columns without names"
+        raise KeelError(
+            f"{table.source}: which columns hold the {texts} is not clear: it has {known}; say so by {flags}"
+        )
+    other = other if pair else None
+    return Roles(first, other, None if answer in (first, other) else answer)
+
+
+Guess = tuple[int | None, int | None, int | None]
+
+
+def _by_name(table: Table, pair: bool, chosen: list[int | None]) -> Guess:
+    free = [number for number in range(len(table.columns)) if number not in chosen]
+    place = {table.columns[number].strip().lower(): number for number in free}
+    label = next((place[name] for name in LABELS if name in place), None)
+    if pair:
+        found = [(place[one], place[two]) for one, two in PAIRS if one in place and two in place]
+        return (*found[0], label) if found else (None, None, label)
+    # One column that is left over can only be the text or, if values recur in it, the label.
+    rest = [number for name, number in place.items() if number != label and not NUMBERING.fullmatch(name)]
+    text = next((place[name] for name in TEXTS if name in place), rest[0] if len(rest) == 1 else None)
+    rest = [number for number in rest if number != (text if chosen[0] is None else None)]
+    if label is None and len(rest) == 1 and len(set(map(str, table.values(rest[0])))) * 2 <= len(table.rows):
+        label = rest[0]
+    return text, None, label
+
+
+def _by_shape(table: Table, pair: bool) -> Guess:
+    width, texts = len(table.columns), 2 if pair else 1
+    if (
+        not pair and width == 4 and max(map(len, table.values(2))) < 5
+    ):  # CoLA: source, label, the author's mark (*, ?), sentence
+        return 3, None, 1
+    if width == texts:
+        return 0, 1 if pair else None, None
+    if width != texts + 1:
+        return None, None, None
+    different = [len({*table.values(column)}) for column in range(width)]
+    label = different.index(min(different))
+    if different[label] == max(different):  # nothing tells them apart
+        return None, None, None
+    first, second = [column for column in range(width) if column != label] + [None] * (2 - texts)
+    return first, second, label

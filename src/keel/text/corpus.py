@@ -1,0 +1,241 @@
+"""Text files as a stream of documents."""
+
+import glob
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from keel.errors import KeelError
+from keel.text.files import OnEvent, TextFile, ignore, kind_of, note, open_text, read_rows, read_table, well_formed
+
+__all__ = ["Corpus", "Source", "open_text", "read_rows", "read_table"]
+
+Source = str | Path | Iterable[str | Path]
+Dedup = Literal["none", "lines", "documents"]
+
+BLOCK = 1 << 20
+"""Characters of text that are handled at once: no line and no document has to fit in memory."""
+
+LONGEST_COMPARED = 64
+"""Blocks of a document that are held to compare it with others; a longer one is never called a duplicate."""
+
+
+class Corpus:
+    """Text as a stream of documents: a blank line ends one in plain text, every row is one in a table."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        text_column: str = "text",
+        encoding: str = "auto",
+        dedup: Dedup = "none",
+        on_event: OnEvent = ignore,
+    ):
+        self.text_column = text_column
+        self.encoding = encoding
+        self.dedup: Dedup = dedup
+        self.on_event = on_event
+        self._texts: list[str] = []
+        self._spool = None
+        self.files: list[Path] = []
+        for item in [source] if isinstance(source, str | Path) else source:
+            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item))
+        if not self.files:
+            raise KeelError("no text files were named: give files, a pattern such as 'data/*.txt', or -")
+
+    @classmethod
+    def of(cls, documents: Iterable[str], *, dedup: Dedup = "none", on_event: OnEvent = ignore) -> "Corpus":
+        """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
+        texts = [documents] if isinstance(documents, str) else list(documents)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
+        corpus = cls.__new__(cls)
+        corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
+        corpus.files, corpus._spool, corpus._texts = [], None, list(map(well_formed, texts))
+        return corpus
+
+    def documents(self) -> Iterator[str]:
+        """Give every document as one string, its lines joined by line breaks."""
+        parts: list[str] = []
+        for begins, text in self.blocks():
+            if begins and parts:
+                yield "".join(parts).strip("\n")
+                parts.clear()
+            parts.append(text)
+        if parts:
+            yield "".join(parts).strip("\n")
+
+    def blocks(self) -> Iterator[tuple[bool, str]]:
+        """Give the text in parts of about a megabyte at most: (a document begins here, its text)."""
+        match self.dedup:
+            case "lines":
+                return self._distinct_lines()
+            case "documents":
+                return self._distinct_documents()
+            case _:
+                return self._blocks()
+
+    def fingerprint(self) -> str:
+        """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
+        digest = hashlib.blake2b(repr((self.text_column, self.encoding, self.dedup)).encode(), digest_size=16)
+        for path in self.files:
+            digest.update(f"\0{kind_of(path)}\0".encode())
+            with open(path, "rb") as file:
+                while block := file.read(1 << 22):
+                    digest.update(block)
+        for text in self._texts:
+            digest.update(text.encode() + b"\xff")
+        return digest.hexdigest()
+
+    def __str__(self) -> str:
+        names = [self._name(path) for path in self.files[:3]] or [f"{len(self._texts)} documents in memory"]
+        return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
+
+    def _blocks(self) -> Iterator[tuple[bool, str]]:
+        for path in self.files:
+            if kind_of(path) == "txt":
+                yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
+            else:
+                for text in self._column(path):
+                    yield from cut_text(text)
+        for text in self._texts:
+            yield from cut_text(text)
+
+    def _column(self, path: Path) -> Iterator[str]:
+        empty = 0
+        row: dict = {}
+        for number, row in read_table(path, self.encoding, self.on_event):
+            if number <= 2 and self.text_column not in row:
+                raise KeelError(
+                    f"{path}:{number}: no column {self.text_column!r} among {list(row)}: name one with --text-column"
+                )
+            text = row.get(self.text_column)
+            if text is None:
+                empty += 1
+            elif isinstance(text, str):
+                yield well_formed(text)
+            else:
+                raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
+        if empty:
+            note(self.on_event, f"{path}: {empty} rows have no {self.text_column!r} and were passed over")
+
+    def _distinct_lines(self) -> Iterator[tuple[bool, str]]:
+        seen = _Seen()
+        begins, dropped = False, 0
+        for begun, text in self._blocks():
+            begins |= begun
+            lines = text.split("\n")
+            kept = [line for line in lines if not line.strip() or seen.add(line.strip())]
+            dropped += len(lines) - len(kept)
+            if any(kept):
+                yield begins, "\n".join(kept)
+                begins = False
+        note(self.on_event, f"{dropped} lines were seen before and dropped")
+
+    def _distinct_documents(self) -> Iterator[tuple[bool, str]]:
+        seen = _Seen()
+        dropped = 0
+        held: list[tuple[bool, str]] = []
+        for begins, text in chain(self._blocks(), [(True, "")]):
+            if begins and held:
+                if len(held) > LONGEST_COMPARED or seen.add("".join(text for _, text in held).strip()):
+                    yield from held
+                else:
+                    dropped += 1
+                held = []
+            held.append((begins, text))
+        note(self.on_event, f"{dropped} documents were seen before and dropped")
+
+    def _spooled(self) -> Path:
+        self._spool = tempfile.NamedTemporaryFile(prefix="keel-stdin-")  # noqa: SIM115 (goes with the corpus)
+        shutil.copyfileobj(sys.stdin.buffer, self._spool)
+        self._spool.flush()
+        return Path(self._spool.name)
+
+    def _name(self, path: Path) -> str:
+        return "<stdin>" if self._spool and str(path) == self._spool.name else str(path)
+
+
+class _Seen:
+    """Which texts came before, by 64-bit hash: 8 bytes for each distinct one."""
+
+    def __init__(self) -> None:
+        self.recent: set[int] = set()
+        self.old = np.empty(0, np.uint64)
+
+    def add(self, text: str) -> bool:
+        """Say whether this text is new, and remember it."""
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "little")
+        if key in self.recent:
+            return False
+        place = np.searchsorted(self.old, np.uint64(key))
+        if place < len(self.old) and int(self.old[place]) == key:
+            return False
+        self.recent.add(key)
+        if len(self.recent) >= 1_000_000:
+            self.old = np.union1d(self.old, np.fromiter(self.recent, np.uint64, len(self.recent)))
+            self.recent.clear()
+        return True
+
+
+def _matching(pattern: str) -> list[Path]:
+    if Path(pattern).exists():
+        if Path(pattern).is_dir():
+            raise KeelError(f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'")
+        return [Path(pattern)]
+    found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if not Path(name).is_dir()]
+    if not found:
+        raise KeelError(f"there is no file {pattern}: check the name and the current folder")
+    return found
+
+
+def _paragraphs(file: TextFile) -> Iterator[tuple[bool, str]]:
+    """Cut plain text at blank lines, and a longer document between lines."""
+    begins, lines, size, continued = True, [], 0, False
+    for _, line in file.pieces(BLOCK):
+        if line.isspace() and not continued:
+            if any(lines):
+                yield begins, "".join(lines)
+            begins, lines, size = True, [], 0
+            continue
+        continued = not line.endswith("\n")
+        lines.append(line)
+        size += len(line)
+        if size >= BLOCK:
+            text = "".join(lines)
+            end = _good_end(text) if continued else len(text)
+            yield begins, text[:end]
+            begins, lines, size = False, [text[end:]], len(text) - end
+    if any(lines):
+        yield begins, "".join(lines)
+
+
+def cut_text(text: str, size: int = BLOCK) -> Iterator[tuple[bool, str]]:
+    """Cut a document into parts of at most `size` characters, each with whether it is the first."""
+    start = 0
+    while len(text) - start > size:
+        end = start + _good_end(text[start : start + size])
+        yield start == 0, text[start:end]
+        start = end
+    if text[start:].strip():
+        yield start == 0, text[start:]
+
+
+def _good_end(text: str) -> int:
+    """Find a place near the end of a text where a cut does least harm: a sentence end, else a space, else anywhere."""
+    least = len(text) - len(text) // 16
+    for end in ("\n", ". ", "。", " "):
+        place = text.rfind(end, least)
+        if place >= 0:
+            return place + len(end)
+    return len(text)

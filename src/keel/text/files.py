@@ -1,0 +1,233 @@
+"""Other people's text files: compression, encodings, faults and tables, read as a stream."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from keel.errors import KeelError, MissingExtra
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+SAMPLE = 1 << 22
+"""How many bytes are looked at to find out the encoding."""
+
+TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+# A field of a table may be a whole book; the module's own limit is 128 kB.
+csv.field_size_limit(1 << 30)
+
+
+def ignore(event: dict[str, Any]) -> None:
+    """Take an event and do nothing."""
+
+
+def note(on_event: OnEvent, text: str) -> None:
+    """Tell the user something that is no error."""
+    on_event({"event": "note", "text": text})
+
+
+def well_formed(text: str) -> str:
+    """Give the text without lone surrogates, which no encoding can write: pairs are joined, others become U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def kind_of(path: Path) -> str:
+    """Say what a file's name promises: csv, tsv, jsonl, parquet or txt, compressed or not."""
+    suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
+    return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a plain, gz, xz, zst or bz2 file; the first bytes tell which, not the name."""
+    if path.is_dir():
+        raise KeelError(f"{path} is a folder: name the files in it, for example '{path}/*.txt'")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(6)
+    except OSError as error:
+        raise KeelError(f"{path} cannot be read: {error.strerror}") from None
+    if magic[:2] == b"\x1f\x8b":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if magic == b"\xfd7zXZ\x00":
+        return lzma.open(path, "rb")
+    if magic[:3] == b"BZh":
+        return bz2.open(path, "rb")
+    if magic[:4] == b"\x28\xb5\x2f\xfd":
+        try:
+            import zstandard
+        except ImportError:
+            raise MissingExtra("zstandard", "data", f"reading {path}") from None
+        file = open(path, "rb")  # noqa: SIM115 (closed by the reader)
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
+        return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, reader), 1 << 20))
+    return open(path, "rb", buffering=1 << 20)
+
+
+def detect_encoding(sample: bytes) -> str:
+    """Name the encoding of some text: by its byte order mark, else UTF-8, else GB18030 where it looks like Chinese."""
+    for mark, encoding in MARKS.items():
+        if sample.startswith(mark):
+            return encoding
+    high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
+    faults = sample.decode("utf-8", "replace").count("\ufffd") - sample.count(b"\xef\xbf\xbd")
+    if faults * 10 <= high:
+        return "utf-8"
+    # Latin-1 and its like also fail as UTF-8, but there a high byte seldom follows another.
+    pairs = len(re.findall(rb"[\xa1-\xf7][\xa1-\xfe]", sample))
+    return "gb18030" if pairs * 4 >= high else "utf-8"
+
+
+class TextFile:
+    """A text file as a stream of lines without their ends; faults are mended, counted, and said at the end."""
+
+    def __init__(self, path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = ""):
+        self.path = Path(path)
+        self.name = name or str(path)
+        self.on_event = on_event
+        try:
+            with open_bytes(self.path) as file:
+                sample = file.read(SAMPLE)
+        except DAMAGED as error:
+            raise self._damaged(error) from None
+        self.marked = sample.startswith(b"\xef\xbb\xbf")
+        self.encoding = detect_encoding(sample) if encoding == "auto" else encoding
+        try:
+            sample[:4].decode(self.encoding, "replace")
+        except LookupError:
+            raise KeelError(f"there is no encoding {encoding!r}: try utf-8, gb18030, utf-16 or latin-1") from None
+        wide = self.encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
+        if not wide and sample.count(0) * 20 > len(sample):
+            raise KeelError(f"{self.name} is not text (it is full of NUL bytes): give text, or say --encoding utf-16")
+        if encoding == "auto" and self.encoding != "utf-8":
+            note(on_event, f"{self.name} is read as {self.encoding} (say --encoding to change that)")
+        self._errors = "replace" if wide else "surrogateescape"
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """Give every line with its number, counted from 1."""
+        for number, line in self.pieces(-1):
+            yield number, line.removesuffix("\n")
+
+    def pieces(self, limit: int) -> Iterator[tuple[int, str]]:
+        """Give every line with its number and end, in pieces of at most `limit` characters where it is longer."""
+        number = 1
+        faults = nulls = 0
+        first_fault = first_null = 0
+        try:
+            with open_bytes(self.path) as raw:
+                if self.marked:
+                    raw.read(3)
+                text = io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
+                while line := text.readline(limit):
+                    if not line.isascii() and SURROGATES.search(line):
+                        first_fault = first_fault or number
+                        line, count = SURROGATES.subn("\ufffd", line)
+                        faults += count
+                    if "\0" in line:
+                        first_null = first_null or number
+                        nulls += line.count("\0")
+                        line = line.replace("\0", "")
+                    ends = line.endswith("\n")
+                    yield number, line
+                    number += ends
+        except DAMAGED as error:
+            raise self._damaged(error) from None
+        if faults:
+            note(
+                self.on_event,
+                f"{self.name}:{first_fault}: {faults} bytes are not {self.encoding} and were replaced by U+FFFD, "
+                "the first of them here (is it another encoding? say --encoding)",
+            )
+        if nulls:
+            note(self.on_event, f"{self.name}:{first_null}: {nulls} NUL characters were dropped, the first here")
+
+    def _damaged(self, error: BaseException) -> KeelError:
+        return KeelError(f"{self.name} is damaged or cut short ({error}): fetch or compress it again")
+
+
+def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> TextFile:
+    """Open any plain or compressed text file; iterating gives (line number, line)."""
+    return TextFile(path, encoding, on_event)
+
+
+def read_rows(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> Iterator[tuple[int, list[str]]]:
+    """Read a csv (quotes as usual) or tsv (quotes are letters, as GLUE has it) file as (line number, fields)."""
+    file = TextFile(path, encoding, on_event)
+    yield from _rows(file, kind_of(file.path))
+
+
+def read_table(
+    path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read csv or tsv with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
+    path = Path(path)
+    kind = kind_of(path)
+    if kind == "parquet":
+        yield from _parquet(path)
+        return
+    file = TextFile(path, encoding, on_event)
+    if kind == "jsonl":
+        yield from _jsonl(file)
+        return
+    rows = _rows(file, kind)
+    _, header = next(rows, (1, []))
+    for number, row in rows:
+        yield number, dict(zip(header, row, strict=False))
+
+
+def _rows(file: TextFile, kind: str) -> Iterator[tuple[int, list[str]]]:
+    lines = (line + "\n" for _, line in file)
+    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader = csv.reader(lines, **(tabs if kind == "tsv" else {}))
+    end = 0
+    try:
+        for row in reader:
+            start, end = end + 1, reader.line_num
+            if row:
+                yield start, row
+    except csv.Error as error:
+        raise KeelError(f"{file.name}:{end + 1}: this row cannot be read ({error}): is a quote not closed?") from None
+
+
+def _jsonl(file: TextFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in file:
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise KeelError(f"{file.name}:{number}: this line is not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise KeelError(f'{file.name}:{number}: this line is not a JSON object such as {{"text": ...}}')
+            yield number, row
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "data", f"reading {path}") from None
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (arrow.ArrowException, OSError) as error:
+        raise KeelError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None

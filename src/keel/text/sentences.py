@@ -1,0 +1,85 @@
+"""Where a sentence ends, in English and in Chinese."""
+
+import re
+from typing import Literal
+
+# One pattern serves both languages, so mixed text needs no decision. It begins with a character class, which lets the
+# regex engine skip everything else, and refuses a following small letter before Python is asked.
+END = re.compile(
+    r"""[.!?…。！？｡\n] (?: (?<=\n) \s*
+      | (?<=[。！？｡]) [。！？｡!?…]*+ [”’」』）】》〉\])"']*+ (?![，、；：,;]) \s*
+      | (?<=…) …++ [。！？!?]*+ [”’」』）】》〉]*+ (?![，、；：,;a-z\s]) (?=[\u3000-\u9fff\uff00-\uffef“‘])
+      | (?<=[!?]) [!?]* [”’」』）】》〉]* (?=[\u3400-\u9fff“‘「『《])
+      | [.!?…]* ["'”’»)\]]* (?:\[\d+\])* \s+ (?=["'“‘«(\[]* [^\sa-zß-öø-ÿа-яё,;:–—-])
+    )""",
+    re.VERBOSE,
+)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NEVER_LAST = _words(
+    "mr mrs ms messrs dr prof rev hon st mt ft gen col lt capt maj sgt cmdr adm sen rep gov pres supt insp "
+    "dist asst assoc univ dept vs viz cf e.g i.e al ed eds trans approx fr sra br mme mlle "
+    "mon tue tues wed thu thur thurs fri jan feb apr jun jul aug sept"
+)
+"""Abbreviations that stand before a name: the stop after them ends no sentence."""
+
+BEFORE_NUMBERS = _words("no nos p pp vol vols fig figs ch sec art eq v c ca op oct nov dec mar")
+"""Abbreviations only where a number follows."""
+
+SELDOM_LAST = _words("inc ltd co corp jr sr bros etc a.m p.m ph.d b.c a.d")
+"""Abbreviations that may end a sentence, as initials and "U.S." may: if a word follows that often begins one."""
+
+STARTERS = _words(
+    "The A An This That These Those It He She They We You I In On At As By For From With When While After Before If "
+    "But And Or So Yet However There Here His Her Their Its Our My What Who Where Why How Since Although Though Some "
+    "Many Most All Another Other According Both Each Not No One Two During Because"
+)
+
+WORD = re.compile(r"[\"'“‘«(\[]*(\w+)")
+CJK = "\u3400-\u4dbf\u4e00-\u9fff"
+CHINESE = re.compile(f"[{CJK}]")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split English, Chinese or mixed text into sentences, stripped; a line break always ends one."""
+    sentences = []
+    start = 0
+    for match in END.finditer(text):
+        stop, end = match.span()
+        if text[stop] == "." and text[stop + 1] in " \t\xa0" and _abbreviates(text, start, stop, end):
+            continue
+        sentence = text[start:end].strip()
+        if sentence:
+            sentences.append(sentence)
+        start = end
+    rest = text[start:].strip()
+    if rest:
+        sentences.append(rest)
+    return sentences
+
+
+def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
+    """Say whether the full stop belongs to an abbreviation rather than to the sentence."""
+    word = text[max(text.rfind(" ", start, stop) + 1, start, stop - 12) : stop].lstrip("\"'“‘([«")
+    if len(word) > 6:
+        return False
+    small = word.lower()
+    if small in NEVER_LAST:
+        return True
+    if small in BEFORE_NUMBERS and text[end].isdecimal():
+        return True
+    if small in SELDOM_LAST or (len(word) == 1 and word.isupper()) or (len(word) > 2 and word[1::2].strip(".") == ""):
+        following = WORD.match(text, end)
+        return following is not None and following[1] not in STARTERS
+    return False
+
+
+def detect_language(text: str) -> Literal["en", "zh"]:
+    """Name the language that decides the defaults: Chinese if a fifth of the visible characters are."""
+    sample = text[:100_000]
+    visible = len(sample) - sum(map(sample.count, " \n\t"))
+    return "zh" if len(CHINESE.findall(sample)) * 5 > visible else "en"

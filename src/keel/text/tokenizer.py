@@ -1,0 +1,286 @@
+"""Text to ids and back, on the `tokenizers` library."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import tokenizers
+from tokenizers import models
+
+from keel.errors import KeelError
+from keel.text import rules
+from keel.text.corpus import Corpus
+from keel.text.files import OnEvent, ignore, note, well_formed
+from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
+from keel.text.sample import draw_sample
+from keel.text.sentences import detect_language
+from keel.text.wordcache import WordCache
+
+Choice = bool | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A text in pieces: their ids, the (start, end) of each in the text, and the number of each one's word."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    words: list[int]
+
+
+class Tokenizer:
+    """A vocabulary and the rules that cut text into its pieces, equal to Hugging Face's for the same files."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, specials: dict[str, str] | None = None):
+        # Published files carry the padding and truncation of their last use.
+        inner.no_padding()
+        inner.no_truncation()
+        self._inner = inner
+        self._rules: dict[str, Any] = json.loads(inner.to_str())
+        self.kind: Kind = rules.kind_of(self._rules)
+        names = specials if specials is not None else SPECIALS
+        self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
+        self._words = WordCache(self._inner, self._rules)
+
+    @classmethod
+    def train(
+        cls,
+        corpus: Corpus,
+        *,
+        kind: Kind | Literal["auto"] = "auto",
+        size: int = 30_000,
+        lowercase: Choice = "auto",
+        accents: Choice = "auto",
+        sample: int = 200_000_000,
+        seed: int = 0,
+        on_event: OnEvent = ignore,
+    ) -> "Tokenizer":
+        """Learn a vocabulary of at most `size` pieces from a seeded sample of about `sample` bytes of the corpus."""
+        texts = draw_sample(corpus, sample, seed, on_event)
+        language = detect_language("\n".join(lines[0] for lines in texts[:100]))
+        if kind == "auto":
+            kind = "wordpiece"
+            how = "Chinese: characters, and pieces of Latin words" if language == "zh" else "English: pieces of words"
+            note(on_event, f"the text looks like {how} are learned, in lower case (say kind or lowercase to change it)")
+        if lowercase == "auto":
+            lowercase = kind in ("wordpiece", "words")
+        accents = not lowercase if accents == "auto" else accents
+        return cls(rules.learn(texts, kind, size, lowercase=lowercase, accents=accents))
+
+    @classmethod
+    def from_vocabulary(
+        cls,
+        vocabulary: str | Path,
+        *,
+        lowercase: Choice = "auto",
+        accents: Choice = "auto",
+        cjk: bool = True,
+    ) -> "Tokenizer":
+        """Read BERT's vocab.txt; without being told, a vocabulary that holds capital letters is taken as cased."""
+        with open(vocabulary, encoding="utf-8") as file:
+            pieces = {line.rstrip("\n"): number for number, line in enumerate(file)}
+        if SPECIALS["unk"] not in pieces:
+            raise KeelError(f"{vocabulary} has no [UNK]: is it a BERT vocabulary, one piece per line?")
+        if lowercase == "auto":
+            lowercase = not any(re.search("[A-Z]", piece) for piece in pieces if piece[:1] not in "[<")
+        accents = not lowercase if accents == "auto" else accents
+        model = models.WordPiece(pieces, unk_token=SPECIALS["unk"])
+        inner = rules.make("wordpiece", model, lowercase=lowercase, accents=accents, cjk=cjk)
+        return cls(rules.mark_specials(inner, SPECIALS.values()))
+
+    @classmethod
+    def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
+        """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
+        pieces = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
+        with open(merges, encoding="utf-8") as file:
+            pairs = [line.split() for line in file if line.strip() and not line.startswith("#version")]
+        model = models.BPE(pieces, cast(list[tuple[str, str]], list(map(tuple, pairs))))
+        inner = rules.make("bpe", model, lowercase=False, accents=True)
+        return cls(rules.mark_specials(inner, [END_OF_TEXT, *SPECIALS.values()]))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Tokenizer":
+        """Read the tokenizer of a model folder: tokenizer.json, else vocab.txt, else vocab.json and merges.txt."""
+        folder = Path(folder)
+        config = _read_json(folder / "tokenizer_config.json")
+        try:
+            if (folder / "tokenizer.json").exists():
+                inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+                return cls(inner, _specials(folder, config))
+            if (folder / "vocab.txt").exists():
+                lowercase = config.get("do_lower_case", "auto")
+                strip = config.get("strip_accents")
+                cjk = config.get("tokenize_chinese_chars", True)
+                accents = "auto" if strip is None else not strip
+                return cls.from_vocabulary(folder / "vocab.txt", lowercase=lowercase, accents=accents, cjk=cjk)
+            for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+                if (folder / vocabulary).exists() and (folder / merges).exists():
+                    return cls.from_merges(folder / vocabulary, folder / merges)
+        except KeelError:
+            raise
+        except Exception as error:  # the tokenizers library raises bare Exception
+            raise KeelError(f"the tokenizer in {folder} cannot be read: {error}") from None
+        raise KeelError(
+            f"{folder} holds no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt: name another"
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write the files that `load` and Hugging Face's AutoTokenizer read."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._inner.save(str(folder / "tokenizer.json"))
+        config: dict[str, Any] = {f"{name}_token": token for name, token in self._specials.items()}
+        if self.kind == "wordpiece":
+            normalizer = self._rules["normalizer"] or {}
+            config["tokenizer_class"] = "BertTokenizer"
+            config["do_lower_case"] = normalizer.get("lowercase", False)
+            config["strip_accents"] = normalizer.get("strip_accents")
+            config["tokenize_chinese_chars"] = normalizer.get("handle_chinese_chars", False)
+            pieces = sorted(self._inner.get_vocab().items(), key=lambda item: item[1])
+            (folder / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces), encoding="utf-8")
+        elif self.kind == "bpe":
+            config["tokenizer_class"] = "GPT2Tokenizer"
+            self._inner.model.save(str(folder))
+        else:
+            config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        if self._inner.token_to_id(END_OF_TEXT) is not None:
+            config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+
+    def __len__(self) -> int:
+        return self._length
+
+    @cached_property
+    def _length(self) -> int:
+        # A published vocabulary may name a piece twice, which leaves a hole: ids reach further than pieces.
+        return max(self._inner.get_vocab().values()) + 1
+
+    def id_of(self, token: str) -> int:
+        """Give the id of a piece; the unknown id where there is no such piece."""
+        number = self._inner.token_to_id(token)
+        return self.unknown_id if number is None else number
+
+    def token_of(self, number: int) -> str:
+        """Give the piece of an id."""
+        token = self._inner.id_to_token(number)
+        if token is None:
+            raise KeelError(f"there is no piece {number}: this tokenizer has {len(self)}")
+        return token
+
+    def has(self, name: str) -> bool:
+        """Say whether there is a special piece of this name: pad, unk, cls, sep or mask."""
+        return name in self._specials
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills up short rows."""
+        return self._special("pad")
+
+    @property
+    def unknown_id(self) -> int:
+        """The id of what the vocabulary cannot spell."""
+        return self._special("unk")
+
+    @property
+    def cls_id(self) -> int:
+        """The id that begins a row."""
+        return self._special("cls")
+
+    @property
+    def sep_id(self) -> int:
+        """The id that ends a sentence."""
+        return self._special("sep")
+
+    @property
+    def mask_id(self) -> int:
+        """The id of a blank."""
+        return self._special("mask")
+
+    @cached_property
+    def special_ids(self) -> list[int]:
+        """The ids that stand for no text, in order."""
+        added = self._inner.get_added_tokens_decoder()
+        return sorted(number for number, token in added.items() if token.special)
+
+    @cached_property
+    def continues_word(self) -> np.ndarray:
+        """For every id, whether the piece only ever continues a word ("##ing")."""
+        inside = np.zeros(len(self), bool)
+        prefix = self._rules["model"].get("continuing_subword_prefix")
+        if prefix:
+            inside[[number for piece, number in self._inner.get_vocab().items() if piece.startswith(prefix)]] = True
+        return inside
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether capital letters are made small."""
+        return bool((self._rules["normalizer"] or {}).get("lowercase", False))
+
+    def encode(self, text: str) -> Pieces:
+        """Cut one text into pieces, without [CLS] and [SEP]."""
+        return self.encode_pieces_many([text])[0]
+
+    def encode_pieces_many(self, texts: list[str]) -> list[Pieces]:
+        """Cut many texts into pieces with their places."""
+        encodings = self._inner.encode_batch(list(map(well_formed, texts)), add_special_tokens=False)
+        return [Pieces(found.ids, found.offsets, cast(list[int], found.word_ids)) for found in encodings]
+
+    def encode_many(self, texts: list[str]) -> list[list[int]]:
+        """Give the ids alone of many texts, several times faster."""
+        ids, lengths = self.encode_flat(texts)
+        ends = np.cumsum(lengths).tolist()
+        flat = ids.tolist()
+        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
+        return self._words.encode(list(map(well_formed, texts)))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Write ids as text again, special ones left out."""
+        return self._inner.decode(list(ids))
+
+    def fingerprint(self) -> str:
+        """Hash the vocabulary and all rules."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+
+    def to_json(self) -> str:
+        """Give all of the tokenizer as the text of tokenizer.json."""
+        return self._inner.to_str()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Tokenizer":
+        """Make the tokenizer from the text of a tokenizer.json."""
+        return cls(tokenizers.Tokenizer.from_str(text))
+
+    def _special(self, name: str) -> int:
+        token = self._specials.get(name)
+        if token is None:
+            raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or learn one with Keel")
+        return cast(int, self._inner.token_to_id(token))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise KeelError(f"{path} is not JSON: {error}") from None
+
+
+def _specials(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Find out which pieces of a published tokenizer stand for [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+    named = _read_json(folder / "special_tokens_map.json") | config
+    found = {}
+    for name, usual in SPECIALS.items():
+        token = named.get(f"{name}_token") or usual
+        found[name] = token["content"] if isinstance(token, dict) else token
+    return found

@@ -1,0 +1,163 @@
+"""A run's place on disk: written beside, then renamed, so that whatever happens the last whole checkpoint stands."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from keel.errors import KeelError
+from keel.train.objective import Objective
+from keel.train.parallel import World, like, whole
+
+TENSORS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+SUMS = "sums.json"
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Only one run at a time may write into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise KeelError(f"another run is writing into {folder}: wait for it, or choose another --out") from None
+        yield
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside `folder`, then put it in place in one move; nothing is left of a failed try."""
+    beside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(parents=True)
+        write(beside)
+        for path in [*beside.iterdir(), beside]:
+            _sync(path)
+        os.rename(beside, folder)
+        _sync(folder.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "free some and run the same command again"
+            raise KeelError(f"no room left on the disk to write {folder}: {remedy}") from error
+        raise KeelError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _errno(error: OSError | SafetensorError) -> int | None:
+    """The system's number for what went wrong; safetensors says it in words alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run: the last few and the best."""
+
+    folder: Path
+    keep: int
+
+    def steps(self) -> list[int]:
+        """The steps that were saved, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(path.name[5:]) for path in self.folder.iterdir() if re.fullmatch(r"step-\d+", path.name))
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def save(
+        self, step: int, objective: Objective, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], world: World
+    ) -> None:
+        """Write step `step`, then drop what is neither recent nor best. Every process gathers, the first one writes."""
+        weights = {name: whole(value.detach()).cpu().contiguous() for name, value in objective.state_dict().items()}
+        moments = {
+            f"{kind}.{name}": whole(value).cpu().contiguous()
+            for name, parameter in objective.named_parameters()
+            for kind, value in optimizer.state.get(parameter, {}).items()
+        }
+
+        def write(folder: Path) -> None:
+            save_file(weights, folder / TENSORS)
+            save_file(moments, folder / OPTIMIZER)
+            (folder / STATE).write_text(json.dumps({"step": step, **state}, indent=1))
+            (folder / SUMS).write_text(
+                json.dumps({name: digest(folder / name) for name in (TENSORS, OPTIMIZER, STATE)})
+            )
+
+        if world.leads:
+            # What is as far or further was found damaged, or this run would have gone on from there.
+            for damaged in self.steps():
+                if damaged >= step:
+                    shutil.rmtree(self.path(damaged))
+            write_folder(self.path(step), write)
+            kept = {*self.steps()[-self.keep :], state.get("best_step")}
+            for old in set(self.steps()) - kept:
+                shutil.rmtree(self.path(old))
+            for torn in self.folder.glob(".step-*.new"):  # left by a run that was killed while it saved
+                shutil.rmtree(torn)
+        world.wait()
+
+    def latest(self, on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
+        """The state of the newest checkpoint that is whole; a damaged one is said and passed over."""
+        for step in reversed(self.steps()):
+            try:
+                sums = json.loads((self.path(step) / SUMS).read_text())
+                wrong = [name for name in (TENSORS, OPTIMIZER, STATE) if digest(self.path(step) / name) != sums[name]]
+                if not wrong:
+                    return json.loads((self.path(step) / STATE).read_text())
+                fault = f"the checksum of {wrong[0]} does not fit"
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                fault = str(error)
+            text = f"the checkpoint {self.path(step)} is damaged ({fault}): going back to the one before"
+            on_event({"event": "note", "text": text})
+        return None
+
+    def load(self, step: int, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
+        """Put weights and moments back, cut for however many processes there are now."""
+        weights = load_file(self.path(step) / TENSORS)
+        with torch.no_grad():
+            for name, value in objective.state_dict().items():
+                value.copy_(like(weights[name], value))
+        moments = load_file(self.path(step) / OPTIMIZER)
+        for name, parameter in objective.named_parameters():
+            found: dict[str, Tensor] = {}
+            for kind in ("step", "exp_avg", "exp_avg_sq"):
+                if (value := moments.get(f"{kind}.{name}")) is not None:
+                    found[kind] = value.to(parameter.device) if value.ndim == 0 else like(value, parameter)
+            if found:
+                optimizer.state[parameter] = found
+
+    def weights(self, step: int) -> dict[str, Tensor]:
+        """The weights alone, as saved."""
+        return load_file(self.path(step) / TENSORS)

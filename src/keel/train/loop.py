@@ -1,0 +1,458 @@
+"""The one loop. It knows steps, rows and sums of losses; it does not know language."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from keel.config import to_dict
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.train.checkpoint import Checkpoints
+from keel.train.draw import Draw, seed_of
+from keel.train.objective import Objective, Tensors
+from keel.train.optimizers import Schedule, adamw, rate_share
+from keel.train.parallel import Parallel, World, hold_gradients, whole
+
+Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """An `on_event` for those who do not listen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How long, how fast and with what care to train. One of steps, epochs and minutes is set."""
+
+    steps: int = 0
+    """Updates in all."""
+    epochs: float = 0.0
+    """Times through the data."""
+    minutes: float = 0.0
+    """Wall-clock time; becomes a plan of steps after the first measured ones."""
+    batch: int = 32
+    """Rows in one update, over all devices and micro-batches."""
+    accumulate: int = 1
+    """Micro-batches that a device cuts its rows into, to save memory."""
+    lr: float = 1e-4
+    """The full learning rate."""
+    schedule: Schedule = "linear"
+    """How the rate moves after the warm-up."""
+    warmup: float = 0.1
+    """Steps over which the rate rises; below 1, that share of all steps."""
+    cooldown: float = 0.2
+    """Share of the steps over which a trapezoid's rate falls."""
+    weight_decay: float = 0.01
+    """Pull of matrices to zero."""
+    beta1: float = 0.9
+    """Memory of AdamW's mean."""
+    beta2: float = 0.999
+    """Memory of AdamW's variance."""
+    epsilon: float = 1e-6
+    """AdamW's denominator."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 lets any pass."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the products; weights and sums stay fp32."""
+    compile: bool = False
+    """Compile every block."""
+    parallel: Parallel = "ddp"
+    """Under torchrun: whole copies (ddp) or shards (fsdp)."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto takes the GPU if there is one."""
+    threads: int = 0
+    """CPU threads; 0 leaves torch's own number."""
+    seed: int = 0
+    """Of every draw: the same seed gives the same run."""
+    evaluate_every: int = 1000
+    """Steps between evaluations; 0 evaluates at the start and the end alone."""
+    checkpoint_every: int = 1000
+    """Steps between checkpoints; 0 leaves it to the clock."""
+    checkpoint_minutes: float = 5.0
+    """Minutes after which a checkpoint is due anyway."""
+    keep: int = 2
+    """Recent checkpoints to keep, beside the best."""
+    log_every: int = 10
+    """Steps between reports."""
+
+    FREE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
+    """What may change when a run is taken up again."""
+
+    def __post_init__(self) -> None:
+        lengths = (self.steps, self.epochs, self.minutes)
+        if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
+            raise UsageError("say how long to train by one of --steps, --epochs and --minutes, above 0")
+        for name in ("batch", "accumulate", "lr", "log_every", "keep"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.accumulate > self.batch:
+            raise UsageError(f"accumulate ({self.accumulate}) cannot be more than batch ({self.batch}) rows")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps to go, stored with every checkpoint: the rate is a pure function of it."""
+
+    steps: int
+
+    def rate(self, step: int, train: Train) -> float:
+        warmup = round(train.warmup * self.steps) if train.warmup < 1 else round(train.warmup)
+        return train.lr * rate_share(
+            step,
+            self.steps,
+            schedule=train.schedule,
+            warmup=min(warmup, self.steps - 1),
+            cooldown=round(train.cooldown * self.steps),
+        )
+
+
+@dataclass(kw_only=True)
+class History:
+    """How a run went."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    evaluations: list[dict[str, float]] = field(default_factory=list)
+    losses: list[tuple[int, float]] = field(default_factory=list)
+
+
+def fit(
+    objective: Objective,
+    data: Any,
+    train: Train,
+    out: Path,
+    on_event: OnEvent = ignore,
+    *,
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    identity: Mapping[str, Any] | None = None,
+) -> History:
+    """Train `objective` on `data` until the plan is done; the same call again goes on from the last checkpoint.
+
+    `evaluate` gives figures by name, "loss" among them: the checkpoint with the lowest is kept. `identity` is whatever
+    else, beside the settings in `train`, makes this the same run.
+    """
+    if train.threads:
+        torch.set_num_threads(train.threads)
+    with World.join(train.device) as world, _caught_signals() as stopping:
+        heard = on_event if world.leads else ignore
+        return _Run(objective, data, train, out, heard, world, evaluate, dict(identity or {})).go(stopping)
+
+
+def held_out_loss(objective: Objective, data: Any, train: Train, rows: int = 2048) -> Callable[[], dict[str, float]]:
+    """An evaluation: each loss of the objective on up to `rows` rows of held-out data, the same ones every time."""
+
+    def evaluate() -> dict[str, float]:
+        device = next(objective.parameters()).device
+        was_training = objective.training
+        objective.eval()
+        sums: dict[str, Tensor] = {}
+        counts: dict[str, Tensor] = {}
+        chunk = max(1, train.batch // train.accumulate)
+        total = min(rows, objective.rows(data))
+        with torch.no_grad():
+            for start in range(0, total, chunk):
+                part = range(start, min(start + chunk, total))
+                batch = objective.batch(data, Draw(seed=0, step=0, first=0), part).to(device)
+                with _autocast(train, device):
+                    losses, _ = objective(batch)
+                _add(sums, losses)
+                _add(counts, objective.counts(batch))
+        objective.train(was_training)
+        values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
+        return {"loss": sum(values.values()), **values}
+
+    return evaluate
+
+
+class _Run:
+    """One call of `fit`: what the steps share."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        data: Any,
+        train: Train,
+        out: Path,
+        on_event: OnEvent,
+        world: World,
+        evaluate: Callable[[], dict[str, float]] | None,
+        identity: dict[str, Any],
+    ):
+        if train.batch < world.size * train.accumulate:
+            raise UsageError(
+                f"batch {train.batch} has too few rows for {world.size} processes with {train.accumulate} micro-batches: "
+                "raise --batch or lower --train.accumulate"
+            )
+        self.objective = objective.to(world.device).train()
+        self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
+        self.settings = {**to_dict(train), "processes": world.size, **identity}
+        self.checkpoints = Checkpoints(out / "checkpoints", train.keep)
+        if train.compile:
+            for block in objective.blocks():
+                block.compile()
+        self.wrapped = world.wrap(objective, train.parallel)
+        self.optimizer = adamw(
+            objective.named_parameters(),
+            lr=train.lr,
+            weight_decay=train.weight_decay,
+            betas=(train.beta1, train.beta2),
+            epsilon=train.epsilon,
+        )
+        self.history = History()
+        self.best: tuple[float, int] = (math.inf, -1)
+        self.began = time.monotonic()
+
+    def go(self, stopping: threading.Event) -> History:
+        step, plan = self.resume() or (0, self.first_plan())
+        tally = _Tally(step)
+        saved_at, saved_step = time.monotonic(), step
+        if step == 0:
+            self.assess(step, plan)
+        while step < plan.steps:
+            self.step(step, plan, tally)
+            step += 1
+            if step % self.train.log_every == 0 or step == plan.steps or self.world.device.type == "cpu":
+                self.check(tally, step)
+            if step % self.train.log_every == 0 or step == plan.steps:
+                self.report(tally, step, plan)
+            if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
+                self.assess(step, plan)
+            due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
+            stop, due = self.agreed(stopping.is_set(), due and self.world.leads)
+            regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
+            if stop or due or regular or step == plan.steps:
+                self.check(tally, step)
+                plan = self.replan(step, plan, (time.monotonic() - saved_at) / max(1, step - saved_step))
+                self.save(step, plan)
+                saved_at, saved_step = time.monotonic(), step
+            if stop and step < plan.steps:
+                raise Interrupted(f"stopped at step {step} of {plan.steps}, saved: run the same command again to go on")
+        self.history.steps, self.history.seconds = step, self.seconds
+        return self.history
+
+    @property
+    def seconds(self) -> float:
+        return self.history.seconds + time.monotonic() - self.began
+
+    def step(self, step: int, plan: Plan, tally: "_Tally") -> None:
+        """One update: rows drawn by number, sums of losses over global counts, one backward pass a micro-batch."""
+        batches, counts = self.draw(step)
+        rate = plan.rate(step, self.train)
+        losses = self.backward(step, batches, counts)
+        norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        tally.add(losses, counts, norm, rate)
+
+    def draw(self, step: int) -> tuple[list[Tensors], dict[str, Tensor]]:
+        """This process's micro-batches of one step, and the global counts of what they predict."""
+        draw = Draw(seed=self.train.seed, step=step, first=step * self.train.batch)
+        rows = range(self.train.batch)
+        parts = [self.world.part(rows, self.train.accumulate, number) for number in range(self.train.accumulate)]
+        batches = [self.objective.batch(self.data, draw, part).to(self.world.device) for part in parts]
+        counts: dict[str, Tensor] = {}
+        for batch in batches:
+            _add(counts, self.objective.counts(batch))
+        names = sorted(counts)
+        totals = self.world.total(torch.stack([counts[name].double() for name in names]))
+        return batches, dict(zip(names, totals, strict=True))
+
+    def backward(self, step: int, batches: list[Tensors], counts: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients of the mean losses; gives this process's share of each mean."""
+        shares: dict[str, Tensor] = {}
+        for number, batch in enumerate(batches):
+            torch.manual_seed(seed_of(self.train.seed, step, self.world.rank, number))  # for dropout alone
+            with hold_gradients(self.wrapped, number < len(batches) - 1):
+                with _autocast(self.train, self.world.device):
+                    losses, _ = self.wrapped(batch)
+                means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
+                # Processes average their gradients, so each one brings its share of the mean times their number.
+                (sum(means.values(), start=torch.zeros((), device=self.world.device)) * self.world.size).backward()
+            _add(shares, {name: mean.detach() for name, mean in means.items()})
+        return shares
+
+    def check(self, tally: "_Tally", step: int) -> None:
+        """Stop at once on a loss that is no number: the last checkpoint is from before it."""
+        if not tally.finite(self.world):
+            last = self.checkpoints.steps()
+            kept = f"the checkpoint of step {last[-1]} is kept" if last else "no checkpoint was written yet"
+            remedy = "try a lower --lr or more --train.warmup"
+            raise KeelError(f"the loss or its gradient is not finite before step {step}; {kept}: {remedy}")
+
+    def report(self, tally: "_Tally", step: int, plan: Plan) -> None:
+        event = tally.flush(self.world)
+        self.history.losses.append((step, event["loss"]))
+        left = (plan.steps - step) * event["seconds_per_step"]
+        self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
+
+    def assess(self, step: int, plan: Plan) -> None:
+        if self.evaluate is None:
+            return
+        values = self.evaluate()
+        self.history.evaluations.append({"step": step, **values})
+        self.best = min(self.best, (values["loss"], step))
+        self.on_event({"event": "evaluation", "step": step, "steps": plan.steps, **values})
+
+    def agreed(self, stop: bool, due: bool) -> tuple[bool, bool]:
+        """What any process wants, all do: they must save at the same step."""
+        if self.world.size == 1:
+            return stop, due
+        wishes = self.world.total(torch.tensor([float(stop), float(due)], device=self.world.device)).tolist()
+        return wishes[0] > 0, wishes[1] > 0
+
+    def save(self, step: int, plan: Plan) -> None:
+        state = {
+            "plan": plan.steps,
+            "settings": self.settings,
+            "seconds": self.seconds,
+            "best": self.best[0] if self.best[1] >= 0 else None,
+            "best_step": self.best[1],
+            "evaluations": self.history.evaluations,
+            "losses": self.history.losses,
+        }
+        self.checkpoints.save(step, self.objective, self.optimizer, state, self.world)
+        self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
+
+    def resume(self) -> tuple[int, Plan] | None:
+        """Go on from the newest checkpoint, if there is one and it is of the same run."""
+        state = self.checkpoints.latest(self.on_event)
+        if state is None:
+            return None
+        steps = self.refuse_changes(state)
+        self.checkpoints.load(state["step"], self.objective, self.optimizer)
+        self.history.evaluations, self.history.losses = state["evaluations"], [tuple(pair) for pair in state["losses"]]
+        self.history.seconds = state["seconds"]
+        if state["best"] is not None:
+            self.best = (state["best"], state["best_step"])
+        if state["step"] < steps:
+            self.on_event({"event": "note", "text": f"going on from step {state['step']} of {steps}"})
+        return state["step"], Plan(steps)
+
+    def refuse_changes(self, state: dict[str, Any]) -> int:
+        """The steps to go to; a setting that changed since the checkpoint is named and refused."""
+        before, now = state["settings"], self.settings
+        extended = self.train.steps > state["plan"] and before["steps"] and self.train.schedule == "constant"
+        free = {*Train.FREE, "processes", "parallel", *(["steps"] if extended else [])}
+        changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
+        if changed:
+            name = changed[0]
+            raise UsageError(
+                f"this run was started with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
+                "give the old value to go on, or --overwrite to start anew"
+            )
+        return self.train.steps if extended else state["plan"]
+
+    def first_plan(self) -> Plan:
+        """Steps as asked, or as many as fit into the minutes by the first measured steps (which change nothing)."""
+        if self.train.steps:
+            return Plan(self.train.steps)
+        if self.train.epochs:
+            return Plan(max(1, math.ceil(self.train.epochs * self.objective.rows(self.data) / self.train.batch)))
+        times: list[float] = []
+        for number in range(6):
+            start = time.monotonic()
+            batches, counts = self.draw(number)
+            tally = _Tally(0)
+            tally.add(self.backward(number, batches, counts), counts, None, 0.0)
+            tally.finite(self.world)  # waits for the device
+            times.append(time.monotonic() - start)
+        self.optimizer.zero_grad(set_to_none=True)
+        seconds = median(times[2:]) * 1.1  # the optimizer, evaluations and checkpoints take their part
+        return self.agree_on_plan(0, (60 * self.train.minutes - self.seconds) / seconds, seconds)
+
+    def replan(self, step: int, plan: Plan, seconds: float) -> Plan:
+        """A clock-planned run is planned anew at checkpoints, by the speed that was seen, if it is well off."""
+        if not self.train.minutes or step >= plan.steps:
+            return plan
+        left = 60 * self.train.minutes - self.seconds
+        off = abs(left - (plan.steps - step) * seconds) >= 0.05 * 60 * self.train.minutes
+        _, off = self.agreed(False, off and self.world.leads)  # every clock differs: the first one counts
+        return self.agree_on_plan(step, left / seconds, seconds) if off else plan
+
+    def agree_on_plan(self, step: int, left: float, seconds: float) -> Plan:
+        agreed = self.world.total(torch.tensor(left if self.world.leads else 0.0, device=self.world.device))
+        plan = Plan(step + max(1, int(agreed)))
+        text = f"{self.train.minutes:g} minutes are {plan.steps} steps of {seconds:.3g} s"
+        text += f"; the same run by count: --steps {plan.steps}"
+        self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
+        return plan
+
+
+class _Tally:
+    """Losses and counts between two reports; they stay on the device until somebody must know."""
+
+    def __init__(self, step: int):
+        self.step = step
+        self.steps = 0
+        self.sums: dict[str, Tensor] = {}
+        self.counted: dict[str, Tensor] = {}
+        self.norm: Tensor | None = None
+        self.rate = 0.0
+        self.began = time.monotonic()
+
+    def add(self, losses: dict[str, Tensor], counts: dict[str, Tensor], norm: Tensor | None, rate: float) -> None:
+        _add(self.sums, losses)
+        _add(self.counted, {name: count for name, count in counts.items() if name not in losses})
+        self.norm, self.rate = norm, rate
+        self.steps += 1
+
+    def finite(self, world: World) -> bool:
+        """Whether every loss and the last gradient are numbers, in every process."""
+        values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
+        return not values or bool(world.total(torch.stack(values)).isfinite().all())
+
+    def flush(self, world: World) -> Event:
+        """Mean losses, and what was counted beside them by the second, since the last report."""
+        names = list(self.sums)
+        means = world.total(torch.stack([self.sums[name].double() for name in names])) / self.steps
+        values = dict(zip(names, means.tolist(), strict=True))
+        seconds = time.monotonic() - self.began
+        event: Event = {"loss": sum(values.values()), **values, "lr": self.rate}
+        event["seconds_per_step"] = seconds / self.steps
+        event |= {f"{name}_per_second": float(count) / seconds for name, count in self.counted.items()}
+        if self.norm is not None:
+            event["norm"] = float(self.norm)
+        self.__init__(self.step + self.steps)
+        return event
+
+
+def _add(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, value in values.items():
+        totals[name] = totals[name] + value if name in totals else value
+
+
+def _autocast(train: Train, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=train.precision == "bf16")
+
+
+@contextmanager
+def _caught_signals() -> Iterator[threading.Event]:
+    """Set when the user or the machine asks to stop; a second Ctrl-C stops at once."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if stopping.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

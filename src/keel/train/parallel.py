@@ -1,0 +1,125 @@
+"""One process or many: the only file that knows about distribution. Start several with `torchrun`, same flags."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from keel.errors import UsageError
+from keel.train.objective import Objective
+
+Parallel = Literal["ddp", "fsdp"]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is the GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"device {name!r} cannot be used here: use --device cpu or auto") from error
+    return device
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of how many processes this is, and the device it works on."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @classmethod
+    @contextmanager
+    def join(cls, device: str) -> Iterator["World"]:
+        """The processes that `torchrun` started, or this one alone."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            yield cls(0, 1, pick_device(device))
+            return
+        place = pick_device(device)
+        if place.type == "cuda":
+            place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(place)
+        already = dist.is_initialized()
+        if not already:
+            dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+        world = cls(dist.get_rank(), size, place)
+        try:
+            yield world
+            world.wait()  # nobody leaves while another still talks
+        finally:
+            if not already:
+                dist.destroy_process_group()
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def part(self, rows: range, of: int = 1, number: int = 0) -> range:
+        """This process's share of the rows, and the `number`-th of `of` parts of that."""
+        part, parts = self.rank * of + number, self.size * of
+        return rows[len(rows) * part // parts : len(rows) * (part + 1) // parts]
+
+    @contextmanager
+    def first(self) -> Iterator[None]:
+        """The leading process goes through first; the others follow when it is done."""
+        if not self.leads:
+            self.wait()
+        yield
+        if self.leads:
+            self.wait()
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def wrap(self, objective: Objective, how: Parallel) -> nn.Module:
+        """What to call instead of the objective, so that gradients meet."""
+        if self.size == 1:
+            return objective
+        if how == "ddp":
+            return DistributedDataParallel(objective)
+        mesh = init_device_mesh(self.device.type, (self.size,))
+        for block in objective.blocks():
+            fully_shard(block, mesh=mesh)
+        fully_shard(objective, mesh=mesh)  # in place
+        return objective
+
+
+def hold_gradients(wrapped: nn.Module, hold: bool) -> AbstractContextManager[None]:
+    """While micro-batches accumulate, gradients stay at home until the last one."""
+    if isinstance(wrapped, FSDPModule):
+        wrapped.set_requires_gradient_sync(not hold)
+    elif isinstance(wrapped, DistributedDataParallel) and hold:
+        return wrapped.no_sync()
+    return nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor in one piece, wherever its parts lie (every process must ask)."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def like(value: Tensor, model: Tensor) -> Tensor:
+    """`value` placed and cut as `model` is."""
+    if isinstance(model, DTensor):
+        return distribute_tensor(value.to(model.device), model.device_mesh, model.placements)
+    return value.to(model.device)

@@ -1,0 +1,141 @@
+"""What every test stands on: real data where there is some, a small made-up corpus, one thread, no network."""
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parent.parent
+
+# Set before torch, numba or transformers are imported, and inherited by every process that a test starts.
+os.environ.update(
+    OMP_NUM_THREADS="1",
+    HF_HUB_OFFLINE="1",
+    KEEL_DATA=str((ROOT / os.environ.get("KEEL_DATA", "../shared/data")).resolve()),
+)
+KEEL_DATA = Path(os.environ["KEEL_DATA"])
+
+skipped_for_data: list[str] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "data_dir" in getattr(item, "fixturenames", ()):
+        item.add_marker("data")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("data") and not KEEL_DATA.is_dir():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no data in {KEEL_DATA}: set KEEL_DATA", pytrace=False)
+        skipped_for_data.append(item.nodeid)
+        pytest.skip(f"no data in {KEEL_DATA}")
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if skipped_for_data:
+        terminalreporter.write_line(f"{len(skipped_for_data)} tests skipped: no data in {KEEL_DATA} (set KEEL_DATA)")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data; a test that asks for it is marked `data`."""
+    return KEEL_DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of this session's own, so that no test finds what an earlier run left."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KEEL_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def english_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file of 300 English documents of 3 to 8 sentences, a blank line between documents."""
+    return _write_corpus(tmp_path_factory.mktemp("corpus") / "english.txt", ENGLISH, joint=" ")
+
+
+@pytest.fixture(scope="session")
+def chinese_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file of 300 Chinese documents of 3 to 8 sentences, a blank line between documents."""
+    return _write_corpus(tmp_path_factory.mktemp("corpus") / "chinese.txt", CHINESE, joint="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grammar:
+    sentences: list[str]
+    words: dict[str, str]
+    topics: list[tuple[str, str, str]]
+    """(who, what, does): a document keeps to one, so that words and sentences foretell their neighbours."""
+
+
+ENGLISH = Grammar(
+    sentences=[
+        "The {who} {does} the {what} {when}.",
+        "{When}, the {who} {does} a {how} {what}.",
+        'A {how} {what} is {worth}, says Dr. {name}: "The {who} {does} it {when}."',
+        "Does the {who} know that {name}'s {what} is {how}?",
+        "{name} paid {number} dollars for the {what}, but the {who} never {does} it!",
+        "It isn't {worth}; the {how} {what} belongs to {name} and the {who}.",
+    ],
+    words={
+        "when": "in the morning|before winter|every Monday|around noon|after the rain|twice a year",
+        "how": "small|heavy|beautiful|forgotten|well-made|strange",
+        "worth": "worth the trouble|hard to find|older than the town|what everyone wants",
+        "name": "Anna|Peter|Mrs. Moore|Naïma|Chen|O'Brien",
+    },
+    topics=[
+        ("sailor|captain|harbour pilot|fisherman", "boat|sail|anchor|net|keel", "repairs|paints|loses|hauls"),
+        ("baker|cook|miller|waitress", "bread|cake|oven|soup|recipe", "tastes|serves|burns|warms"),
+        ("judge|lawyer|witness|clerk", "letter|contract|verdict|law|case", "reads|signs|questions|files"),
+        ("gardener|farmer|botanist|beekeeper", "rose|orchard|field|hive|tree", "waters|plants|prunes|sells"),
+    ],
+)
+CHINESE = Grammar(
+    sentences=[
+        "{who}{when}{does}{what}。",
+        "{when}，{who}又{does}了一次{how}的{what}。",
+        "{name}说：“这{what}真{how}，{who}从来不{does}它！”",
+        "你知道{name}的{what}为什么这么{how}吗？",
+        "{name}花了{number}元，{who}才肯{does}{what}……",
+        "{how}的{what}属于{name}，{who}{when}才会来。",
+    ],
+    words={
+        "when": "早上|冬天以前|每个星期一|下午六点|雨停以后|一年两次",
+        "how": "小|沉重|美丽|古老|奇怪|结实",
+        "name": "小明|王老师|李华|张医生|Anna|阿强",
+    },
+    topics=[
+        ("水手|船长|渔夫|领航员", "帆船|渔网|船锚|龙骨", "修理|检查|丢掉|拖走"),
+        ("厨师|面包师|服务员|磨坊主", "面包|蛋糕|烤箱|菜谱", "品尝|端上|准备|加热"),
+        ("法官|律师|证人|书记员", "合同|判决书|案卷|法律", "阅读|签署|质疑|整理"),
+        ("园丁|农民|植物学家|养蜂人", "玫瑰|果园|蜂箱|苹果树", "浇灌|种植|修剪|出售"),
+    ],
+)
+
+
+def _write_corpus(path: Path, grammar: Grammar, joint: str) -> Path:
+    draw = random.Random(path.stem)
+
+    def sentence(words: dict[str, str]) -> str:
+        chosen = {role: draw.choice(options.split("|")) for role, options in words.items()}
+        chosen |= {"When": chosen["when"].capitalize(), "number": str(draw.randint(2, 5000))}
+        return draw.choice(grammar.sentences).format(**chosen)
+
+    def document() -> str:
+        words = grammar.words | dict(zip(("who", "what", "does"), draw.choice(grammar.topics), strict=True))
+        return joint.join(sentence(words) for _ in range(draw.randint(3, 8)))
+
+    path.write_text("\n\n".join(document() for _ in range(300)) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,188 @@
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from keel import config
+from keel.errors import KeelError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    lr: float = 1e-4
+    """Peak of the learning rate."""
+    steps: int | None = None
+    schedule: Literal["linear", "cosine", "none"] = "linear"
+    betas: tuple[float, float] = (0.9, 0.999)
+    compile: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    width: int = 256
+    """Size of a vector,
+    in every layer."""
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise KeelError(f"width {self.width} is not a multiple of heads {self.heads}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Body):
+    corpus: str
+    """Where the text is."""
+    kinds: tuple[str, ...] = ()
+    dev: float | str = 0.1
+    limit: int | None = 7
+    train: Train = field(default_factory=Train)
+
+
+FULL = Recipe(
+    corpus='a "quoted"\n\\ path\x7f 语料',
+    kinds=("x", "y,z"),
+    dev="dev.tsv",
+    limit=None,
+    width=384,
+    heads=6,
+    train=Train(lr=3e-05, steps=10_000, schedule="none", betas=(0.9, 1.0), compile=True),
+)
+
+
+def test_round_trip_through_toml_and_json_changes_nothing() -> None:
+    plain = config.to_dict(FULL)
+    assert config.from_dict(Recipe, tomllib.loads(config.write_toml(plain))) == FULL
+    assert config.from_dict(Recipe, json.loads(json.dumps(plain))) == FULL
+    assert plain["kinds"] == ["x", "y,z"]
+
+
+def test_toml_puts_settings_before_tables_and_quotes_odd_keys() -> None:
+    values = {"b": {"c": {}, "d": 1.5}, "a b": [True, {"x": 1}], "e": float("inf")}
+    text = config.write_toml(values)
+    assert text == '"a b" = [true, {x = 1}]\ne = inf\n\n[b]\nd = 1.5\n\n[b.c]\n'
+    assert tomllib.loads(text) == values
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"corpus": "c", "hidden_size": 1}, "r.toml: unknown name 'hidden_size'; Keel calls it 'width'"),
+        ({"corpus": "c", "widht": 1}, "r.toml: unknown name 'widht'; did you mean 'width'?"),
+        ({"train": {"learning_rate": 1}}, "r.toml: [train]: unknown name 'learning_rate'; Keel calls it 'lr'"),
+        ({"train": {"q": 1}}, "r.toml: [train]: unknown name 'q'; known are lr, steps, schedule, betas, compile"),
+        ({"train": 3}, "r.toml: train must be a table of settings, not 3"),
+        ({"width": 1}, "r.toml: 'corpus' is missing; add it"),
+        ({"corpus": 5}, "r.toml: corpus must be text in quotes, not 5"),
+        ({"width": "5"}, "r.toml: width must be a whole number, not '5'"),
+        ({"width": 5.5}, "r.toml: width must be a whole number, not 5.5"),
+        ({"width": True}, "r.toml: width must be a whole number, not True"),
+        ({"width": None}, "r.toml: width must be a whole number, not None"),
+        ({"limit": "x"}, "r.toml: limit must be a whole number, not 'x'"),
+        ({"dev": [1]}, "r.toml: dev must be a number or text in quotes, not [1]"),
+        ({"kinds": ["a", 1]}, "r.toml: kinds[1] must be text in quotes, not 1"),
+        ({"train": {"lr": float("nan")}}, "r.toml: train.lr must be a number, not nan"),
+        ({"train": {"compile": 1}}, "r.toml: train.compile must be true or false, not 1"),
+        ({"train": {"betas": [0.9]}}, "r.toml: train.betas must be a list of 2: a number, a number, not [0.9]"),
+        (
+            {"train": {"schedule": "liner"}},
+            "r.toml: train.schedule must be one of 'linear', 'cosine', 'none', not 'liner'",
+        ),
+        ({"corpus": "c", "width": 10}, "r.toml: width 10 is not a multiple of heads 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config.from_dict(Recipe, values, "r.toml")
+    assert str(caught.value) == message
+
+
+def test_numbers_are_taken_as_people_write_them() -> None:
+    recipe = config.from_dict(Recipe, tomllib.loads('corpus = "c"\ndev = "5%"\nwidth = 1e3\n[train]\nlr = 1'))
+    assert (recipe.dev, recipe.width, recipe.train.lr) == (0.05, 1000, 1.0)
+    assert isinstance(recipe.width, int)
+    assert isinstance(recipe.train.lr, float)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "value"),
+    [
+        (int, "1_000", 1000),
+        (int, "1e4", 10000),
+        (int, "-3", -3),
+        (float, "1e-4", 1e-4),
+        (float, "3", 3.0),
+        (float, "12.5%", 0.125),
+        (bool, "true", True),
+        (bool, "False", False),
+        (str, " 10% ", " 10% "),
+        (str, "true", "true"),
+        (int | None, "none", None),
+        (int | None, "4", 4),
+        (float | str, "10%", 0.1),
+        (float | str, "dev.tsv", "dev.tsv"),
+        (Literal["none", "all"] | None, "none", "none"),
+        (Literal[1, 2], "2", 2),
+        (tuple[int, ...], "1, 2,3", (1, 2, 3)),
+        (tuple[int | None, str], "none,b", (None, "b")),
+        (tuple[str, ...], "", ()),
+    ],
+)
+def test_command_line_text_becomes_the_annotated_type(annotation: Any, text: str, value: object) -> None:
+    parsed = config.parse_value(annotation, text, "--x")
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [(int, "1.5"), (int, "10%"), (int, "inf"), (float, "fast"), (float, "nan"), (bool, "1"), (bool, "yes"),
+     (int, "none"), (Literal["a"], "b"), (tuple[int, int], "1,2,3"), (tuple[int, ...], "1,x"), (Train, "lr=3")],
+)  # fmt: skip
+def test_command_line_text_that_does_not_fit_is_refused_by_name(annotation: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--x"):
+        config.parse_value(annotation, text, "--x")
+
+
+def test_replace_is_strict_and_reaches_inside() -> None:
+    changed = config.replace(FULL, width=500, heads=5, **{"train.lr": 1, "train.compile": False})
+    assert (changed.width, changed.heads, changed.train.lr, changed.train.compile) == (500, 5, 1.0, False)
+    assert changed.train.steps == FULL.train.steps
+    for overrides in ({"hight": 1}, {"width": "x"}, {"train.learning_rate": 1}, {"width.x": 1}):
+        with pytest.raises(UsageError):
+            config.replace(FULL, **overrides)
+
+
+def test_replace_takes_whole_sections() -> None:
+    assert config.replace(FULL, train=Train(steps=3), **{"train.lr": 2.0}).train == Train(steps=3, lr=2.0)
+
+
+def test_help_is_the_string_below_a_field_own_or_inherited() -> None:
+    assert config.help_of(Recipe) == {"width": "Size of a vector, in every layer.", "corpus": "Where the text is."}
+
+
+def test_toml_file_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text('\ufeffcorpus = "语料"\n', encoding="utf-8")
+    assert config.read_toml(path) == {"corpus": "语料"}
+    path.write_text("a = 1\nb = = 2\n")
+    with pytest.raises(KeelError, match=r"r\.toml:2: is not valid TOML"):
+        config.read_toml(path)
+    path.write_bytes(b"a = '\xff'")
+    with pytest.raises(KeelError, match="UTF-8"):
+        config.read_toml(path)
+    with pytest.raises(KeelError, match="No such file"):
+        config.read_toml(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [
+    ("hidden_size", "width"), ("n_embd", "width"), ("num_hidden_layers", "layers"), ("n_layer", "layers"),
+    ("num_attention_heads", "heads"), ("n_head", "heads"), ("learning_rate", "lr"), ("max_steps", "steps"),
+    ("num_train_epochs", "epochs"), ("per_device_train_batch_size", "batch"), ("mlm_probability", "mask"),
+])  # fmt: skip
+def test_names_of_other_tools_are_known(theirs: str, ours: str) -> None:
+    error = config.unknown_name(theirs, ["zzz", ours], "x")
+    assert str(error) == f"x: unknown name {theirs!r}; Keel calls it {ours!r}"

@@ -1,0 +1,388 @@
+"""A model keeps everything through its folder, others read that folder as it stands, and it answers when asked."""
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from keel.errors import KeelError, UsageError
+from keel.model import Card, Model
+from keel.systems.base import Rows
+from keel.systems.bert import Bert
+from keel.tasks import TASKS
+from keel.tasks.examples import Labels
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+
+SYSTEM = Bert(
+    layers=2, width=32, head_width=8, expansion=2.5, positions=48, length=32, dropout=0.2, activation="gelu_tanh"
+)
+TEXTS = ["The sailor repairs the boat.", "Bread!", "A judge reads the heavy letter in the morning, says Anna.", ""]
+PAIRS = [("The baker serves soup.", "It is warm."), ("Roses", "The gardener waters the orchard every Monday.")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(english_corpus: Path) -> Tokenizer:
+    return Tokenizer.train(Corpus(english_corpus), size=300)
+
+
+def made(
+    tokenizer: Tokenizer, *, heads: bool = True, task: str = "", labels: Labels | None = None, **settings: Any
+) -> Model:
+    """A model with random weights, larger than at birth so that outputs differ."""
+    torch.manual_seed(3)
+    system = Bert(**{**SYSTEM.__dict__, **settings})
+    encoder = system.encoder(len(tokenizer))
+    objective = system.objective(encoder, tokenizer) if heads else None
+    learned = TASKS[task](system, encoder, tokenizer, labels) if labels else None
+    for module in (encoder, objective, learned):
+        for name, parameter in module.named_parameters() if module else ():
+            if not (module is not encoder and name.startswith("encoder.")):
+                torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1 and "weight" in name), std=0.2)
+    return Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective, task=learned).to("cpu")
+
+
+def weights(model: Model) -> dict[str, torch.Tensor]:
+    parts = {"encoder": model.encoder, "objective": model.objective, "task": model.task}
+    return {
+        f"{part}.{name}": value
+        for part, module in parts.items()
+        if module
+        for name, value in module.state_dict().items()
+    }
+
+
+def assert_equal(model: Model, other: Model) -> None:
+    """Equal to the bit, in everything that is kept."""
+    assert model.system == other.system
+    assert model.tokenizer.fingerprint() == other.tokenizer.fingerprint()
+    assert weights(model).keys() == weights(other).keys()
+    assert all(torch.equal(value, weights(other)[name]) for name, value in weights(model).items())
+
+
+ONE = Labels(kind="one", names=("bad", "好", "so-so"))
+SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "encoder only": ({"heads": False}, "BertModel", False),
+    "pre-trained": ({"whole_words": True, "mask": 0.2}, "BertForPreTraining", False),
+    "without next sentence": ({"next_sentence": False}, "BertForMaskedLM", True),
+    "classify": ({"heads": False, "task": "classify", "labels": ONE}, "BertForSequenceClassification", False),
+    "pair": ({"heads": False, "task": "pair", "labels": ONE}, "BertForSequenceClassification", False),
+    "number": (
+        {"heads": False, "task": "pair", "labels": Labels(kind="number")},
+        "BertForSequenceClassification",
+        False,
+    ),
+    "several": (
+        {"heads": False, "task": "classify", "labels": Labels(kind="several", names=("a", "b"))},
+        "BertForSequenceClassification",
+        False,
+    ),
+    "task and heads": ({"task": "classify", "labels": ONE}, "BertForSequenceClassification", True),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_saved_is_loaded(tokenizer: Tokenizer, tmp_path: Path, shape: str) -> None:
+    settings, named, extra = SHAPES[shape]
+    model = made(tokenizer, **settings)
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert_equal(model, again)
+    assert again.missing == (("masked word head", "next sentence head") if model.objective is None else ())
+    if model.task:
+        assert again.task is not None
+        assert (again.task.name, again.task.labels) == (model.task.name, model.task.labels)
+        texts = PAIRS if model.task.pair else TEXTS
+        assert again.predict(texts) == model.predict(texts)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["architectures"] == [named]
+    assert config["vocab_size"] == len(tokenizer)
+    assert (tmp_path / "model" / "keel.safetensors").exists() == extra
+    again.save(tmp_path / "copy")
+    for file in ("model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "copy" / file).read_bytes() == (tmp_path / "model" / file).read_bytes()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_path: Path, shape: str) -> None:
+    settings, named, _ = SHAPES[shape]
+    model = made(tokenizer, **settings)
+    model.save(tmp_path)
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = pieces([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
+    lengths = inputs["attention_mask"].sum(1)
+    rows = Rows(ids=inputs["input_ids"], lengths=lengths, segments=inputs["token_type_ids"])
+    ours = [model.system.frame(tokenizer, *tokenizer.encode_many([a, b])) for a, b in PAIRS]
+    assert [row.ids for row in ours] == [ids[:n] for ids, n in zip(rows.ids.tolist(), lengths.tolist(), strict=True)]
+    real = torch.arange(rows.ids.shape[1]) < lengths[:, None]
+
+    peer, report = getattr(transformers, named).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    body = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    assert body.config.keel["system"] == "bert"
+    with torch.inference_mode():
+        output = model.encoder(rows)
+        summary = model.encoder.summary(output, rows)
+        found = body(**inputs)
+        torch.testing.assert_close(output.top[real], found.last_hidden_state[real], rtol=1e-5, atol=1e-5)
+        if named != "BertForMaskedLM":  # which has no pooler
+            torch.testing.assert_close(summary, found.pooler_output, rtol=1e-5, atol=1e-5)
+        if "PreTraining" in named or "MaskedLM" in named:
+            automatic = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+            everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
+            scores: torch.Tensor = model.objective.predict_words(output.top, everywhere)  # type: ignore[union-attr, operator]
+            torch.testing.assert_close(scores[real], automatic(**inputs).logits[real], rtol=1e-5, atol=1e-5)
+        if model.task:
+            automatic = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+            torch.testing.assert_close(
+                model.task.respond(output, rows), automatic(**inputs).logits, rtol=1e-5, atol=1e-5
+            )
+            if model.task.labels.names:
+                assert tuple(peer.config.id2label.values()) == model.task.labels.names
+
+
+def test_a_folder_that_transformers_saved_again(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made(tokenizer).save(tmp_path / "ours")
+    peer = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "ours")
+    with torch.no_grad():
+        peer.bert.pooler.dense.bias.add_(1)
+    peer.save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    model = Model.load(tmp_path / "theirs")
+    assert torch.equal(model.encoder.state_dict()["pooler.bias"], peer.bert.pooler.dense.bias)
+    assert model.system == SYSTEM
+    assert model.tokenizer.encode_many(TEXTS) == tokenizer.encode_many(TEXTS)
+
+
+def test_our_own_folder_must_have_all_that_it_names(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made(tokenizer, heads=False, task="classify", labels=ONE).save(tmp_path / "classifier")
+    made(tokenizer, heads=False).save(tmp_path / "body")
+    shutil.copy(tmp_path / "body" / "model.safetensors", tmp_path / "classifier" / "model.safetensors")
+    with pytest.raises(KeelError, match=r"lack classifier\.bias, classifier\.weight"):
+        Model.load(tmp_path / "classifier")
+
+
+def test_the_card_is_readme_and_configuration(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = made(tokenizer)
+    dev = {"main": "accuracy", "values": {"accuracy": {"value": 0.91234, "low": 0.9, "high": 0.93}}}
+    model.card = Card(
+        title="wiki",
+        parent="tiny",
+        text="12 tokens of a|b",
+        steps=1200,
+        seconds=90,
+        scores={"mlm": 2.34567, "dev": dev},
+    )
+    model.save(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    for part in (
+        "# wiki",
+        "| Parent | tiny |",
+        "a&#124;b",
+        "1,200",
+        "1.5 minutes",
+        "2.346",
+        "accuracy 0.912 (0.900 to 0.930)",
+    ):
+        assert part in card
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    assert Model.load(tmp_path).card == model.card
+
+
+def test_a_folder_without_a_card_is_known_by_its_name(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made(tokenizer).save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["keel"]["card"] = {"title": "named", "field_of_the_future": 1}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert Model.load(tmp_path / "model").card == Card(title="named")
+    del config["keel"]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert Model.load(tmp_path / "model").card == Card(title="model")
+
+
+def test_saving_into_a_folder_that_is_taken(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    first, second = made(tokenizer, next_sentence=False), made(tokenizer, heads=False)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log.jsonl").write_text("{}")
+    first.save(tmp_path)
+    with pytest.raises(UsageError, match="not empty"):
+        second.save(tmp_path)
+    assert_equal(Model.load(tmp_path), first)
+    (tmp_path / "notes.txt").write_text("mine")
+    second.save(tmp_path, overwrite=True)
+    assert_equal(Model.load(tmp_path), second)
+    assert not (tmp_path / "keel.safetensors").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "run" / "log.jsonl").read_text() == "{}"
+    with pytest.raises(UsageError, match="is a file"):
+        second.save(tmp_path / "notes.txt", overwrite=True)
+    with pytest.raises(KeelError, match="cannot write"):
+        second.save(tmp_path / "notes.txt" / "model")
+
+
+@pytest.mark.parametrize("fails_at", range(12))
+def test_whenever_a_save_is_cut_off_the_folder_holds_the_old_model_or_the_new(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    old, new = made(tokenizer, next_sentence=False), made(tokenizer, heads=False, task="classify", labels=ONE)
+    old.save(tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    calls = 0
+
+    def cut_off(original: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > fails_at:
+                raise Killed
+            return original(*arguments, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("rename", "replace", "unlink", "rmdir"):
+            patch.setattr(os, name, cut_off(getattr(os, name)))
+        try:
+            new.save(tmp_path, overwrite=True)
+        except Killed:
+            pass
+        else:
+            assert calls <= fails_at
+    model = Model.load(tmp_path)
+    assert_equal(model, new if model.task else old)
+    assert (model.task is None) == (fails_at == 0)
+
+
+def test_a_full_disk_loses_nothing(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = made(tokenizer), made(tokenizer, heads=False)
+    old.save(tmp_path / "model")
+
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("keel.formats.folder.save_file", full)
+    for folder in ("model", "new"):
+        with pytest.raises(KeelError, match="no room left"):
+            new.save(tmp_path / folder, overwrite=True)
+    assert_equal(Model.load(tmp_path / "model"), old)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_sentence_vectors(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer)
+    vectors = model.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), 32)
+    assert vectors.dtype == np.float32
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        alone = model.encode(text)
+        assert alone.shape == (32,)
+        np.testing.assert_allclose(alone, vector, rtol=1e-4, atol=1e-5)
+    framed = SYSTEM.frame(tokenizer, tokenizer.encode(TEXTS[0]).ids).ids
+    with torch.inference_mode():
+        layers = model.encoder(Rows.pad([framed]), all_layers=True).layers
+    for layer in (0, 1, 2, -1, -2):
+        np.testing.assert_allclose(model.encode(TEXTS, layer=layer)[0], layers[layer][0].mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.encode(TEXTS, pool="cls")[0], layers[-1][0, 0], rtol=1e-4, atol=1e-5)
+    assert model.encode([]).shape == (0, 32)
+    with pytest.raises(UsageError, match="no layer 3"):
+        model.encode(TEXTS, layer=3)
+    with pytest.raises(UsageError, match="pool"):
+        model.encode(TEXTS, pool="max")
+
+
+def test_word_vectors_know_their_places(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer)
+    found = model.encode(TEXTS, pool="none")
+    assert [len(text.pieces) for text in found] == [len(ids) for ids in tokenizer.encode_many(TEXTS)]
+    for text, words in zip(TEXTS, found, strict=True):
+        assert words.vectors.shape == (len(words.pieces), 32)
+        spelled = [text[start:end].lower() for start, end in words.offsets]
+        assert spelled == [piece.removeprefix("##") for piece in words.pieces]
+    framed = SYSTEM.frame(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
+    with torch.inference_mode():
+        top = model.encoder(Rows.pad([framed])).top[0, 1:-1]
+    np.testing.assert_allclose(found[2].vectors, top, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_text_is_read_whole_in_parts_and_it_is_said(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer)
+    words = " ".join(["boat"] * 40 + ["judge"] * 40)
+    ids = tokenizer.encode(words).ids
+    notes: list[str] = []
+    vector = model.encode([words, "boat"], on_event=lambda event: notes.append(event["text"]))[0]
+    assert len(notes) == 1
+    assert "1 of 2 texts" in notes[0]
+    parts = [SYSTEM.frame(tokenizer, ids[start : start + 46]).ids for start in range(0, len(ids), 46)]
+    assert len(parts) > 1
+    assert f"in {len(parts)} parts" in notes[0]
+    with torch.inference_mode():
+        everything = torch.cat([model.encoder(Rows.pad([part])).top[0] for part in parts])
+    np.testing.assert_allclose(vector, everything.mean(0), rtol=1e-4, atol=1e-5)
+    assert model.encode(words, pool="none").vectors.shape == (len(ids), 32)
+    with pytest.raises(KeelError, match="48"):
+        model.fill(f"{words} [MASK]")
+
+
+def test_blanks_are_filled_as_transformers_fills_them(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = made(tokenizer)
+    model.save(tmp_path)
+    peer = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    inputs = pieces("The [MASK] reads a [MASK].", return_tensors="pt")
+    with torch.inference_mode():
+        chances = peer(**inputs).logits[inputs["input_ids"] == tokenizer.mask_id].softmax(-1)
+    for text in ("The [MASK] reads a [MASK].", "The ___ reads a __.", "The [mask] reads a ＿＿＿."):
+        found = model.fill(text, top=4)
+        assert [len(candidates) for candidates in found] == [4, 4]
+        for candidates, expected in zip(found, chances, strict=True):
+            best = expected.topk(4)
+            assert [candidate.word for candidate in candidates] == [
+                tokenizer.token_of(i) for i in best.indices.tolist()
+            ]
+            assert [candidate.probability for candidate in candidates] == pytest.approx(best.values.tolist(), rel=1e-4)
+    with pytest.raises(UsageError, match="no blank"):
+        model.fill("The sailor reads.")
+    with pytest.raises(KeelError, match="cannot fill"):
+        made(tokenizer, heads=False).fill("The ___")
+
+
+def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
+    model = made(Tokenizer.train(Corpus(chinese_corpus), size=1000))
+    model.save(tmp_path)
+    (candidates,) = Model.load(tmp_path).fill("厨师每天准备___包。")
+    assert len(candidates) == 5
+    assert sum(candidate.probability for candidate in candidates) <= 1
+    words = Model.load(tmp_path).encode("王老师的帆船", pool="none")
+    assert words.offsets == [(i, i + 1) for i in range(6)]
+    assert "".join(words.pieces) == "王老师的帆船"
+
+
+def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
+    model = made(tokenizer, heads=False, task="classify", labels=ONE)
+    assert model.predict(TEXTS)[0] == model.predict(TEXTS[0])
+    assert model.predict(TEXTS[0]).name in ONE.names
+    assert model.predict([]) == []
+    with pytest.raises(UsageError, match="item 2"):
+        model.predict(["fine", ("a", "b")])
+    pair = made(tokenizer, heads=False, task="pair", labels=ONE)
+    assert pair.predict(PAIRS)[1].name == pair.predict(PAIRS[1]).name
+    with pytest.raises(UsageError, match="a pair"):
+        pair.predict("one text")
+    with pytest.raises(KeelError, match="fine-tune"):
+        made(tokenizer).predict("text")
+
+
+def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made(tokenizer).save(tmp_path)
+    with pytest.raises(UsageError, match="device"):
+        Model.load(tmp_path, device="gpu9")

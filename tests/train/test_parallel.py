@@ -1,0 +1,204 @@
+"""Two processes compute what one does. As a script under torchrun: all that is asked of two processes, in one start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from keel.errors import Interrupted, KeelError
+from keel.systems.base import Documents
+from keel.systems.bert import Bert
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.train.loop import Event, History, Train, fit, held_out_loss
+from keel.train.objective import Objective, Tensors
+from keel.train.parallel import World
+
+STEPS, HALF = 20, 10
+WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]
+
+
+def train_bert(out: Path, *, until: int = STEPS, **settings: Any) -> History | None:
+    """20 steps of a tiny BERT without dropout; `until` stops it early by a signal, as a user would."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(3, 12, 200)
+    tokens = SimpleNamespace(
+        ids=generator.integers(5, 90, lengths.sum()).astype(np.uint16),
+        starts=np.concatenate([[0], lengths.cumsum()]),
+        documents=np.arange(0, 201, 4),
+        word_starts=None,
+    )
+    data = Documents.of(cast(Tokens, tokens))
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 32, "length": 32}
+    system = Bert(dropout=0.0, attention_dropout=0.0, **shape)
+    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
+    objective = system.objective(system.encoder(vocabulary=90), marks)
+    common: dict[str, Any] = {"device": "cpu", "log_every": 1, "lr": 3e-3, "evaluate_every": HALF}
+    train = Train(steps=STEPS, batch=10, checkpoint_every=HALF, **common, **settings)
+
+    def stop(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == until < STEPS:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        return fit(objective, data, train, out, stop, evaluate=held_out_loss(objective, data, train, rows=20))
+    except Interrupted:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Tensors):
+    x: Tensor
+    y: Tensor
+
+
+class Slope(Objective):
+    """y = w x by least squares; row `bad` of step 3 is no number, so that one process alone meets it."""
+
+    def __init__(self, bad: int = -1) -> None:
+        super().__init__()
+        self.bad = bad
+        self.weight = nn.Parameter(torch.zeros(1, 1))
+
+    def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+        x = torch.arange(rows.start, rows.stop, dtype=torch.float32)[:, None] / 10
+        return Points(x=x, y=torch.where((x * 10 == self.bad) & (draw.step == 3), torch.nan, 2 * x))
+
+    def counts(self, batch: Points) -> dict[str, Tensor]:
+        return {"square": torch.tensor(float(len(batch.x)))}
+
+    def forward(self, batch: Points, state: None = None) -> tuple[dict[str, Tensor], None]:
+        return {"square": (batch.x @ self.weight - batch.y).square().sum()}, None
+
+
+def said(objective: Objective, train: Train, out: Path) -> str:
+    """What the user is told when it cannot be done."""
+    try:
+        fit(objective, None, train, out)
+    except KeelError as error:
+        return str(error)
+    return "done"
+
+
+def main(folder: Path) -> None:
+    found: dict[str, Any] = {}
+    for how, accumulate in WAYS:
+        history = train_bert(folder / f"two-{how}-{accumulate}", parallel=how, accumulate=accumulate)
+        assert history
+        found[f"{how}-{accumulate}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for how in ("ddp", "fsdp"):
+        train_bert(folder / f"two-then-one-{how}", until=HALF + 2, parallel=how)
+        history = train_bert(folder / f"one-then-two-{how}", parallel=how)
+        assert history
+        found[f"one-then-two-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    quick: dict[str, Any] = {"device": "cpu", "checkpoint_every": 20}
+    found["nan"] = said(Slope(bad=7), Train(steps=10, batch=8, **quick), folder / "nan")
+    found["few"] = said(Slope(), Train(steps=10, batch=1, **quick), folder / "few")
+    found["clock"] = said(Slope(), Train(minutes=0.01, batch=8, **quick), folder / "clock")
+    (folder / f"found-{os.environ['RANK']}.json").write_text(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one process ran and two ran, and what both of the two found."""
+    folder = tmp_path_factory.mktemp("parallel")
+    for how in ("ddp", "fsdp"):
+        train_bert(folder / f"one-then-two-{how}", until=HALF + 2)
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", __file__, str(folder)]
+    subprocess.run([sys.executable, *command], check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "found-0.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[int, History]:
+    """The same run in one process, by its number of micro-batches."""
+    histories = {accumulate: train_bert(folder / f"alone-{accumulate}", accumulate=accumulate) for accumulate in (1, 2)}
+    return {accumulate: history for accumulate, history in histories.items() if history}
+
+
+def figures(evaluations: list[dict[str, float]]) -> list[float]:
+    return [value for evaluation in evaluations for value in evaluation.values()]
+
+
+def assert_same_figures(found: dict[str, Any], expected: History) -> None:
+    assert [step for step, _ in found["losses"]] == [step for step, _ in expected.losses] == list(range(1, STEPS + 1))
+    assert [loss for _, loss in found["losses"]] == pytest.approx([loss for _, loss in expected.losses], rel=1e-5)
+    assert figures(found["evaluations"]) == pytest.approx(figures(expected.evaluations), rel=1e-5)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize(("how", "accumulate"), WAYS)
+def test_two_processes_learn_as_one(how: str, accumulate: int, found: dict[str, Any], alone: dict[int, History]) -> None:
+    assert_same_figures(found[f"{how}-{accumulate}"], alone[accumulate])
+    assert alone[1].losses[-1][1] < alone[1].losses[0][1]
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_go_on_where_one_stopped(how: str, found: dict[str, Any], alone: dict[int, History]) -> None:
+    assert_same_figures(found[f"one-then-two-{how}"], alone[1])
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_one_goes_on_where_two_stopped(how: str, folder: Path, alone: dict[int, History]) -> None:
+    out = folder / f"two-then-one-{how}"
+    assert (out / "checkpoints" / f"step-{HALF + 2:08d}").is_dir()
+    assert not (out / "checkpoints" / f"step-{STEPS:08d}").exists()
+    history = train_bert(out)
+    assert history
+    assert_same_figures({"losses": history.losses, "evaluations": history.evaluations}, alone[1])
+
+
+@pytest.mark.multi
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
+def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
+    one, two = (
+        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / file) for run in ("alone-1", f"two-{how}-1")
+    )
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.multi
+def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> None:
+    assert "not finite before step 4; no checkpoint was written yet" in found["nan"]
+    assert "batch 1 has too few rows for 2 processes" in found["few"]
+    assert found["clock"] == "done"
+    assert {name: found[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
+        (folder / "found-1.json").read_text()
+    ).items()
+
+
+@pytest.mark.parametrize(("size", "of"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 4)])
+@pytest.mark.parametrize("rows", [12, 13, 31])
+def test_parts_are_slices_of_the_rows(size: int, of: int, rows: int) -> None:
+    worlds = [World(rank, size, torch.device("cpu")) for rank in range(size)]
+    parts = [world.part(range(rows), of, number) for world in worlds for number in range(of)]
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
