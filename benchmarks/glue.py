@@ -1,4 +1,4 @@
-"""GLUE-5: SST-2 accuracy, CoLA Matthews, MRPC F1, RTE accuracy, STS-B Spearman on dev, for a model and its twin from scratch.
+"""GLUE-5 of a model and of its twin from scratch: SST-2 accuracy, CoLA Matthews, MRPC F1, RTE accuracy, STS-B Spearman.
 
 Fixed epochs, the last one counts. The learning rate of each task is chosen on a tenth of its train file, then the whole
 file is learned with every seed and scored once on dev.
@@ -80,16 +80,25 @@ def main() -> None:
         return Job(options.model, options.data, name, scratch, lr, seed, options.epochs, tenth)
 
     # The longest first, so that no worker is left alone with it at the end.
-    size = {name: sum(path.stat().st_size for path in (Path(options.data) / name).glob("train*")) for name in options.tasks}
+    size = {
+        name: sum(path.stat().st_size for path in (Path(options.data) / name).glob("train*")) for name in options.tasks
+    }
     names = sorted(options.tasks, key=lambda name: -size[name])
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        choices = [job(name, scratch, lr, 0, True) for name in names for scratch in (False, True) for lr in options.rates]
+        choices = [
+            job(name, scratch, lr, 0, True) for name in names for scratch in (False, True) for lr in options.rates
+        ]
         tried: list[tuple[Job, float, float]] = []
         for done in pool.map(run, choices):
             tried.append(done)
-            print(f"choose {done[0].name} scratch={done[0].scratch} lr={done[0].lr:g}: {done[1]:.1f} ({done[2]:.0f} s)", flush=True)
+            print(
+                f"choose {done[0].name} scratch={done[0].scratch} lr={done[0].lr:g}: {done[1]:.1f} ({done[2]:.0f} s)",
+                flush=True,
+            )
         best = {
-            (name, scratch): max((t for t in tried if (t[0].name, t[0].scratch) == (name, scratch)), key=lambda t: t[1])[0].lr
+            (name, scratch): max(
+                (t for t in tried if (t[0].name, t[0].scratch) == (name, scratch)), key=lambda t: t[1]
+            )[0].lr
             for name in names
             for scratch in (False, True)
         }
@@ -102,15 +111,21 @@ def main() -> None:
         scores: list[tuple[Job, float, float]] = []
         for done in pool.map(run, finals):
             scores.append(done)
-            print(f"final {done[0].name} scratch={done[0].scratch} seed={done[0].seed}: {done[1]:.1f} ({done[2]:.0f} s)", flush=True)
+            print(
+                f"final {done[0].name} scratch={done[0].scratch} seed={done[0].seed}: {done[1]:.1f} ({done[2]:.0f} s)",
+                flush=True,
+            )
     report(scores, best, options)
 
 
-def report(scores: list[tuple[Job, float, float]], best: dict[tuple[str, bool], float], options: argparse.Namespace) -> None:
+def report(
+    scores: list[tuple[Job, float, float]], best: dict[tuple[str, bool], float], options: argparse.Namespace
+) -> None:
     rows: dict[str, Any] = {}
     for scratch in (False, True):
         found = {
-            name: [value for job, value, _ in scores if job.name == name and job.scratch == scratch] for name in options.tasks
+            name: [value for job, value, _ in scores if job.name == name and job.scratch == scratch]
+            for name in options.tasks
         }
         rows["from scratch" if scratch else "pre-trained"] = {
             "lr": {name: best[name, scratch] for name in options.tasks},
@@ -122,7 +137,11 @@ def report(scores: list[tuple[Job, float, float]], best: dict[tuple[str, bool], 
     print("| | " + " | ".join(options.tasks) + " | GLUE-5 (mean of medians) |")
     print("|---" * (len(options.tasks) + 2) + "|")
     for name, row in rows.items():
-        cells = [f"{row['median'][task]:.1f} ({min(v):.1f}-{max(v):.1f})" for task in options.tasks for v in [row["values"][task]]]
+        cells = [
+            f"{row['median'][task]:.1f} ({min(v):.1f}-{max(v):.1f})"
+            for task in options.tasks
+            for v in [row["values"][task]]
+        ]
         print(f"| {name} | " + " | ".join(cells) + f" | {mean(row['median'].values()):.1f} |")
 
 

@@ -22,7 +22,7 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 
 SYSTEM = Bert(
-    layers=2, width=32, head_width=8, expansion=2.5, positions=48, length=32, dropout=0.2, activation="gelu_tanh"
+    layers=2, width=32, head_width=8, expansion=2.7, positions=48, length=32, dropout=0.2, activation="gelu_tanh"
 )
 TEXTS = ["The sailor repairs the boat.", "Bread!", "A judge reads the heavy letter in the morning, says Anna.", ""]
 PAIRS = [("The baker serves soup.", "It is warm."), ("Roses", "The gardener waters the orchard every Monday.")]
@@ -267,15 +267,16 @@ def test_a_full_disk_loses_nothing(tokenizer: Tokenizer, tmp_path: Path, monkeyp
     old, new = made(tokenizer), made(tokenizer, heads=False)
     old.save(tmp_path / "model")
 
-    def full(*arguments: Any, **named: Any) -> None:
+    def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("keel.formats.folder.save_file", full)
+    monkeypatch.setattr(os, "fsync", full)
     for folder in ("model", "new"):
         with pytest.raises(KeelError, match="no room left"):
             new.save(tmp_path / folder, overwrite=True)
     assert_equal(Model.load(tmp_path / "model"), old)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert not [path.name for path in (tmp_path / "model").iterdir() if path.name.startswith(".")]
 
 
 def test_sentence_vectors(tokenizer: Tokenizer) -> None:
@@ -369,8 +370,10 @@ def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
 
 def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
     model = made(tokenizer, heads=False, task="classify", labels=ONE)
-    assert model.predict(TEXTS)[0] == model.predict(TEXTS[0])
-    assert model.predict(TEXTS[0]).name in ONE.names
+    one = model.predict(TEXTS[0])
+    assert one.name in ONE.names
+    assert model.predict(TEXTS)[0].name == one.name
+    assert model.predict(TEXTS)[0].probability == pytest.approx(one.probability, rel=1e-4)
     assert model.predict([]) == []
     with pytest.raises(UsageError, match="item 2"):
         model.predict(["fine", ("a", "b")])

@@ -11,31 +11,45 @@ if TYPE_CHECKING:
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
-    from keel.train.loop import Train
+    from keel.train.plan import Train
     from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Bert",
+    "Classifier",
+    "Corpus",
+    "KeelError",
+    "Model",
+    "Tokenizer",
+    "Tokens",
+    "Train",
+    "convert",
+    "embed",
+    "evaluate",
+    "fill",
+    "finetune",
+    "predict",
+    "pretrain",
+]
 _HOMES = {
-    "keel.classifier": ("Classifier",),
-    "keel.errors": ("KeelError",),
-    "keel.model": ("Model",),
-    "keel.systems.bert": ("Bert",),
-    "keel.text.corpus": ("Corpus",),
-    "keel.text.tokenizer": ("Tokenizer",),
-    "keel.text.tokens": ("Tokens",),
-    "keel.train.loop": ("Train",),
-    "keel.verbs": ("convert", "embed", "evaluate", "fill", "finetune", "predict", "pretrain"),
+    "Bert": "keel.systems.bert",
+    "Classifier": "keel.classifier",
+    "Corpus": "keel.text.corpus",
+    "KeelError": "keel.errors",
+    "Model": "keel.model",
+    "Tokenizer": "keel.text.tokenizer",
+    "Tokens": "keel.text.tokens",
+    "Train": "keel.train.plan",
 }
-__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: `import keel` alone does not load torch."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module 'keel' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'keel' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "keel.verbs")), name)
 
 
 def __dir__() -> list[str]:

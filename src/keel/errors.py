@@ -13,13 +13,13 @@ class UsageError(KeelError):
     exit_code = 2
 
 
-class Interrupted(KeelError):
+class Interrupted(KeelError):  # noqa: N818 - not an error of anybody's
     """The user asked to stop (Ctrl-C, SIGTERM); whatever was done is saved."""
 
     exit_code = 130
 
 
-class MissingExtra(KeelError):
+class MissingExtra(KeelError):  # noqa: N818
     """An optional package is needed for what was asked."""
 
     def __init__(self, package: str, extra: str, purpose: str):

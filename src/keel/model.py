@@ -12,12 +12,12 @@ from torch import nn
 
 from keel.config import to_dict
 from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
 from keel.formats.folder import save_folder
 from keel.systems.base import Encoder, Framed, Rows, System
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Example, Examples, Labels
-from keel.text.files import OnEvent, ignore, note
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Objective
 from keel.train.parallel import pick_device

@@ -1,26 +1,23 @@
 """The whole path as verbs: pre-train, fine-tune, evaluate, predict. Start reading here."""
 
 import hashlib
-import json
-import platform
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from keel.config import replace, to_dict, unknown_name
-from keel.errors import KeelError, UsageError
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
 from keel.model import Card, Model
+from keel.run import Columns, Text, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
-from keel.systems.base import Documents, System
+from keel.systems.base import System
+from keel.systems.documents import Documents
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Examples, Labels, hold_out, read_examples
 from keel.tasks.examples import folds as split_folds
@@ -28,52 +25,15 @@ from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
-from keel.train.checkpoint import exclusive, write_folder
+from keel.train.checkpoint import write_folder
 from keel.train.draw import seed_of
-from keel.train.loop import Event, OnEvent, Train, fit, held_out_loss, ignore
+from keel.train.loop import fit, held_out_loss
 from keel.train.objective import Objective
 from keel.train.parallel import World, pick_device
+from keel.train.plan import Train
 
 Source = Any
 """Wherever a file may stand: a path, a glob, "-", a list, (text, label) pairs, a DataFrame."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """How a corpus is read and cut into pieces."""
-
-    column: str = "text"
-    """Which column of a csv, tsv, jsonl or parquet file is the text."""
-    encoding: str = "auto"
-    """Of the files; auto tries UTF-8, then GB18030."""
-    dedup: Literal["none", "lines", "documents"] = "none"
-    """What to keep only once."""
-    tokenizer: str = "auto"
-    """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
-    vocabulary: int = 30_000
-    """Pieces to learn."""
-    lowercase: Literal["auto", "yes", "no"] = "auto"
-    """Whether capital letters are one with small ones."""
-    sample: int = 200_000_000
-    """Bytes of text that the tokenizer learns from."""
-    held_out: float = 0.01
-    """Share of the text that is only evaluated on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Where a labelled file keeps what; empty names are found by header or shape, and said."""
-
-    text: str = ""
-    """The column of the text."""
-    second: str = ""
-    """The column of the second text of a pair."""
-    label: str = ""
-    """The column of the label."""
-    labels: Literal["auto", "one", "several", "number"] = "auto"
-    """What a label is: one of some names, several of them, or a number."""
-    encoding: str = "auto"
-    """Of the file; auto tries UTF-8, then GB18030."""
 
 
 def pretrain(
@@ -90,34 +50,26 @@ def pretrain(
     `system` is a System, its name, or a model folder. `settings` are single fields of the system, of `Train` and of
     `Text`, or a `size`.
     """
-    parent = None
-    if not isinstance(system, System):
-        if system in SYSTEMS:
-            kind = SYSTEMS[str(system)]
-            system = kind.sized(size) if (size := settings.pop("size", "")) else kind()
-        else:
-            _refuse_own_folder(system, out)
-            parent = Model.load(system, on_event=on_event)
-            system = parent.system
-    system, train, text = _route(settings, system, system.train, Text(), fixed=parent is not None)
-    with World.join(train.device) as world, _run(out, overwrite, world, on_event) as (run, say):
+    start, parent = _start(system, out, settings, on_event)
+    chosen, train, text = route(settings, start, start.train, Text(), fixed=parent is not None)
+    with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             source = corpus if isinstance(corpus, Corpus) else Corpus(
                 corpus, text_column=text.column, encoding=text.encoding, dedup=text.dedup, on_event=say
             )  # fmt: skip
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, train.seed, run, say)
-            tokens = Tokens.build(source, tokenizer, words=system.needs_words, on_event=say)
+            tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
-        say(_note(f"{counted}, {held.size if held else 0:,} tokens held out"))
+        note(say, f"{counted}, {held.size if held else 0:,} tokens held out")
         torch.manual_seed(seed_of(train.seed, "weights"))
-        encoder = system.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
-        objective = system.objective(encoder, tokenizer)
+        encoder = chosen.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
+        objective = chosen.objective(encoder, tokenizer)
         if parent:
             _inherit(objective, parent, say)
-        identity = {f"system.{name}": value for name, value in to_dict(system).items()}
+        identity = {f"system.{name}": value for name, value in to_dict(chosen).items()}
         identity |= {"tokens": tokens.folder.name, "parent": parent.card.title if parent else ""}
-        evaluate = held_out_loss(objective, held.to(world.device), train) if held else None
+        evaluate = held_out_loss(held.to(world.device), train) if held else None
         history = fit(objective, learned.to(world.device), train, run, say, evaluate=evaluate, identity=identity)
         card = Card(
             title=Path(out).name,
@@ -127,9 +79,9 @@ def pretrain(
             seconds=history.seconds,
             hardware=hardware(world.device),
             scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
-            recipe={"system": {"name": system.name, **to_dict(system)}, "train": to_dict(train), "text": to_dict(text)},
+            recipe={"system": {"name": chosen.name, **to_dict(chosen)}, "train": to_dict(train), "text": to_dict(text)},
         )
-        model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
+        model = Model(system=chosen, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
         return _saved(model, out, world)
 
 
@@ -158,10 +110,10 @@ def finetune(
     if task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
     if out is not None and not isinstance(base, Model):
-        _refuse_own_folder(base, out)
+        refuse_same(base, out)
     parent = base if isinstance(base, Model) else Model.load(base, on_event=on_event)
-    train, columns = _route(settings, parent.system.tuning(freeze), Columns())
-    with World.join(train.device) as world, _run(out, overwrite, world, on_event) as (run, say):
+    train, columns = route(settings, parent.system.tuning(freeze), Columns())
+    with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         examples, held = _read_split(task, columns, data, dev, train.seed, say)
         tested = _read(task, columns, test, say) if test is not None else None
         tuning = _Tuning(parent, task, examples.labels, train, freeze, from_scratch, say)
@@ -174,13 +126,13 @@ def finetune(
         tuned = [tuning.one(examples, held, train.seed + number, run) for number in range(seeds)]
         best, on_dev = max(tuned, key=lambda pair: pair[1].main_value if pair[1] else 0.0)
         if on_dev:
-            scores["dev"] = on_dev.to_dict()
+            scores["dev"] = on_dev.brief()
             if seeds > 1:
                 scores["seeds"] = tuning.summarize("seeds", [found for _, found in tuned if found])
         if tested is not None:
             on_test = best.score(tested, best.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
-            scores["test"] = on_test.to_dict()
+            scores["test"] = on_test.brief()
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
@@ -205,7 +157,7 @@ class _Tuning:
     from_scratch: bool
     say: OnEvent
 
-    def one(self, examples: Examples, dev: Examples | None, seed: int, run: Path) -> tuple[Task, Scores | None]:
+    def one(self, examples: Examples, dev: Examples | None, seed: int, run: Path | None) -> tuple[Task, Scores | None]:
         """One run: a new head on the parent's encoder (from scratch: on a new one), trained, then scored on dev."""
         torch.manual_seed(seed_of(seed, "weights"))
         system = self.parent.system
@@ -216,33 +168,42 @@ class _Tuning:
         task = TASKS[self.task](system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze)
         task.to(pick_device(train.device))
         prepared = task.prepare(examples, batch_size=train.batch, on_event=self.say)
-        fit(task, prepared, train, run / f"seed-{seed}", self.say, identity={"examples": _fingerprint(examples)})
+        fit(
+            task, prepared, train, run and run / f"seed-{seed}", self.say, identity={"examples": _fingerprint(examples)}
+        )
         if dev is None:
             return task, None
         scores = task.score(dev, task.predict(dev, on_event=self.say))
         self.say({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
         return task, scores
 
-    def cross_validate(self, examples: Examples, count: int, run: Path) -> dict[str, Any]:
+    def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Every example scored once, by a run that learned from the other folds."""
         parts = enumerate(split_folds(examples, count, self.train.seed))
-        scores = [self.one(rest, fold, self.train.seed, run / f"fold-{number}")[1] for number, (rest, fold) in parts]
+        scores = [
+            self.one(rest, fold, self.train.seed, run and run / f"fold-{number}")[1] for number, (rest, fold) in parts
+        ]
         return self.summarize("folds", [found for found in scores if found])
 
     def summarize(self, what: str, scores: list[Scores]) -> dict[str, Any]:
         """The mean of the main score over several runs, and each."""
         values = [found.main_value for found in scores]
         listed = ", ".join(f"{value:.3f}" for value in values)
-        self.say(_note(f"{scores[0].main} over {len(values)} {what}: {mean(values):.3f} on average ({listed})"))
+        note(self.say, f"{scores[0].main} over {len(values)} {what}: {mean(values):.3f} on average ({listed})")
         return {"main": scores[0].main, "mean": mean(values), "values": values}
 
 
 def evaluate(
-    model: Model | str | Path, data: Source, *, out: str | Path | None = None, on_event: OnEvent = ignore, **settings: Any
+    model: Model | str | Path,
+    data: Source,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent = ignore,
+    **settings: Any,
 ) -> Scores:
     """The model's scores on labelled examples, with intervals; with `out` also confusion.tsv and errors.tsv there."""
     model, task = _with_task(model, on_event)
-    (columns,) = _route(settings, Columns())
+    (columns,) = route(settings, Columns())
     examples = _read(task.name, columns, data, on_event)
     scores = task.score(examples, task.predict(examples, on_event=on_event))
     if out is not None:
@@ -255,7 +216,7 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """One record for each text of a source: where it stands, the text and what the model says of it."""
     model, task = _with_task(model, on_event)
-    (columns,) = _route(settings, Columns())
+    (columns,) = route(settings, Columns())
     examples = _read(task.name, columns, data, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
@@ -280,70 +241,24 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
     huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 
 
-def hardware(device: torch.device) -> str:
-    """What a run ran on."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+def _start(
+    system: System | str | Path, out: str | Path, settings: dict[str, Any], on_event: OnEvent
+) -> tuple[System, Model | None]:
+    """The system to train and, where that is to go on with a folder, the model in it."""
+    if isinstance(system, System):
+        return system, None
+    if system in SYSTEMS:
+        kind = SYSTEMS[str(system)]
+        size = settings.pop("size", "")
+        return kind.sized(size) if size else kind(), None
+    refuse_same(system, out)
+    parent = Model.load(system, on_event=on_event)
+    return parent.system, parent
 
 
-def _route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:
-    """The targets with each setting put where a field has its name; `fixed` keeps a trained system's shape."""
-    given: list[dict[str, Any]] = [{} for _ in targets]
-    names = [{field.name for field in fields(target)} for target in targets]
-    if fixed:
-        names[0] &= set(targets[0].tunable)
-    for name, value in settings.items():
-        place = next((number for number, known in enumerate(names) if name in known), None)
-        if place is None:
-            raise unknown_name(name, set().union(*names), "the settings")
-        given[place][name] = value
-    for target, values in zip(targets, given, strict=True):
-        # One way to say how long replaces the paper's own.
-        if isinstance(target, Train) and {"steps", "epochs", "minutes"} & values.keys():
-            values |= {name: values.get(name, 0) for name in ("steps", "epochs", "minutes")}
-    return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
-
-
-@contextmanager
-def _run(
-    out: str | Path | None, overwrite: bool, world: World, on_event: OnEvent
-) -> Iterator[tuple[Path, OnEvent]]:
-    """The run/ folder inside `out`, for this run alone, and an on_event that also writes run/log.jsonl."""
-    if out is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder), on_event
-        return
-    out = Path(out)
-    if not world.leads:
-        yield out / "run", ignore
-        return
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file: name a folder to write to")
-    contents = [path.name for path in out.iterdir()] if out.is_dir() else []
-    ours = "run" in contents or "config.json" in contents
-    if contents and overwrite and ours:
-        shutil.rmtree(out)
-    elif contents and not (ours and "run" in contents):
-        raise UsageError(f"{out} is not empty and holds no run of Keel: choose another --out")
-    with exclusive(out / "run"), open(out / "run" / "log.jsonl", "a", encoding="utf-8") as log:
-
-        def say(event: Event) -> None:
-            log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
-            log.flush()
-            on_event(event)
-
-        yield out / "run", say
-
-
-def _refuse_own_folder(parent: str | Path | System, out: str | Path) -> None:
-    if not isinstance(parent, System) and Path(parent).resolve() == Path(out).resolve():
-        raise UsageError(f"{out} is the model to start from: choose another --out, so that it is not lost")
-
-
-def _tokenizer(corpus: Corpus, text: Text, seed: int, run: Path, say: OnEvent) -> Tokenizer:
+def _tokenizer(corpus: Corpus, text: Text, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
     """The tokenizer named by the settings, learned unless an earlier try of this run did."""
-    if (run / "tokenizer").is_dir():
+    if run and (run / "tokenizer").is_dir():
         return Tokenizer.load(run / "tokenizer")
     if text.tokenizer in ("auto", "wordpiece", "bpe", "words", "characters"):
         tokenizer = Tokenizer.train(
@@ -357,7 +272,8 @@ def _tokenizer(corpus: Corpus, text: Text, seed: int, run: Path, say: OnEvent) -
         )
     else:
         tokenizer = Tokenizer.load(text.tokenizer)
-    write_folder(run / "tokenizer", tokenizer.save)
+    if run:
+        write_folder(run / "tokenizer", tokenizer.save)
     return tokenizer
 
 
@@ -368,7 +284,7 @@ def _inherit(objective: Objective, parent: Model, say: OnEvent) -> None:
     objective.load_state_dict(weights, strict=False)
     if parent.missing or not parent.objective:
         lacking = ", ".join(parent.missing) or "pre-training heads"
-        say(_note(f"{parent.card.title} lacks {lacking}: they start at random"))
+        note(say, f"{parent.card.title} lacks {lacking}: they start at random")
 
 
 def _read(task: str, columns: Columns, source: Source, say: OnEvent) -> Examples:
@@ -389,7 +305,8 @@ def _read_split(
     except ValueError:
         raise UsageError(f"--dev {dev} is neither a file nor a share such as 10%") from None
     learned, held = hold_out(examples, share, seed)
-    say(_note(f"{len(held):,} of {len(examples):,} examples are held out as dev, by label ({dev}, seed {seed}; --dev to change)"))
+    how = f"{dev} of every label, seed {seed}; --dev to change"
+    note(say, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")
     return learned, held
 
 
@@ -401,7 +318,7 @@ def _fingerprint(examples: Examples) -> str:
 def _with_task(model: Model | str | Path, on_event: OnEvent) -> tuple[Model, Task]:
     model = _loaded(model, on_event)
     if model.task is None:
-        raise UsageError(f"{model.card.title or 'the model'} was trained for no task: fine-tune it first (keel finetune)")
+        raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     return model, model.task
 
 
@@ -413,7 +330,3 @@ def _saved(model: Model, out: str | Path | None, world: World) -> Model:
     if out is not None and world.leads:
         model.save(out, overwrite=True)
     return model
-
-
-def _note(text: str) -> Event:
-    return {"event": "note", "text": text}

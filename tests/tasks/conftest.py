@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+from keel.config import replace
 from keel.systems.bert import Bert
 from keel.tasks import TASKS
 from keel.tasks.classify import Classify
@@ -24,7 +26,7 @@ def sentences(count: int, labels: list[str], seed: int = 0, longest: int = 12) -
     draw = random.Random(seed)
     pairs = []
     for number in range(count):
-        words = draw.choices(WORDS.split(), k=draw.randint(2, longest))
+        words: list[str] = draw.choices(WORDS.split(), k=draw.randint(2, longest))
         label = labels[number % len(labels)]
         words.insert(draw.randint(0, len(words)), MARKS[label])
         pairs.append((" ".join(words), label))
@@ -41,10 +43,10 @@ def tokenizer() -> Tokenizer:
 def make_task(tokenizer: Tokenizer) -> MakeTask:
     """A task on a new little BERT with random weights, for the labels of some examples."""
 
-    def make(examples: Examples, name: str = "classify", positions: int = 64, **settings: bool | int) -> Classify:
+    def make(examples: Examples, name: str = "classify", positions: int = 64, **settings: Any) -> Classify:
         torch.manual_seed(0)
-        size = {"layers": 1, "width": 32, "head_width": 16, "positions": positions, "length": 8}
-        system = Bert(**size, dropout=0.0, attention_dropout=0.0)
+        size: dict[str, int] = {"layers": 1, "width": 32, "head_width": 16, "positions": positions}
+        system = replace(Bert(length=8, dropout=0.0, attention_dropout=0.0), **size)
         task = TASKS[name](system, system.encoder(len(tokenizer)), tokenizer, examples.labels, **settings)
         assert isinstance(task, Classify)
         return task

@@ -10,7 +10,8 @@ import torch
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Examples, read_examples
 from keel.tasks.predictions import Label
-from keel.train.loop import Train, fit
+from keel.train.loop import fit
+from keel.train.plan import Train
 
 MakeTask = Callable[..., Classify]
 Sentences = Callable[..., list[tuple[str, str]]]

@@ -39,10 +39,20 @@ def test_one_class_or_none_is_refused() -> None:
 
 def test_labels_of_another_kind_are_refused() -> None:
     labels = of(["a", "b"]).labels
-    with pytest.raises(KeelError, match="has a number as label, but the model was taught one name"):
+    with pytest.raises(KeelError, match=r"item 0 of the list: the label 0\.5 is not one name"):
         labels.targets(read_examples([("x", 0.5)], pair=False, labels="number"))
-    with pytest.raises(KeelError, match="has no label as label"):
+    with pytest.raises(KeelError, match=r"the label \('a', 'b'\) is not one name"):
+        labels.targets(read_examples([("x", ["b", "a"])], pair=False))
+    with pytest.raises(KeelError, match="the label 'good' is no number"):
+        Labels(kind="number").targets(of(["good"]))
+    with pytest.raises(KeelError, match="has no labels to compare with"):
         labels.targets(read_examples(["x"], pair=False))
+
+
+def test_labels_are_read_as_the_model_was_taught() -> None:
+    """A test file may look otherwise than the training file did: whole scores only, or one label each."""
+    assert Labels(kind="number").targets(of(["5.000", "4"])).tolist() == [5.0, 4.0]
+    assert Labels(kind="several", names=("a", "b")).targets(of(["a", "b"])).tolist() == [[1, 0], [0, 1]]
 
 
 def test_a_tenth_is_held_out_in_proportion() -> None:

@@ -1,10 +1,14 @@
 """Scores against scikit-learn and scipy, intervals against what they mean."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics as reference
 
+from keel.errors import KeelError
 from keel.tasks.examples import Examples, Labels, read_examples
 from keel.tasks.metrics import positive_class, score
 from keel.tasks.predictions import Label, Predictions
@@ -29,13 +33,9 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     truth = [example.label for example in examples]
     guess = [str(number) for number in estimates.argmax(1)]
     scores = score(examples, predictions(examples, estimates))
-    f1 = (
-        reference.f1_score(truth, guess, pos_label="1")
-        if classes == 2
-        else reference.f1_score(truth, guess, average="macro")
-    )
+    how: dict[str, Any] = {"pos_label": "1"} if classes == 2 else {"average": "macro"}
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
-    assert scores.values["f1"].value == pytest.approx(f1)
+    assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, **how))
     assert scores.values["matthews"].value == pytest.approx(reference.matthews_corrcoef(truth, guess))
     assert scores.confusion == reference.confusion_matrix(truth, guess).tolist()
     assert scores.main == "accuracy"
@@ -48,8 +48,8 @@ def test_number_scores_equal_scipy_also_with_ties() -> None:
     estimates = np.round(truth + random.normal(size=300), 1)
     examples = read_examples([("x", value) for value in truth.tolist()], pair=False, labels="number")
     scores = score(examples, predictions(examples, estimates))
-    assert scores.values["pearson"].value == pytest.approx(stats.pearsonr(truth, estimates).statistic, abs=1e-6)
-    assert scores.values["spearman"].value == pytest.approx(stats.spearmanr(truth, estimates).statistic, abs=1e-6)
+    assert scores.values["pearson"].value == pytest.approx(stats.pearsonr(truth, estimates)[0], abs=1e-6)
+    assert scores.values["spearman"].value == pytest.approx(stats.spearmanr(truth, estimates)[0], abs=1e-6)
     assert scores.main == "spearman"
 
 
@@ -90,7 +90,7 @@ def test_rank_intervals_equal_resampling_one_by_one() -> None:
     values = []
     for _ in range(500):
         chosen = random.integers(0, 100, 100)
-        values.append(stats.spearmanr(truth[chosen], estimates[chosen]).statistic)
+        values.append(stats.spearmanr(truth[chosen], estimates[chosen])[0])
     examples = read_examples([("x", value) for value in truth.tolist()], pair=False, labels="number")
     found = score(examples, predictions(examples, estimates)).values["spearman"]
     assert (found.low, found.high) == pytest.approx(np.quantile(values, (0.025, 0.975)), abs=0.04)
@@ -154,6 +154,19 @@ def test_scores_as_text_and_as_plain_data() -> None:
     plain = scores.to_dict()
     assert plain["values"]["accuracy"]["value"] == scores.main_value
     assert plain["errors"][0]["where"] == scores.errors[0].where
+
+
+def test_confusion_and_errors_are_written_as_tables(tmp_path: Path) -> None:
+    examples = read_examples([("a\tfilm\n", "no"), ("b", "yes")], pair=False)
+    scores = score(examples, predictions(examples, np.array([[0.25, 0.75], [0.1, 0.9]])))
+    scores.write(tmp_path / "report")
+    assert (tmp_path / "report/confusion.tsv").read_text() == "true \\ predicted\tno\tyes\nno\t0\t1\nyes\t0\t1\n"
+    assert (tmp_path / "report/errors.tsv").read_text().splitlines() == [
+        "where\ttext\tsecond\tlabel\tpredicted\tsureness",
+        "item 0 of the list\ta film\tNone\tno\tyes\t0.75",
+    ]
+    with pytest.raises(KeelError, match="cannot be written to"):
+        scores.write(tmp_path / "report/errors.tsv")
 
 
 def test_predictions_read_as_labels_names_or_numbers() -> None:

@@ -94,7 +94,9 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
 
 def test_seed_step_and_name_give_draws_of_their_own() -> None:
     rows = torch.arange(100)
-    draws = [Draw(seed=seed, step=step, first=0).bits(name, rows) for seed in (0, 1) for step in (0, 1) for name in "ab"]
+    draws = [
+        Draw(seed=seed, step=step, first=0).bits(name, rows) for seed in (0, 1) for step in (0, 1) for name in "ab"
+    ]
     assert len({int(value) for draw in draws for value in draw}) == 800
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from keel.train.loop import Plan, Train
 from keel.train.optimizers import Schedule, adamw, rate_share
+from keel.train.plan import Plan, Train
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from keel.errors import Interrupted, KeelError
-from keel.systems.base import Documents
+from keel.events import Event
 from keel.systems.bert import Bert
+from keel.systems.documents import Documents
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.train.loop import Event, History, Train, fit, held_out_loss
+from keel.train.loop import History, fit, held_out_loss
 from keel.train.objective import Objective, Tensors
 from keel.train.parallel import World
+from keel.train.plan import Train
 
 STEPS, HALF = 20, 10
 WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]
@@ -54,7 +56,7 @@ def train_bert(out: Path, *, until: int = STEPS, **settings: Any) -> History | N
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        return fit(objective, data, train, out, stop, evaluate=held_out_loss(objective, data, train, rows=20))
+        return fit(objective, data, train, out, stop, evaluate=held_out_loss(data, train, rows=20))
     except Interrupted:
         return None
 
@@ -146,7 +148,9 @@ def assert_same_figures(found: dict[str, Any], expected: History) -> None:
 
 @pytest.mark.multi
 @pytest.mark.parametrize(("how", "accumulate"), WAYS)
-def test_two_processes_learn_as_one(how: str, accumulate: int, found: dict[str, Any], alone: dict[int, History]) -> None:
+def test_two_processes_learn_as_one(
+    how: str, accumulate: int, found: dict[str, Any], alone: dict[int, History]
+) -> None:
     assert_same_figures(found[f"{how}-{accumulate}"], alone[accumulate])
     assert alone[1].losses[-1][1] < alone[1].losses[0][1]
 
@@ -178,7 +182,9 @@ def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
     )
     assert one.keys() == two.keys()
     for name, value in one.items():
-        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            two[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.multi

@@ -1,5 +1,6 @@
 """The verbs as commands. Nothing heavy is imported before a verb is known: `keel --help` is instant."""
 
+import json
 import os
 import sys
 from typing import NamedTuple
@@ -16,7 +17,9 @@ class Line(NamedTuple):
 
 GROUPS = {
     "learn": {
-        "check": Line("FILE...", "read data before any compute is spent: encoding, labels, overlap, duplicates, lengths"),
+        "check": Line(
+            "FILE...", "read data before any compute is spent: encoding, labels, overlap, duplicates, lengths"
+        ),
         "pretrain": Line("SYSTEM|FOLDER CORPUS... --out DIR", "learn from raw text, or go on with a model on new text"),
         "finetune": Line("MODEL FILE --task TASK --out DIR", "teach a model a task by labelled examples"),
     },
@@ -54,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in words:
-            raise
+            from traceback import print_exc
+
+            print_exc()
         sentence, code = _explain(error)
         sys.stderr.write(f"keel: {sentence}\n")
         return code
@@ -84,7 +89,12 @@ def _run(words: list[str]) -> int:
     flags = Flags(name, *VERBS[name])
     command = COMMANDS[name]
     command.add_flags(flags)
-    return command.run(flags.read(words[1:])) or 0
+    options = flags.read(words[1:])
+    answer = command.run(options)
+    lines = [json.dumps(answer.data, ensure_ascii=False)] if options.json and answer.data is not None else answer.lines
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    return answer.code
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

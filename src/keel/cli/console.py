@@ -1,8 +1,11 @@
-"""Events to the terminal: a bar where there is one to draw on, a line now and then where not; always on stderr."""
+"""Events to the terminal: a bar where there is one to draw on, a line now and then where not."""
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 INTERVAL = 10.0
 """Seconds between two lines about steps, where there is no bar."""
@@ -12,12 +15,12 @@ NO_LOSS = {"event", "step", "steps", "loss", "lr", "norm", "seconds_per_step", "
 class Console:
     """An `on_event` that a person reads; use it in a `with`, so that the bar is cleaned up."""
 
-    def __init__(self, *, quiet: bool = False):
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None):
         self.quiet = quiet
+        self.stream = stream or sys.stderr
         self.told = 0.0
         self.last_note = ""
-        self.bar: Any = None
-        self.bar_task: Any = None
+        self.bar: Progress | None = None
 
     def __enter__(self) -> "Console":
         return self
@@ -34,7 +37,9 @@ class Console:
             case "evaluation":
                 self.say(f"step {event['step']:,}: held-out {losses(event)}")
             case "tokens":
-                self._now_and_then(f"{event['ids']:,} tokens of {event['documents']:,} documents are encoded", last=False)
+                self._now_and_then(
+                    f"{event['ids']:,} tokens of {event['documents']:,} documents are encoded", last=False
+                )
             case "scores":
                 seed = f" (seed {event['seed']})" if "seed" in event else ""
                 self.say(f"{event['on']}{seed}: {score_line(event)}")
@@ -50,19 +55,24 @@ class Console:
         if self.bar is not None:
             self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            self.stream.write(f"{text}\n")
+            self.stream.flush()
 
     def _step(self, event: dict[str, Any]) -> None:
         step, steps = event["step"], event["steps"]
-        speeds = [f"{value:,.0f} {name.removesuffix('_per_second')}/s" for name, value in event.items() if name.endswith("_per_second")]
+        speeds = [
+            f"{value:,.0f} {name.removesuffix('_per_second')}/s"
+            for name, value in event.items()
+            if name.endswith("_per_second")
+        ]
         text = "  ".join([losses(event), f"rate {event['lr']:.2g}", *speeds])
-        if not sys.stderr.isatty():
-            self._now_and_then(f"step {step:,} of {steps:,}  {text}  {clock(event['seconds_left'])} left", last=step == steps)
+        if not self.stream.isatty():
+            self._now_and_then(
+                f"step {step:,} of {steps:,}  {text}  {clock(event['seconds_left'])} left", last=step == steps
+            )
             return
-        if self.bar is None:
-            self._open_bar(steps)
-        self.bar.update(self.bar_task, completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
+        bar = self.bar = self.bar or self._new_bar(steps)
+        bar.update(bar.task_ids[0], completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
         if step == steps:
             self._close_bar()
 
@@ -71,14 +81,15 @@ class Console:
             self.say(text)
             self.told = time.monotonic()
 
-    def _open_bar(self, steps: int) -> None:
+    def _new_bar(self, steps: int) -> "Progress":
         from rich.console import Console as Terminal
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]} left"))
-        self.bar = Progress(*columns, console=Terminal(stderr=True))
-        self.bar.start()
-        self.bar_task = self.bar.add_task("", total=steps, text="", left="")
+        texts = (TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]} left"))
+        bar = Progress(BarColumn(24), MofNCompleteColumn(), *texts, console=Terminal(file=self.stream))
+        bar.add_task("", total=steps, text="", left="")
+        bar.start()
+        return bar
 
     def _close_bar(self) -> None:
         if self.bar is not None:
@@ -94,7 +105,11 @@ def losses(event: dict[str, Any]) -> str:
 
 def score_line(scores: dict[str, Any]) -> str:
     """Scores as plain data on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
-    values = [f"{name} {it['value']:.3f} ({it['low']:.3f} to {it['high']:.3f})" for name, it in scores["values"].items()]
+    if "mean" in scores:
+        return f"{scores['main']} {scores['mean']:.3f} on average of {len(scores['values'])}"
+    values = [
+        f"{name} {it['value']:.3f} ({it['low']:.3f} to {it['high']:.3f})" for name, it in scores["values"].items()
+    ]
     return f"{', '.join(values)} on {scores['count']:,} examples"
 
 

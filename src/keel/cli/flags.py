@@ -1,4 +1,4 @@
-"""Settings as flags: a field of a dataclass is `--section.field`, a common one also a bare flag; a recipe is flags in a file."""
+"""Settings as flags: a field of a dataclass is `--section.field`, common ones are bare; a recipe is a file of flags."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ BARE = {
     "columns.labels": "labels",
     "columns.encoding": "encoding",
 }
-LENGTHS = ("train.steps", "train.epochs", "train.minutes")
+LENGTHS = {"steps", "epochs", "minutes"}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
@@ -43,8 +43,8 @@ class Flags(argparse.ArgumentParser):
 
     def section(self, name: str, settings: Any, *more: Any) -> None:
         """Make flags of the fields of some settings, which are the defaults shown; of several, of all their fields."""
+        common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
-        common = self.add_argument_group("common") if name == "train" else group
         for each in (settings, *more):
             annotations, texts = get_type_hints(type(each)), help_of(type(each))
             for field in dataclasses.fields(each):
@@ -54,19 +54,19 @@ class Flags(argparse.ArgumentParser):
                 self.annotations[place] = annotation = annotations[field.name]
                 text = (texts.get(field.name, "") + _shown(getattr(each, field.name))).replace("%", "%%")
                 if place in BARE:
-                    shown, hidden = common if name == "train" else group, group
-                    shown.add_argument(f"--{BARE[place]}", dest=place, metavar=_metavar(annotation), help=text)
-                    hidden.add_argument(f"--{place}", dest=place, help=argparse.SUPPRESS)
+                    bare = common or group
+                    bare.add_argument(f"--{BARE[place]}", dest=place, metavar=_metavar(annotation), help=text)
+                    group.add_argument(f"--{place}", dest=place, help=argparse.SUPPRESS)
                 else:
                     group.add_argument(f"--{place}", metavar=_metavar(annotation), help=text)
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The arguments by name; in `settings` the fields that were given, by "section.field"."""
+        """The arguments by name; in `settings` the fields that were given, by their names as the verbs take them."""
         options, rest = self.parse_known_intermixed_args(self._switched(arguments))
         for flag in rest:
             raise self._unknown(flag.partition("=")[0])
         options.settings = {
-            place: parse_value(annotation, text, self._flag(place))
+            self._name(place): parse_value(annotation, text, self._flag(place))
             for place, annotation in self.annotations.items()
             if (text := getattr(options, place)) is not None
         }
@@ -81,7 +81,9 @@ class Flags(argparse.ArgumentParser):
         system = recipe.get("system", {}).pop("name", "")
         flags: dict[str, Any] = {}
         for name, value in recipe.items():
-            flags |= {f"{name}.{field}": item for field, item in value.items()} if isinstance(value, dict) else {name: value}
+            flags |= (
+                {f"{name}.{field}": item for field, item in value.items()} if isinstance(value, dict) else {name: value}
+            )
         try:
             options = self.read([f"--{name}={_text(value)}" for name, value in flags.items()])
         except UsageError as error:
@@ -91,6 +93,11 @@ class Flags(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def _name(self, place: str) -> str:
+        """The field alone, or with its section where two sections have a field of that name."""
+        name = place.rpartition(".")[2]
+        return name if sum(other.rpartition(".")[2] == name for other in self.annotations) == 1 else place
 
     def _flag(self, place: str) -> str:
         return f"--{BARE.get(place, place)}"
@@ -102,7 +109,7 @@ class Flags(argparse.ArgumentParser):
         following = [*words[1:], ""]
         return [
             f"{word}=true" if word in switches and after.lower() not in ("true", "false") else word
-            for word, after in zip(words, following, strict=True)
+            for word, after in zip(words, following, strict=False)
         ]
 
     def _unknown(self, flag: str) -> UsageError:

@@ -1,0 +1,140 @@
+"""The tour: from raw text to a fine-tuned BERT on what every machine has, in acts; each keeps what it has done."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+import keel
+from keel.demo.answers import Answers, verdict
+from keel.demo.counts import WordCounts
+from keel.demo.docstrings import PACKAGES, Docstring, balanced, gather, questions
+from keel.demo.page import write_page
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note
+
+LABELS, TESTED, SEEDS = 250, 1000, 3
+BLANKS = (
+    "Returns the [MASK] of the matrix.",
+    "The nodes of the [MASK] are given as a list.",
+    "If the file does not [MASK], an error is raised.",
+)
+TUNING = {"epochs": 12, "batch": 16, "lr": 5e-4}
+"""How both networks are fine-tuned, the pre-trained one and the one that starts from scratch."""
+
+Labelled = list[tuple[str, str]]
+Say = Callable[[str], None]
+
+
+def run(out: str | Path = "keel-demo", *, minutes: float = 1.75, on_event: OnEvent = ignore) -> Path:
+    """Play all acts and write the page that tells of them; the same call goes on where an earlier one stopped.
+
+    `minutes` is for pre-training, the longest act; the whole tour then takes less than five on two cores.
+    """
+    began, folder = time.monotonic(), Path(out)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "docstrings.jsonl").exists():
+        raise UsageError(f"{folder} is not empty and holds no demo: choose another --out")
+
+    def act(number: int, title: str) -> None:
+        on_event({"event": "act", "number": number, "text": f"\nAct {number}. {title}"})
+
+    def say(text: str) -> None:
+        note(on_event, f"  {text}")
+
+    act(1, "Real English: what the packages that Keel stands on say about themselves")
+    docstrings = gather(folder, say)
+    say(f"{len(docstrings):,} docstrings; a third is kept for the test, and nothing is learned from it")
+
+    act(2, "A tokenizer learns the pieces of words")
+    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    tokenizer = learn_pieces(corpus, folder / "tokenizer")
+    cut = " ".join(map(tokenizer.token_of, tokenizer.encode(BLANKS[1]).ids))
+    say(f"{len(tokenizer):,} pieces; a sentence in pieces: {cut}")
+
+    act(3, f"A small BERT reads for {minutes:g} minutes: it guesses hidden words, and whether a text goes on")
+    base = pretrain(corpus, folder / "bert", folder / "tokenizer", minutes, on_event)
+
+    act(4, "What it knows now: it fills blanks")
+    blanks = [(text, base.fill(text, top=3)[0]) for text in BLANKS]
+    for text, found in blanks:
+        say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
+
+    act(5, f"Which package is this sentence from? {LABELS} labels, {TESTED:,} new sentences, {SEEDS} seeds")
+    counts, scratch, pretrained = compare(base, docstrings, folder / "answers", say)
+    say(verdict(pretrained, scratch))
+
+    page = write_page(
+        folder / "index.html",
+        docstrings=docstrings,
+        cut=(BLANKS[1], cut),
+        base=base,
+        log=folder / "bert" / "run" / "log.jsonl",
+        blanks=blanks,
+        answers=[counts, scratch, pretrained],
+        verdict=verdict(pretrained, scratch),
+    )
+    say(f"All of it is on one page: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
+    return page
+
+
+def learn_pieces(corpus: keel.Corpus, folder: Path) -> keel.Tokenizer:
+    """A vocabulary of the corpus's own, as BERT has it."""
+    if not folder.exists():
+        keel.Tokenizer.train(corpus, kind="wordpiece", size=6000).save(folder)
+    return keel.Tokenizer.load(folder)
+
+
+def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, minutes: float, on_event: OnEvent) -> keel.Model:
+    """A BERT of two layers that has read the corpus some times."""
+    if (folder / "config.json").exists():
+        return keel.Model.load(folder)
+    return keel.pretrain(
+        keel.Bert(layers=2, width=128, positions=128, length=64),
+        corpus,
+        out=folder,
+        tokenizer=str(tokenizer),
+        minutes=minutes,
+        batch=32,
+        lr=1e-3,
+        evaluate_every=200,
+        on_event=on_event,
+    )
+
+
+def compare(base: keel.Model, docstrings: Iterable[Docstring], folder: Path, say: Say) -> list[Answers]:
+    """Three ways to learn the same labels, each seed with labels of its own, all asked the same new sentences."""
+    docstrings = list(docstrings)
+    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), TESTED // len(PACKAGES))
+    known = questions(docstring for docstring in docstrings if not docstring.held_out)
+    each = LABELS // len(PACKAGES)
+    say(f"a guess is right {100 / len(PACKAGES):.0f}% of the time")
+
+    def by_counts(labelled: Labelled, seed: int) -> list[str]:
+        return WordCounts(*zip(*labelled, strict=True)).predict([text for text, _ in test])
+
+    def by_bert(labelled: Labelled, seed: int, from_scratch: bool) -> list[str]:
+        model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **TUNING)
+        return [label.name for label in model.predict([text for text, _ in test])]
+
+    ways: dict[str, Callable[[Labelled, int], list[str]]] = {
+        "word counts": by_counts,
+        "BERT from scratch": lambda labelled, seed: by_bert(labelled, seed, True),
+        "BERT pre-trained": lambda labelled, seed: by_bert(labelled, seed, False),
+    }
+    folder.mkdir(exist_ok=True)
+    answers = []
+    for system, learn in ways.items():
+        right = []
+        for seed in range(SEEDS):
+            path = folder / f"{system.replace(' ', '-')}-{seed}.json"
+            if not path.exists():
+                said = learn(balanced(known, each, skip=seed * each), seed)
+                path.write_text(json.dumps([mine == label for mine, (_, label) in zip(said, test, strict=True)]))
+            right.append(json.loads(path.read_text()))
+            say(f"{system}, seed {seed}: {np.mean(right[-1]):.1%}")
+        answers.append(Answers(system=system, right=np.array(right)))
+        percent, low, high = answers[-1].percent()
+        say(f"{system}: {percent:.1f}% right ({low:.1f} to {high:.1f})")
+    return answers

@@ -14,7 +14,18 @@ from pathlib import Path
 from keel.errors import KeelError
 from keel.text.sentences import split_sentences
 
-PACKAGES = ("huggingface_hub", "jinja2", "mpmath", "networkx", "numba", "numpy", "pygments", "setuptools", "sympy", "torch")
+PACKAGES = (
+    "huggingface_hub",
+    "jinja2",
+    "mpmath",
+    "networkx",
+    "numba",
+    "numpy",
+    "pygments",
+    "setuptools",
+    "sympy",
+    "torch",
+)
 """What Keel needs and what that needs in turn: all of it is installed wherever Keel is."""
 
 LITERAL = re.compile(r"``(.+?)``|:[\w:]+:`~?(.+?)`|`([^`]+?)`_*|\*\*(.+?)\*\*", re.DOTALL)

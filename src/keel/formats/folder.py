@@ -5,11 +5,12 @@ import os
 import pickle
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from keel.errors import KeelError, UsageError
@@ -52,22 +53,35 @@ def settle(folder: Path) -> None:
     if not staged.is_dir():
         return
     try:
-        # Weights move first: as long as they wait nothing has moved, and what does not wait is no part of the new model.
+        # Weights move first: while they wait nothing has moved, and what does not wait is no part of the new model.
         if (staged / WEIGHTS).exists():
             for name in OURS - {path.name for path in staged.iterdir()}:
                 (folder / name).unlink(missing_ok=True)
         for path in sorted(staged.iterdir(), key=lambda path: (path.name != WEIGHTS, path.name)):
-            os.replace(path, folder / path.name)
-        staged.rmdir()
+            with suppress(FileNotFoundError):  # another process is finishing it too
+                os.replace(path, folder / path.name)
+        with suppress(FileNotFoundError):
+            staged.rmdir()
     except OSError as error:
         raise KeelError(f"cannot finish writing {folder}: {error.strerror or error}") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file with a checksum of every tensor in its header."""
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    sums = {name: _checksum(tensor) for name, tensor in whole.items()}
-    save_file(whole, path, {"format": "pt", "crc32": json.dumps(sums)})
+    # The library's own writer leaves the order of the metadata to chance; equal models should be equal files.
+    values = {name: tensors[name].detach().float().cpu().contiguous() for name in sorted(tensors)}
+    sums = {name: _checksum(tensor) for name, tensor in values.items()}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", "crc32": json.dumps(sums)}}
+    end = 0
+    for name, tensor in values.items():
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in values.values():
+            file.write(_bytes(tensor))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -121,7 +135,11 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 
 def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return zlib.crc32(_bytes(tensor))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _fault(path: Path, error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from keel.config import from_dict, to_dict
 from keel.errors import KeelError
+from keel.events import OnEvent, ignore, note
 from keel.formats.folder import WEIGHTS, read_tensors, read_weights, save_folder, settle, write_tensors
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.bert import Bert
-from keel.text.files import OnEvent, ignore, note
 from keel.text.tokenizer import Tokenizer
 
 EXTRA = "keel.safetensors"
@@ -47,7 +48,7 @@ BERT_SETTINGS = {
     "segments": "type_vocab_size",
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
-    "epsilon": "layer_norm_eps",
+    "norm_epsilon": "layer_norm_eps",
 }
 # The name that we write comes first.
 ACTIVATIONS = {
@@ -57,13 +58,8 @@ ACTIVATIONS = {
     "silu": ("silu", "swish"),
 }
 
-BODY, POOLER, WORD_HEAD, NEXT_HEAD, CLASSIFIER = (
-    "body",
-    "pooler",
-    "masked word head",
-    "next sentence head",
-    "classifier",
-)
+BODY, POOLER, CLASSIFIER = "body", "pooler", "classifier"
+WORD_HEAD, NEXT_HEAD = "masked word head", "next sentence head"
 BERT_PARTS = {
     "bert.pooler.": POOLER,
     "bert.": BODY,
@@ -120,22 +116,21 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     _check_ties(found, folder)
     named = (config.get("architectures") or ["BertModel"])[0]
     # Other tasks' heads bear the same name as the classifier of whole texts.
-    ours = ("qa_outputs.",) if named == "BertForSequenceClassification" else ("qa_outputs.", "classifier.")
-    if other := [name for name in found if name.startswith(ours)]:
-        note(on_event, f"{folder}: left out {_some(other)}, the head of a task that Keel cannot take over ({named})")
-    found = {name: tensor for name, tensor in found.items() if name not in other}
+    heads = ("qa_outputs.",) if named == "BertForSequenceClassification" else ("qa_outputs.", "classifier.")
+    if foreign := [name for name in found if name.startswith(heads)]:
+        note(on_event, f"{folder}: left out {_some(foreign)}, the head of a task that Keel cannot take over ({named})")
+    found = {name: tensor for name, tensor in found.items() if name not in foreign}
 
     parts = {BODY, *map(_part, found)}
-    system = _read_bert(config, folder, next_sentence=NEXT_HEAD in parts or WORD_HEAD not in parts)
+    system, vocabulary = _read_bert(config, folder, next_sentence=NEXT_HEAD in parts or WORD_HEAD not in parts)
     if "keel" in config:  # we wrote it, so what it names must be there
         parts |= BERT_CLASSES.get(named, set())
-    shapes = _shapes(system, config.get("vocab_size", 30_522), len(found.get("classifier.weight", ())))
-    tensors = _translate(
-        found, {name: shape for name, shape in shapes.items() if _part(_theirs(name)[0]) in parts}, folder
-    )
+    shapes = _shapes(system, vocabulary, len(found.get("classifier.weight", ())))
+    part_of = {name: _part(_theirs(name)[0]) for name in shapes}
+    tensors = _translate(found, {name: shape for name, shape in shapes.items() if part_of[name] in parts}, folder)
     if "keel" in config and (folder / EXTRA).exists():
         tensors |= read_tensors(folder / EXTRA)
-    held = {_part(_theirs(name)[0]) for name in shapes.keys() & tensors.keys()}
+    held = {part_of.get(name) for name in tensors}
     missing = tuple(part for part in (POOLER, WORD_HEAD, NEXT_HEAD) if part not in held)
     return Stored(system=system, tensors=tensors, config=config, missing=missing)
 
@@ -178,6 +173,8 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     def fill(folder: Path) -> None:
         write(folder, stored.system, stored.tensors, config)
         tokenizer.save(folder)
+        if (source / "README.md").exists():  # the authors' own card, with their licence
+            shutil.copyfile(source / "README.md", folder / "README.md")
         copy = read(folder)
         if copy.system != stored.system or copy.tensors.keys() != stored.tensors.keys():
             raise KeelError(f"{source}: could not be written as a Keel folder without loss; nothing was kept")
@@ -311,11 +308,15 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _read_bert(config: Mapping[str, Any], folder: Path, *, next_sentence: bool) -> Bert:
+def _read_bert(config: Mapping[str, Any], folder: Path, *, next_sentence: bool) -> tuple[Bert, int]:
+    """The system that a configuration describes, and the size of its vocabulary."""
     where = f"{folder / 'config.json'}"
-    refused = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    for name, only in refused.items():
-        if config.get(name, only) != only:
+    for name, only in {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }.items():
+        if config.get(name) not in (None, only):
             raise KeelError(f"{where}: {name} is {config[name]!r}; Keel's BERT has only {only!r}")
     if config.get("pruned_heads"):
         raise KeelError(f"{where}: this model has pruned heads, which Keel's BERT cannot hold")
@@ -323,35 +324,40 @@ def _read_bert(config: Mapping[str, Any], folder: Path, *, next_sentence: bool) 
     known = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
     if activation not in known:
         raise KeelError(f"{where}: hidden_act is {activation!r}; Keel knows {', '.join(known)}")
-    keel = config.get("keel", {})
-    kind = SYSTEMS.get(keel.get("system", "bert"))
-    if kind is None:
-        raise KeelError(f"{where}: there is no system {keel['system']!r}; it needs a newer Keel")
     base = Bert()
-    values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in BERT_SETTINGS.items()}
-    heads, hidden = config.get("num_attention_heads", base.heads), config.get("intermediate_size", base.hidden)
-    if not all(
-        isinstance(number, int) and number > 0 for number in (heads, hidden, values["width"], values["positions"])
-    ):
-        raise KeelError(f"{where}: sizes must be whole numbers above 0")
-    if values["width"] % heads:
-        raise KeelError(f"{where}: hidden_size {values['width']} is no multiple of num_attention_heads {heads}")
-    values |= {
-        "head_width": values["width"] // heads,
-        "expansion": hidden / values["width"],
+    sizes = {
+        "vocab_size": 30_522,
+        "hidden_size": base.width,
+        "num_attention_heads": base.heads,
+        "intermediate_size": base.hidden,
+        "max_position_embeddings": base.positions,
+    }
+    for name, default in sizes.items():
+        sizes[name] = config.get(name, default)
+        if type(sizes[name]) is not int or sizes[name] < 1:
+            raise KeelError(f"{where}: {name} must be a whole number above 0, not {sizes[name]!r}")
+    vocabulary, width, heads, hidden, positions = sizes.values()
+    if width % heads:
+        raise KeelError(f"{where}: hidden_size {width} is no multiple of num_attention_heads {heads}")
+    keel = config.get("keel", {})
+    if keel.get("system", "bert") not in SYSTEMS:
+        raise KeelError(f"{where}: there is no system {keel['system']!r}; it needs a newer Keel")
+    values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in BERT_SETTINGS.items()} | {
+        "head_width": width // heads,
+        "expansion": hidden / width,
         "activation": known[activation],
-        "length": min(base.length, values["positions"]),
+        "length": positions,
         "next_sentence": next_sentence,
     }
-    system = from_dict(kind, values | keel.get("settings", {}), where)
+    system = from_dict(SYSTEMS[keel.get("system", "bert")], values | keel.get("settings", {}), where)
     assert isinstance(system, Bert)
-    return system
+    return system, vocabulary
 
 
 def _write_bert(system: Bert, vocabulary: int) -> dict[str, Any]:
     values = to_dict(system)
     settings = {theirs: values.pop(ours) for ours, theirs in BERT_SETTINGS.items()}
-    del values["head_width"], values["expansion"]
+    del values["head_width"]
     return {
         "model_type": "bert",
         "vocab_size": vocabulary,

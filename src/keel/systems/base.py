@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from keel.config import replace
-from keel.errors import KeelError, UsageError
+from keel.errors import UsageError
 from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import seed_of
-from keel.train.loop import Train
 from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,62 +146,3 @@ class System:
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Documents(Tensors):
-    """Tokens as tensors: some documents, each a range of sentences, in one long row of ids."""
-
-    ids: Tensor  # [tokens] int16 or int32: the unsigned ids on disk, read as signed
-    starts: Tensor  # [sentences + 1] where each sentence starts in ids
-    spans: Tensor  # [documents, 2] first sentence and the one past the last
-    ends: Tensor  # [documents] how many tokens stand up to the end of each document
-    size: int  # how many tokens these documents hold
-    word_starts: Tensor | None = None  # [tokens / 8] packed bits
-
-    @classmethod
-    def of(cls, tokens: Tokens) -> Self:
-        bounds = torch.from_numpy(np.asarray(tokens.documents))
-        return cls._over(
-            torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
-            torch.from_numpy(np.asarray(tokens.starts)),
-            torch.stack([bounds[:-1], bounds[1:]], 1),
-            None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
-        )
-
-    @classmethod
-    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None) -> Self:
-        sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
-        spans, sizes = spans[sizes > 1], sizes[sizes > 1]  # one token is no context
-        if not len(spans):
-            raise KeelError("the corpus holds no document of two tokens or more: give it more text")
-        ends = sizes.cumsum(0)
-        return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
-
-    def read(self, places: Tensor) -> Tensor:
-        """The ids at these places, as int64."""
-        return self.ids[places].long() & ((1 << 8 * self.ids.element_size()) - 1)
-
-    def starts_word(self, places: Tensor) -> Tensor:
-        """Whether the token at each place starts a word."""
-        if self.word_starts is None:
-            raise KeelError("these tokens were built without word bounds: build them again with words=True")
-        return (self.word_starts[places >> 3] >> (places & 7)) & 1 == 1
-
-    def split(self, share: float, seed: int) -> tuple[Self, Self | None]:
-        """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
-        documents = len(self.spans)
-        if documents >= 100:
-            held = torch.zeros(documents, dtype=torch.bool)
-            chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(seed_of(seed, "held out")))
-            held[chosen[: max(2, round(share * documents))]] = True
-            learned, apart = self.spans[~held], self.spans[held]
-        else:
-            first, last = self.spans.unbind(1)
-            cut = last - torch.where(last - first >= 20, ((last - first) * share).ceil().long(), 0)
-            learned, apart = torch.stack([first, cut], 1), torch.stack([cut, last], 1)[cut < last]
-        apart = apart[self.starts[apart[:, 1]] - self.starts[apart[:, 0]] > 1]
-        if share <= 0 or len(apart) < min(2, documents):  # pairs are drawn from two documents, held out as well
-            return self, None
-        return (self._over(self.ids, self.starts, learned, self.word_starts),
-                self._over(self.ids, self.starts, apart, self.word_starts))  # fmt: skip

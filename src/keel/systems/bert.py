@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Documents, Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.documents import Documents
 from keel.systems.transformer import ACTIVATIONS, Activation, Block, Stack, padding_mask
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
-from keel.train.loop import Train
 from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Bert(System):
     """On the attention weights."""
     activation: Activation = "gelu"
     """Between the two feed-forward layers."""
-    epsilon: float = 1e-12
+    norm_epsilon: float = 1e-12
     """Inside the layer norms."""
     length: int = 128
     """Tokens in a row of pre-training."""
@@ -91,7 +92,8 @@ class Bert(System):
 
     @property
     def longest(self) -> int:
-        return self.positions
+        """Positions beyond the rows of pre-training have vectors that nothing has taught."""
+        return self.length
 
     @property
     def needs_words(self) -> bool:
@@ -133,7 +135,7 @@ class BertEncoder(Encoder):
         self.words = nn.Embedding(vocabulary, system.width)
         self.positions = nn.Embedding(system.positions, system.width)
         self.segments = nn.Embedding(system.segments, system.width)
-        self.norm = nn.LayerNorm(system.width, eps=system.epsilon)
+        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
         self.dropout = nn.Dropout(system.dropout)
         self.stack = Stack(
             Block(
@@ -143,7 +145,7 @@ class BertEncoder(Encoder):
                 dropout=system.dropout,
                 attention_dropout=system.attention_dropout,
                 activation=system.activation,
-                epsilon=system.epsilon,
+                epsilon=system.norm_epsilon,
             )
             for _ in range(system.layers)
         )
@@ -204,7 +206,7 @@ class BertPretraining(Objective):
         self.marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
         self.vocabulary = encoder.vocabulary
         self.transform = nn.Linear(system.width, system.width)
-        self.norm = nn.LayerNorm(system.width, eps=system.epsilon)
+        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(self.vocabulary))
         self.next = nn.Linear(system.width, 2)
         for head in (self.transform, self.next):
@@ -217,7 +219,7 @@ class BertPretraining(Objective):
         return self.encoder.blocks()
 
     def rows(self, data: Documents) -> int:
-        return int(_count_windows(data, self._room)[-1])
+        return data.window_count(self._room)
 
     @property
     def _room(self) -> int:
@@ -311,7 +313,7 @@ class Sampled:
 
 def sample_spans(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
     """One stretch of a document for each row; an epoch reads every token at least once."""
-    start, stop, _ = _place(data, _windows(data, draw, rows, room), room)
+    start, stop, _ = data.place(data.windows(draw, rows, room), room)
     none = torch.zeros_like(start)
     length = torch.clamp(stop - start, max=room)
     return Sampled(first=start, first_length=length, second=none, second_length=none, unrelated=None)
@@ -319,7 +321,7 @@ def sample_spans(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sample
 
 def sample_pairs(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
     """A stretch cut in two between sentences; for half of the rows the second part is from another document instead."""
-    start, stop, document = _place(data, _windows(data, draw, rows, room), room)
+    start, stop, document = data.place(data.windows(draw, rows, room), room)
     stop = torch.minimum(stop, start + room)
     # A is cut where a sentence starts inside the stretch; a stretch of one sentence is cut in the middle.
     sentence = torch.searchsorted(data.starts, start, right=True)
@@ -328,51 +330,16 @@ def sample_pairs(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sample
     cut = torch.where(inside > 0, cut, (start + stop + 1) // 2)
     unrelated = draw.below("next", rows, 2).squeeze(1)
     # Any token outside A's document: count on from that document's end, around the corpus.
-    size = data.ends[document] - torch.where(document > 0, data.ends[document - 1], 0)
+    size = data.ends[document] - data.begins(document)
     elsewhere = draw.below("elsewhere", rows, (data.size - size)[:, None]).squeeze(1)
-    other, other_stop, _ = _place(data, (data.ends[document] + elsewhere) % data.size, room - (cut - start))
+    # The false B is no longer than the true one, or a row's length would tell them apart.
+    length = stop - cut
+    other, other_stop, _ = data.place((data.ends[document] + elsewhere) % data.size, length)
     second = torch.where(unrelated == 1, other, cut)
-    second_stop = torch.where(unrelated == 1, torch.minimum(other_stop, other + room - (cut - start)), stop)
+    second_stop = torch.where(unrelated == 1, torch.minimum(other_stop, other + length), stop)
     return Sampled(
         first=start, first_length=cut - start, second=second, second_length=second_stop - second, unrelated=unrelated
     )
-
-
-def _windows(data: Documents, draw: Draw, rows: Tensor, room: int) -> Tensor:
-    """Each row's token number: every document is cut into windows, and an epoch reads them all in shuffled order."""
-    windows = _count_windows(data, room)
-    index, _ = draw.order(rows, int(windows[-1]))
-    document = torch.searchsorted(windows, index, right=True) - 1
-    return F.pad(data.ends, (1, 0))[document] + (index - windows[document]) * _stride(room)
-
-
-def _count_windows(data: Documents, room: int) -> Tensor:
-    """[documents + 1]: how many windows come before each document, and in all."""
-    sizes = data.ends.diff(prepend=data.ends.new_zeros(1))
-    stride = _stride(room)
-    return F.pad(torch.where(sizes > room, (sizes + stride - 1) // stride, 1).cumsum(0), (1, 0))
-
-
-def _stride(room: int) -> int:
-    """From window to window: short of the room by as much as `_place` may go back to the start of a sentence."""
-    return room - room // 4
-
-
-def _place(data: Documents, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
-
-    Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
-    """
-    document = torch.searchsorted(data.ends, token, right=True)
-    first, last = data.spans[document].unbind(1)
-    stop = data.starts[last]
-    token = stop - (data.ends[document] - token)  # its place in ids
-    begin = data.starts[torch.searchsorted(data.starts, token, right=True) - 1]
-    begin = torch.where(token - begin <= room // 4, begin, token)  # inside a sentence too long to go back
-    # The first sentence from which the rest of the document fits; inside the one before it if much room were left.
-    fitting = data.starts[torch.maximum(first, torch.searchsorted(data.starts, stop - room))]
-    filling = torch.where(2 * (stop - fitting) >= room, fitting, torch.maximum(stop - room, data.starts[first]))
-    return torch.minimum(begin, filling), stop, document
 
 
 def choose_slots(system: Bert, draw: Draw, rows: Tensor, text: Sampled, starts_word: Tensor) -> tuple[Tensor, Tensor]:
@@ -387,9 +354,11 @@ def choose_slots(system: Bert, draw: Draw, rows: Tensor, text: Sampled, starts_w
     key = torch.where(marks, (2**51 - 1 << 12) | place, key)
     order = key.topk(min(system.slots + 1, length), dim=1, largest=False, sorted=True).indices
     rank = torch.arange(system.slots, device=rows.device)
-    used = rank < wanted
-    if system.whole_words:  # leave a word out rather than hide a part of it, unless it is the only one
-        words = word.gather(1, order)
-        torn = words == words.gather(1, wanted)
-        used &= ~(torn[:, :-1] & (words[:, :1] != words.gather(1, wanted)))
-    return order[:, : system.slots], used.float()
+    if not system.whole_words:
+        return order[:, : system.slots], (rank < wanted).float()
+    # The first word is hidden whole, as far as slots reach; of the others one is left out rather than hidden in part.
+    words = word.gather(1, order)
+    first = words == words[:, :1]
+    wanted = torch.maximum(wanted, first.sum(1, keepdim=True).clamp(max=system.slots))
+    torn = (words == words.gather(1, wanted)) & ~first
+    return order[:, : system.slots], ((rank < wanted) & ~torn[:, :-1]).float()

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores
-from keel.text.files import OnEvent, ignore, note
+from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, State, Tensors
@@ -137,11 +138,11 @@ class Task(Objective):
         """[batch]: how wrong each response is."""
         raise NotImplementedError
 
-    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Sequence[Any]:
+    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         """An answer for each example."""
         raise NotImplementedError
 
-    def score(self, examples: Examples, predictions: Any) -> Scores:
+    def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """How well these predictions meet the examples' own labels."""
         raise NotImplementedError
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.base import Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.predictions import Predictions
-from keel.text.files import OnEvent, ignore
 from keel.text.tokenizer import Tokenizer
 
 

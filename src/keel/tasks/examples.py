@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
+from keel.events import OnEvent, ignore, note
 from keel.tasks.tables import Kind, Table, choose_columns, load_table
-from keel.text.files import OnEvent, ignore, note
 from keel.train.draw import seed_of
 
 Value = str | tuple[str, ...] | float
@@ -51,25 +51,28 @@ class Labels:
 
     def targets(self, examples: "Examples") -> Tensor:
         """[examples] class numbers, [examples, names] zeros and ones, or [examples] numbers."""
-        if examples.kind != self.kind:
-            given = {"one": "one name", "several": "several names", "number": "a number", None: "no label"}
-            kinds = f"{given[examples.kind]} as label, but the model was taught {given[self.kind]}"
-            raise KeelError(f"{examples.source} has {kinds}: give the right file, or its column with --label-column")
+        if examples.kind is None:
+            raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
-            return torch.tensor([example.label for example in examples], dtype=torch.float32)
-        number = {name: number for number, name in enumerate(self.names)}
-        for example in examples:
-            for name in example.names:
-                if name not in number:
-                    known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-                    what = f"the label {name!r} did not occur in training, which knew {known}"
-                    raise KeelError(f"{example.where}: {what}: correct it, or train with it")
-        if self.kind == "one":
-            return torch.tensor([number[example.names[0]] for example in examples])
-        targets = torch.zeros(len(examples), len(self.names))
-        for row, example in zip(targets, examples, strict=True):
-            row[[number[name] for name in example.names]] = 1
-        return targets
+            return torch.tensor([_label(example.label, "number", example.where) for example in examples])
+        numbers = [[self._number(name, example.where) for name in example.names] for example in examples]
+        if self.kind == "several":
+            targets = torch.zeros(len(examples), len(self.names))
+            for row, present in zip(targets, numbers, strict=True):
+                row[present] = 1
+            return targets
+        for example, found in zip(examples, numbers, strict=True):
+            if len(found) != 1:
+                what = f"the label {example.label!r} is not one name, as the model was taught"
+                raise KeelError(f"{example.where}: {what}: correct it, or choose another --label-column")
+        return torch.tensor(numbers)[:, 0]
+
+    def _number(self, name: str, place: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
+        what = f"the label {name!r} did not occur in training, which knew {known}"
+        raise KeelError(f"{place}: {what}: correct it, or train with it")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """How well a model predicts: scores with bootstrap intervals, the confusion matrix and the surest errors."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keel.errors import KeelError
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.predictions import Predictions
 
@@ -64,6 +67,26 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
+
+    def brief(self) -> dict[str, Any]:
+        """The figures alone, for a model card: no text of the examples."""
+        return {name: value for name, value in self.to_dict().items() if name in ("main", "values", "count")}
+
+    def write(self, folder: Path) -> None:
+        """Write scores.json, errors.tsv and, where there is one, confusion.tsv into a folder."""
+        columns = [field.name for field in fields(Mistake)]
+        tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
+        if self.confusion is not None:
+            rows = zip(self.names, self.confusion, strict=True)
+            tables["confusion.tsv"] = [["true \\ predicted", *self.names], *([name, *row] for name, row in rows)]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "scores.json").write_text(json.dumps(self.brief(), indent=1), encoding="utf-8")
+            for name, rows in tables.items():
+                lines = ["\t".join(" ".join(str(cell).split()) for cell in row) + "\n" for row in rows]
+                (folder / name).write_text("".join(lines), encoding="utf-8")
+        except OSError as error:
+            raise KeelError(f"{folder} cannot be written to ({error.strerror}): choose another --out") from None
 
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from keel.errors import KeelError
-from keel.text.files import OnEvent, kind_of, open_text, read_rows, read_table
+from keel.events import OnEvent
+from keel.text.files import kind_of, open_text, read_rows, read_table
 
 Kind = Literal["one", "several", "number"]
 """What a label is: one of some names, several of them, or a number."""

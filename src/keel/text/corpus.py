@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 
 from keel.errors import KeelError
-from keel.text.files import OnEvent, TextFile, ignore, kind_of, note, open_text, read_rows, read_table, well_formed
+from keel.events import OnEvent, ignore, note
+from keel.text.files import TextFile, kind_of, open_text, read_rows, read_table, well_formed
 
 __all__ = ["Corpus", "Source", "open_text", "read_rows", "read_table"]
 

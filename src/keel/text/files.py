@@ -8,34 +8,24 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
 from keel.errors import KeelError, MissingExtra
-
-OnEvent = Callable[[dict[str, Any]], None]
+from keel.events import OnEvent, ignore, note
 
 SAMPLE = 1 << 22
 """How many bytes are looked at to find out the encoding."""
 
 TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 # A field of a table may be a whole book; the module's own limit is 128 kB.
 csv.field_size_limit(1 << 30)
-
-
-def ignore(event: dict[str, Any]) -> None:
-    """Take an event and do nothing."""
-
-
-def note(on_event: OnEvent, text: str) -> None:
-    """Tell the user something that is no error."""
-    on_event({"event": "note", "text": text})
 
 
 def well_formed(text: str) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from keel.errors import KeelError
+from keel.events import OnEvent, note
 from keel.text.corpus import Corpus, cut_text
-from keel.text.files import OnEvent, note
 
 PART = 1 << 16
 """Characters that are drawn together."""

@@ -6,11 +6,11 @@ from typing import Literal
 # One pattern serves both languages, so mixed text needs no decision. It begins with a character class, which lets the
 # regex engine skip everything else, and refuses a following small letter before Python is asked.
 END = re.compile(
-    r"""[.!?…。！？｡\n] (?: (?<=\n) \s*
-      | (?<=[。！？｡]) [。！？｡!?…]*+ [”’」』）】》〉\])"']*+ (?![，、；：,;]) \s*
-      | (?<=…) …++ [。！？!?]*+ [”’」』）】》〉]*+ (?![，、；：,;a-z\s]) (?=[\u3000-\u9fff\uff00-\uffef“‘])
-      | (?<=[!?]) [!?]* [”’」』）】》〉]* (?=[\u3400-\u9fff“‘「『《])
-      | [.!?…]* ["'”’»)\]]* (?:\[\d+\])* \s+ (?=["'“‘«(\[]* [^\sa-zß-öø-ÿа-яё,;:–—-])
+    r"""[.!?…。！？｡\n] (?<![.!?…][.!?…]) (?: (?<=\n) \s*+
+      | (?<=[。！？｡]) [。！？｡!?…]*+ [”’」』）】》〉\])"']*+ (?![，、；：,;]) \s*+
+      | (?<=…) …++ [。！？!?]*+ [”’」』）】》〉]*+ (?=[\u3000-\u9fff\uff00-\uffef“‘]) (?![，、；：])
+      | (?<=[!?]) [!?]*+ [”’」』）】》〉]*+ (?=[\u3400-\u9fff“‘「『《])
+      | [.!?…]*+ ["'”’»)\]]*+ (?:\[\d{1,3}\])*+ \s++ (?=["'“‘«(\[]*+ [^\sa-zß-öø-ÿа-яё,;:–—-])
     )""",
     re.VERBOSE,
 )
@@ -64,7 +64,8 @@ def split_sentences(text: str) -> list[str]:
 
 def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
     """Say whether the full stop belongs to an abbreviation rather than to the sentence."""
-    word = text[max(text.rfind(" ", start, stop) + 1, start, stop - 12) : stop].lstrip("\"'“‘([«")
+    start = max(start, stop - 12)
+    word = text[max(start, text.rfind(" ", start, stop) + 1) : stop].lstrip("\"'“‘([«")
     if len(word) > 6:
         return False
     small = word.lower()

@@ -14,9 +14,10 @@ import tokenizers
 from tokenizers import models
 
 from keel.errors import KeelError
+from keel.events import OnEvent, ignore, note
 from keel.text import rules
 from keel.text.corpus import Corpus
-from keel.text.files import OnEvent, ignore, note, well_formed
+from keel.text.files import well_formed
 from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
 from keel.text.sample import draw_sample
 from keel.text.sentences import detect_language

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from keel.errors import KeelError
+from keel.events import OnEvent, ignore, note
 from keel.text.corpus import Corpus
-from keel.text.files import OnEvent, ignore, note
 from keel.text.tokenizer import Tokenizer
 from keel.text.worker import Chunk, Encoded, encode_chunks, id_type
 
@@ -96,9 +96,7 @@ class Tokens:
             path = folder / name
             size = path.stat().st_size if path.exists() else 0
             if size != file["bytes"]:
-                raise KeelError(
-                    f"{path} has {size} bytes instead of {file['bytes']}: delete {folder} and build it again"
-                )
+                raise KeelError(f"{path} has {size} bytes, not {file['bytes']}: delete {folder} and build it again")
         return cls(folder, index)
 
     @cached_property

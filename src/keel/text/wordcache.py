@@ -14,7 +14,11 @@ ALONE = CJK + "、。，！？：；（）《》〈〉「」『』【】“”�
 """Characters that BERT's rules put apart from their neighbours on both sides."""
 
 PARTS = re.compile(f"[{ALONE}]|[^ {ALONE}]+")
-GROUP = 256
+LONG = 16
+"""Characters; where parts are longer on average (Chinese under GPT-2's rules), few come again."""
+
+GROUP, BATCH = 256, 16
+"""Words that the library is given as one text, and texts that it is given at once: its answers are large."""
 
 
 class WordCache:
@@ -25,7 +29,7 @@ class WordCache:
     """
 
     most_words = 200_000
-    most_characters = 16_000_000
+    most_characters = 4_000_000
 
     def __init__(self, inner: tokenizers.Tokenizer, rules: dict[str, Any]):
         self._inner = inner
@@ -35,8 +39,7 @@ class WordCache:
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of all texts in one array [ids], and how many each text has [texts]."""
         if self._cut is None:
-            found = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
-            return np.fromiter(chain.from_iterable(found), np.int32), np.fromiter(map(len, found), np.int64, len(found))
+            return self._whole(texts)
         if len(self._numbers) > self.most_words or self._characters > self.most_characters:
             self._forget()
         parts = list(map(self._cut, texts))
@@ -62,20 +65,30 @@ class WordCache:
         new = self._numbers.new
         if not new:
             return
-        # Words in a text said to be cut already are each encoded alone, for less than a text of its own would cost.
-        groups = [new[start : start + GROUP] for start in range(0, len(new), GROUP)]
-        lengths = np.zeros(len(new), np.int64)
-        ids = [self._store]
-        for number, found in enumerate(
-            self._inner.encode_batch(groups, is_pretokenized=True, add_special_tokens=False)
-        ):
-            ids.append(np.array(found.ids, np.int32))
-            counts = np.bincount(np.array(found.word_ids, np.int64), minlength=len(groups[number]))
-            lengths[number * GROUP :][: len(counts)] = counts
-        self._store = np.concatenate(ids)
+        characters = sum(map(len, new))
+        ids, lengths = (self._whole if characters > LONG * len(new) else self._grouped)(new)
+        self._store = np.concatenate([self._store, ids])
         self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(lengths)])
-        self._characters += sum(map(len, new))
+        self._characters += characters
         new.clear()
+
+    def _grouped(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Give the library words as texts said to be cut already: each is encoded alone, but costs less so."""
+        groups = [words[start : start + GROUP] for start in range(0, len(words), GROUP)]
+        ids: list[np.ndarray] = []
+        lengths: list[np.ndarray] = []
+        for start in range(0, len(groups), BATCH):
+            batch = groups[start : start + BATCH]
+            encodings = self._inner.encode_batch(batch, is_pretokenized=True, add_special_tokens=False)
+            for group, found in zip(batch, encodings, strict=True):
+                ids.append(np.array(found.ids, np.int32))
+                lengths.append(np.bincount(np.array(found.word_ids, np.int64), minlength=len(group)))
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _whole(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Give the library texts as they are."""
+        found = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+        return np.fromiter(chain.from_iterable(found), np.int32), np.fromiter(map(len, found), np.int64, len(found))
 
 
 class _Numbers(dict[str, int]):
@@ -113,5 +126,6 @@ def _at_spaces_and_chinese(text: str) -> list[str]:
 
 
 def _before_spaces(text: str) -> list[str]:
-    # Only where all white space is single spaces between words.
-    return text.replace(" ", "\n ").split("\n") if len(text.split()) == text.count(" ") + 1 else [text]
+    # Only where all white space is single spaces between words: any other is not printable.
+    plain = text.isprintable() and "  " not in text and not text.endswith(" ")
+    return text.replace(" ", "\n ").split("\n") if plain else [text]

@@ -82,18 +82,19 @@ def digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run: the last few and the best."""
+    """The checkpoints of one run: the last few and the best; without a folder there are none."""
 
-    folder: Path
+    folder: Path | None
     keep: int
 
     def steps(self) -> list[int]:
         """The steps that were saved, oldest first."""
-        if not self.folder.is_dir():
+        if self.folder is None or not self.folder.is_dir():
             return []
         return sorted(int(path.name[5:]) for path in self.folder.iterdir() if re.fullmatch(r"step-\d+", path.name))
 
     def path(self, step: int) -> Path:
+        assert self.folder is not None
         return self.folder / f"step-{step:08d}"
 
     def save(
@@ -124,7 +125,7 @@ class Checkpoints:
             kept = {*self.steps()[-self.keep :], state.get("best_step")}
             for old in set(self.steps()) - kept:
                 shutil.rmtree(self.path(old))
-            for torn in self.folder.glob(".step-*.new"):  # left by a run that was killed while it saved
+            for torn in self.path(step).parent.glob(".step-*.new"):  # left by a run that was killed while it saved
                 shutil.rmtree(torn)
         world.wait()
 

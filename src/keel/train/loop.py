@@ -1,119 +1,31 @@
 """The one loop. It knows steps, rows and sums of losses; it does not know language."""
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
+from keel.events import Event, OnEvent, ignore
 from keel.train.checkpoint import Checkpoints
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, Tensors
-from keel.train.optimizers import Schedule, adamw, rate_share
-from keel.train.parallel import Parallel, World, hold_gradients, whole
+from keel.train.optimizers import adamw
+from keel.train.parallel import World, hold_gradients, whole
+from keel.train.plan import Plan, Train
+from keel.train.signals import caught_signals
 
-Event = dict[str, Any]
-OnEvent = Callable[[Event], None]
-
-
-def ignore(event: Event) -> None:
-    """An `on_event` for those who do not listen."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    """How long, how fast and with what care to train. One of steps, epochs and minutes is set."""
-
-    steps: int = 0
-    """Updates in all."""
-    epochs: float = 0.0
-    """Times through the data."""
-    minutes: float = 0.0
-    """Wall-clock time; becomes a plan of steps after the first measured ones."""
-    batch: int = 32
-    """Rows in one update, over all devices and micro-batches."""
-    accumulate: int = 1
-    """Micro-batches that a device cuts its rows into, to save memory."""
-    lr: float = 1e-4
-    """The full learning rate."""
-    schedule: Schedule = "linear"
-    """How the rate moves after the warm-up."""
-    warmup: float = 0.1
-    """Steps over which the rate rises; below 1, that share of all steps."""
-    cooldown: float = 0.2
-    """Share of the steps over which a trapezoid's rate falls."""
-    weight_decay: float = 0.01
-    """Pull of matrices to zero."""
-    beta1: float = 0.9
-    """Memory of AdamW's mean."""
-    beta2: float = 0.999
-    """Memory of AdamW's variance."""
-    epsilon: float = 1e-6
-    """AdamW's denominator."""
-    clip: float = 1.0
-    """Largest norm of the gradient; 0 lets any pass."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the products; weights and sums stay fp32."""
-    compile: bool = False
-    """Compile every block."""
-    parallel: Parallel = "ddp"
-    """Under torchrun: whole copies (ddp) or shards (fsdp)."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1; auto takes the GPU if there is one."""
-    threads: int = 0
-    """CPU threads; 0 leaves torch's own number."""
-    seed: int = 0
-    """Of every draw: the same seed gives the same run."""
-    evaluate_every: int = 1000
-    """Steps between evaluations; 0 evaluates at the start and the end alone."""
-    checkpoint_every: int = 1000
-    """Steps between checkpoints; 0 leaves it to the clock."""
-    checkpoint_minutes: float = 5.0
-    """Minutes after which a checkpoint is due anyway."""
-    keep: int = 2
-    """Recent checkpoints to keep, beside the best."""
-    log_every: int = 10
-    """Steps between reports."""
-
-    FREE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
-    """What may change when a run is taken up again."""
-
-    def __post_init__(self) -> None:
-        lengths = (self.steps, self.epochs, self.minutes)
-        if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
-            raise UsageError("say how long to train by one of --steps, --epochs and --minutes, above 0")
-        for name in ("batch", "accumulate", "lr", "log_every", "keep"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
-        if self.accumulate > self.batch:
-            raise UsageError(f"accumulate ({self.accumulate}) cannot be more than batch ({self.batch}) rows")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The steps to go, stored with every checkpoint: the rate is a pure function of it."""
-
-    steps: int
-
-    def rate(self, step: int, train: Train) -> float:
-        warmup = round(train.warmup * self.steps) if train.warmup < 1 else round(train.warmup)
-        return train.lr * rate_share(
-            step,
-            self.steps,
-            schedule=train.schedule,
-            warmup=min(warmup, self.steps - 1),
-            cooldown=round(train.cooldown * self.steps),
-        )
+Evaluate = Callable[[Objective], dict[str, float]]
+"""Figures by name for the network as it now is, "loss" among them."""
 
 
 @dataclass(kw_only=True)
@@ -130,28 +42,35 @@ def fit(
     objective: Objective,
     data: Any,
     train: Train,
-    out: Path,
+    out: Path | None = None,
     on_event: OnEvent = ignore,
     *,
-    evaluate: Callable[[], dict[str, float]] | None = None,
+    evaluate: Evaluate | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> History:
-    """Train `objective` on `data` until the plan is done; the same call again goes on from the last checkpoint.
+    """Train `objective` on `data` until the plan is done; the same call again goes on from the last checkpoint in `out`
+    (without `out` nothing is kept).
 
     `evaluate` gives figures by name, "loss" among them: the checkpoint with the lowest is kept. `identity` is whatever
     else, beside the settings in `train`, makes this the same run.
     """
     if train.threads:
         torch.set_num_threads(train.threads)
-    with World.join(train.device) as world, _caught_signals() as stopping:
+    with World.join(train.device) as world, caught_signals() as stopping:
         heard = on_event if world.leads else ignore
-        return _Run(objective, data, train, out, heard, world, evaluate, dict(identity or {})).go(stopping)
+        # Shards stay inside: the caller's own network gets the whole weights back.
+        sharded = world.size > 1 and train.parallel == "fsdp"
+        working = deepcopy(objective) if sharded else objective
+        history = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {})).go(stopping)
+        if sharded:
+            objective.load_state_dict({name: whole(value) for name, value in working.state_dict().items()})
+        return history
 
 
-def held_out_loss(objective: Objective, data: Any, train: Train, rows: int = 2048) -> Callable[[], dict[str, float]]:
-    """An evaluation: each loss of the objective on up to `rows` rows of held-out data, the same ones every time."""
+def held_out_loss(data: Any, train: Train, rows: int = 2048) -> Evaluate:
+    """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
 
-    def evaluate() -> dict[str, float]:
+    def evaluate(objective: Objective) -> dict[str, float]:
         device = next(objective.parameters()).device
         was_training = objective.training
         objective.eval()
@@ -182,21 +101,21 @@ class _Run:
         objective: Objective,
         data: Any,
         train: Train,
-        out: Path,
+        out: Path | None,
         on_event: OnEvent,
         world: World,
-        evaluate: Callable[[], dict[str, float]] | None,
+        evaluate: Evaluate | None,
         identity: dict[str, Any],
     ):
         if train.batch < world.size * train.accumulate:
             raise UsageError(
-                f"batch {train.batch} has too few rows for {world.size} processes with {train.accumulate} micro-batches: "
-                "raise --batch or lower --train.accumulate"
+                f"batch {train.batch} has too few rows for {world.size} processes with {train.accumulate} micro-batches"
+                ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
-        self.checkpoints = Checkpoints(out / "checkpoints", train.keep)
+        self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
         if train.compile:
             for block in objective.blocks():
                 block.compile()
@@ -236,7 +155,8 @@ class _Run:
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
-                raise Interrupted(f"stopped at step {step} of {plan.steps}, saved: run the same command again to go on")
+                kept = "saved: run the same command again to go on" if self.checkpoints.folder else "nothing is kept"
+                raise Interrupted(f"stopped at step {step} of {plan.steps}, {kept}")
         self.history.steps, self.history.seconds = step, self.seconds
         return self.history
 
@@ -300,7 +220,7 @@ class _Run:
     def assess(self, step: int, plan: Plan) -> None:
         if self.evaluate is None:
             return
-        values = self.evaluate()
+        values = self.evaluate(self.objective)
         self.history.evaluations.append({"step": step, **values})
         self.best = min(self.best, (values["loss"], step))
         self.on_event({"event": "evaluation", "step": step, "steps": plan.steps, **values})
@@ -313,6 +233,8 @@ class _Run:
         return wishes[0] > 0, wishes[1] > 0
 
     def save(self, step: int, plan: Plan) -> None:
+        if self.checkpoints.folder is None:
+            return
         state = {
             "plan": plan.steps,
             "settings": self.settings,
@@ -435,24 +357,3 @@ def _add(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
 
 def _autocast(train: Train, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=train.precision == "bf16")
-
-
-@contextmanager
-def _caught_signals() -> Iterator[threading.Event]:
-    """Set when the user or the machine asks to stop; a second Ctrl-C stops at once."""
-    stopping = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-
-    def ask(number: int, frame: object) -> None:
-        if stopping.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stopping.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,5 +1,6 @@
 """One process or many: the only file that knows about distribution. Start several with `torchrun`, same flags."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -52,16 +53,13 @@ class World:
         if place.type == "cuda":
             place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(place)
-        already = dist.is_initialized()
-        if not already:
+        if not dist.is_initialized():
             dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+            # Not sooner: a second run's group would meet the addresses of the first and wait for ever.
+            atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
         world = cls(dist.get_rank(), size, place)
-        try:
-            yield world
-            world.wait()  # nobody leaves while another still talks
-        finally:
-            if not already:
-                dist.destroy_process_group()
+        yield world
+        world.wait()  # nobody leaves while another still talks
 
     @property
     def leads(self) -> bool:

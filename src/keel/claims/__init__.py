@@ -1,0 +1,37 @@
+"""What the sources claim or ask about BERT, each with an experiment that anyone can repeat."""
+
+from keel.claims import attention, pretraining, tasks
+from keel.claims.finding import Claim, Finding
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note
+
+CLAIMS: dict[int, Claim] = {
+    41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
+    45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
+    46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
+    92: Claim(title="masked words and next sentence together train best", minutes=2.5, run=pretraining.two_losses),
+    93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
+    95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=1.5, run=tasks.symmetric_pairs),
+    99: Claim(title="what Q, K and V are when BERT fills a blank", minutes=0.2, run=attention.who_asks_whom),
+    101: Claim(title="in a two-way stack a word would see itself", minutes=0.1, run=pretraining.sees_itself),
+    102: Claim(title="limits: [MASK] mismatch, blanks apart, length", minutes=0.2, run=pretraining.limits),
+    109: Claim(title="the encoder may be frozen or fine-tuned", minutes=2.0, run=tasks.frozen_or_tuned),
+    112: Claim(title="two lines of code for sentence and word vectors", minutes=0.1, run=tasks.two_lines),
+}
+"""By the number in the project's checklist; docs/claims/ has a page for each."""
+
+
+def run(number: int | None = None, *, on_event: OnEvent = ignore) -> Finding | None:
+    """Run the experiment behind a claim and say what it finds; without a number, list them all."""
+    if number is None:
+        for known, claim in CLAIMS.items():
+            time = f"{claim.minutes:g} minutes" if claim.minutes > 0.2 else "seconds"
+            note(on_event, f"{known:4}  {claim.title} ({time})")
+        note(on_event, "Run one with: keel claim N")
+        return None
+    if number not in CLAIMS:
+        raise UsageError(f"there is no experiment {number}: choose one of {', '.join(map(str, CLAIMS))}")
+    note(on_event, f"{number}. {CLAIMS[number].title}")
+    finding = CLAIMS[number].run(lambda line: note(on_event, f"  {line}"))
+    note(on_event, str(finding))
+    return finding

@@ -1,0 +1,28 @@
+"""What an experiment finds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Say = Callable[[str], None]
+"""Takes the lines of a result as they fall."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether a claim is true where it was run, and the figures that say so."""
+
+    holds: bool
+    figures: str
+
+    def __str__(self) -> str:
+        return f"{'Holds' if self.holds else 'Does not hold here'}: {self.figures}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Something that the sources say or ask, and the experiment that answers."""
+
+    title: str
+    minutes: float
+    """About how long it runs on two cores; below 0.2 it is a matter of seconds."""
+    run: Callable[[Say], Finding]

@@ -1,0 +1,65 @@
+"""Models that are learned for an experiment: tiny ones from a few sentences, and a small one from the demo's text."""
+
+import tempfile
+from pathlib import Path
+
+import keel
+from keel.claims.finding import Say
+from keel.demo.docstrings import Docstring, gather
+from keel.text.tokens import cache_folder
+
+TINY = keel.Bert(
+    layers=1,
+    width=32,
+    head_width=32,
+    positions=16,
+    length=10,
+    next_sentence=False,
+    dropout=0,
+    attention_dropout=0,
+    mask=0.3,
+)
+SMALL = keel.Bert(layers=2, width=128, positions=128, length=64)
+
+
+def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel.Model:
+    """A tiny model that has learned a few sentences by heart, words as pieces."""
+    with tempfile.TemporaryDirectory() as folder:
+        return keel.pretrain(
+            system,
+            keel.Corpus.of(sentences),
+            out=Path(folder) / "model",
+            tokenizer="words",
+            held_out=0.0,
+            steps=steps,
+            batch=32,
+            lr=3e-3,
+            evaluate_every=0,
+        )
+
+
+def read_docstrings(say: Say) -> list[Docstring]:
+    """The demo's text; gathered once, then kept in the cache."""
+    return gather(cache_folder() / "claims", say)
+
+
+def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 400) -> keel.Model:
+    """A small BERT that has read the demo's text; learned once, then kept in the cache."""
+    kind = "mlm-nsp" if next_sentence else "mlm"
+    folder = cache_folder() / "claims" / f"bert-{kind}-{steps}"
+    if not (folder / "config.json").exists():
+        say(f"pre-training with {kind} for {steps} steps")
+        keel.pretrain(
+            SMALL,
+            keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out),
+            out=folder,
+            next_sentence=next_sentence,
+            vocabulary=6000,
+            held_out=0.05,
+            steps=steps,
+            batch=32,
+            lr=1e-3,
+            warmup=0.1,
+            evaluate_every=0,
+        )
+    return keel.Model.load(folder)

@@ -1,0 +1,106 @@
+"""What a folder or this machine holds, as names and values to print."""
+
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import keel
+from keel.config import to_dict
+from keel.errors import KeelError
+from keel.model import Model
+from keel.text.tokens import Tokens, cache_folder
+
+
+def describe(folder: str | None) -> dict[str, Any]:
+    """The facts of a model folder or of a folder of tokens; of this machine if none is named."""
+    if folder is None:
+        return _machine()
+    path = Path(folder)
+    if (path / "config.json").is_file():
+        return _model(path)
+    if (path / "index.json").is_file():
+        return _tokens(path)
+    if (path / "run" / "log.jsonl").is_file():
+        return {"folder": str(path), "holds": "a run that is not finished", **_run(path)}
+    raise KeelError(f"{path} is no folder of a model, of a run or of tokens: it has no config.json and no index.json")
+
+
+def _machine() -> dict[str, Any]:
+    graphics = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "keel": keel.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "tokenizers": version("tokenizers"),
+        "devices": ", ".join(["cpu", *(f"cuda:{number} {name}" for number, name in enumerate(graphics))]),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cache": f"{cache_folder()} ({_megabytes(cache_folder())})",
+        "default models": "none yet",
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    model = Model.load(path)
+    shape = ", ".join(f"{name} {value}" for name, value in to_dict(model.system).items())
+    modules = [module for module in (model.encoder, model.objective, model.task) if module is not None]
+    parameters = {id(weight): weight.numel() for module in modules for weight in module.parameters()}
+    facts: dict[str, Any] = {
+        "folder": str(path),
+        "holds": "a model" if model.task is None else f"a model for {model.task.name}",
+        "system": model.system.name,
+        "shape": shape,
+        "parameters": f"{sum(parameters.values()):,}",
+        "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
+        "lacks": ", ".join(model.missing) if model.task is None else "",
+        "labels": ", ".join(model.task.labels.names) or "a number" if model.task else "",
+        "learned from": model.card.text,
+        "parent": model.card.parent,
+        "hardware": model.card.hardware,
+        **{f"score {name}": _score(value) for name, value in model.card.scores.items()},
+        **_run(path),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _tokens(path: Path) -> dict[str, Any]:
+    tokens = Tokens.open(path)
+    return {
+        "folder": str(path),
+        "holds": "tokens",
+        "tokens": f"{len(tokens):,}",
+        "sentences": f"{len(tokens.starts) - 1:,}",
+        "documents": f"{len(tokens.documents) - 1:,}",
+        "unknown": f"{tokens.unknown_share:.2%}",
+        "size": _megabytes(path),
+    }
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """How far the run came that wrote this folder."""
+    log = path / "run" / "log.jsonl"
+    if not log.is_file():
+        return {}
+    with open(log, encoding="utf-8") as file:
+        steps = [event for event in map(json.loads, file) if event.get("event") == "step"]
+    last = f"step {steps[-1]['step']:,} of {steps[-1]['steps']:,}, " if steps else ""
+    return {"run": f"{last}{_megabytes(path / 'run')} in {path / 'run'} (may be deleted)"}
+
+
+def _score(value: Any) -> Any:
+    if isinstance(value, dict) and "mean" in value:
+        return f"{value['main']} {value['mean']:.3f} on average of {len(value['values'])}"
+    if isinstance(value, dict):
+        main = value["values"][value["main"]]
+        return f"{value['main']} {main['value']:.3f} ({main['low']:.3f} to {main['high']:.3f})"
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _megabytes(folder: Path) -> str:
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"{size / 1e6:,.1f} MB"

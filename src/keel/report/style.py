@@ -1,0 +1,50 @@
+"""How pages look: one style sheet, light by day and dark by night."""
+
+CSS = """
+:root {
+  color-scheme: light dark;
+  --paper: #fdfcf9; --ink: #22262b; --faint: #6a7078; --line: #dedbd2; --mark: #1f5f8b;
+  --plain: #a9b4bd; --soft: #f3f0e8;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #15181c; --ink: #e4e2dc; --faint: #98a0a8; --line: #31373e; --mark: #6fb3e0;
+    --plain: #566069; --soft: #1d2126;
+  }
+}
+body {
+  margin: 0; background: var(--paper); color: var(--ink);
+  font: 17px/1.6 "Iowan Old Style", Charter, Georgia, serif;
+}
+main { max-width: 46rem; margin: 0 auto; padding: 3.5rem 1.25rem 5rem; }
+h1 { font-size: 2.3rem; line-height: 1.15; margin: 0 0 .6rem; letter-spacing: -.01em; }
+h2 { font-size: 1.3rem; margin: 3rem 0 .6rem; padding-top: 1.2rem; border-top: 1px solid var(--line); }
+p { margin: .7rem 0; }
+.lead { font-size: 1.15rem; color: var(--faint); }
+mark { background: none; color: var(--mark); font-weight: 600; }
+code {
+  font: .86em ui-monospace, Menlo, Consolas, monospace; background: var(--soft);
+  padding: .1em .35em; border-radius: 3px;
+}
+dl { display: flex; flex-wrap: wrap; gap: 1.2rem 2.6rem; margin: 1.6rem 0; }
+dl div { display: flex; flex-direction: column; }
+dd { margin: 0; font-size: 1.7rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
+dt, figcaption, thead, svg { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+dt { font-size: .8rem; color: var(--faint); }
+.wide { overflow-x: auto; margin: 1.2rem 0; }
+table { border-collapse: collapse; width: 100%; font-size: .95rem; font-variant-numeric: tabular-nums; }
+th { font-weight: 500; font-size: .8rem; color: var(--faint); text-align: right; padding: .3rem .6rem; }
+td { text-align: right; padding: .4rem .6rem; border-top: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+figure { margin: 1.6rem 0; }
+figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
+svg { display: block; width: 100%; height: auto; font-size: 13px; fill: var(--ink); }
+svg .faint { fill: var(--faint); }
+svg .grid { stroke: var(--line); stroke-width: 1; }
+svg .plain { fill: var(--plain); }
+svg .mark { fill: var(--mark); }
+svg .curve { fill: none; stroke: var(--mark); stroke-width: 2; stroke-linejoin: round; }
+svg .curve.second { stroke: var(--plain); }
+svg .interval { stroke: var(--ink); stroke-width: 1.5; }
+svg .dot { fill: var(--paper); stroke: var(--ink); stroke-width: 1.2; }
+"""

@@ -1,0 +1,121 @@
+"""A run of a verb: its settings, each put where it belongs, and its folder, for one run alone."""
+
+import json
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from keel.config import replace, unknown_name
+from keel.errors import UsageError
+from keel.events import Event, OnEvent, ignore
+from keel.train.checkpoint import exclusive
+from keel.train.parallel import World
+from keel.train.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """How a corpus is read and cut into pieces."""
+
+    column: str = "text"
+    """Which column of a csv, tsv, jsonl or parquet file is the text."""
+    encoding: str = "auto"
+    """Of the files; auto tries UTF-8, then GB18030."""
+    dedup: Literal["none", "lines", "documents"] = "none"
+    """What to keep only once."""
+    tokenizer: str = "auto"
+    """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
+    vocabulary: int = 30_000
+    """Pieces to learn."""
+    lowercase: Literal["auto", "yes", "no"] = "auto"
+    """Whether capital letters are one with small ones."""
+    sample: int = 200_000_000
+    """Bytes of text that the tokenizer learns from."""
+    held_out: float = 0.01
+    """Share of the text that is only evaluated on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where a labelled file keeps what; empty names are found by header or shape, and said."""
+
+    text: str = ""
+    """The column of the text."""
+    second: str = ""
+    """The column of the second text of a pair."""
+    label: str = ""
+    """The column of the label."""
+    labels: Literal["auto", "one", "several", "number"] = "auto"
+    """What a label is: one of some names, several of them, or a number."""
+    encoding: str = "auto"
+    """Of the file; auto tries UTF-8, then GB18030."""
+
+
+def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:
+    """The targets with each setting put where a field has its name; `fixed` keeps the shape of the first, a System."""
+    given: list[dict[str, Any]] = [{} for _ in targets]
+    names = [{field.name for field in fields(target)} for target in targets]
+    if fixed:
+        names[0] &= set(targets[0].tunable)
+    for name, value in settings.items():
+        place = next((number for number, known in enumerate(names) if name in known), None)
+        if place is None:
+            raise unknown_name(name, set().union(*names), "the settings")
+        given[place][name] = value
+    for target, values in zip(targets, given, strict=True):
+        if isinstance(target, Train) and {"steps", "epochs", "minutes"} & values.keys():
+            # One way to say how long takes the place of another.
+            values |= {name: values.get(name, 0) for name in ("steps", "epochs", "minutes")}
+    return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
+
+
+@contextmanager
+def run_folder(
+    out: str | Path | None, overwrite: bool, world: World, on_event: OnEvent
+) -> Iterator[tuple[Path | None, OnEvent]]:
+    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl."""
+    run = None if out is None else Path(out) / "run"
+    if run is None or not world.leads:
+        yield run, on_event if world.leads else ignore
+        return
+    _make_room(run.parent, overwrite)
+    with exclusive(run), open(run / "log.jsonl", "a", encoding="utf-8") as log:
+
+        def say(event: Event) -> None:
+            log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
+            log.flush()
+            on_event(event)
+
+        yield run, say
+
+
+def _make_room(out: Path, overwrite: bool) -> None:
+    """Let a run of ours stand, to be gone on with; remove it if it may be; refuse anything else."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file: name a folder to write to")
+    contents = [path.name for path in out.iterdir()] if out.is_dir() else []
+    if contents and overwrite and {"run", "config.json"} & set(contents):
+        shutil.rmtree(out)
+    elif contents and "run" not in contents:
+        remedy = "or --overwrite to replace it" if "config.json" in contents else "it is not a folder of Keel's"
+        raise UsageError(f"{out} is not empty (it holds {contents[0]}): choose another --out, {remedy}")
+
+
+def refuse_same(parent: str | Path, out: str | Path) -> None:
+    """A model is never written over the one that it starts from."""
+    if Path(parent).resolve() == Path(out).resolve():
+        raise UsageError(f"{out} is the model to start from: choose another --out, so that it is not lost")
+
+
+def hardware(device: torch.device) -> str:
+    """What a run runs on."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -1,0 +1,118 @@
+"""A corpus as the systems read it: tokens on a device, in documents and sentences, met in shuffled windows."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.errors import KeelError
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw, seed_of
+from keel.train.objective import Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents(Tensors):
+    """Tokens as tensors: some documents, each a range of sentences, in one long row of ids."""
+
+    ids: Tensor  # [tokens] int16 or int32: the unsigned ids on disk, read as signed
+    starts: Tensor  # [sentences + 1] where each sentence starts in ids
+    spans: Tensor  # [documents, 2] first sentence and the one past the last
+    ends: Tensor  # [documents] how many tokens stand up to the end of each document
+    size: int  # how many tokens these documents hold
+    word_starts: Tensor | None = None  # [tokens / 8] packed bits
+    _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> Self:
+        bounds = torch.from_numpy(np.asarray(tokens.documents))
+        return cls._over(
+            torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
+            torch.from_numpy(np.asarray(tokens.starts)),
+            torch.stack([bounds[:-1], bounds[1:]], 1),
+            None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
+        )
+
+    @classmethod
+    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None) -> Self:
+        sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
+        spans, sizes = spans[sizes > 1], sizes[sizes > 1]  # one token is no context
+        if not len(spans):
+            raise KeelError("the corpus holds no document of two tokens or more: give it more text")
+        ends = sizes.cumsum(0)
+        return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
+
+    def begins(self, document: Tensor) -> Tensor:
+        """How many tokens stand before each of these documents."""
+        return torch.where(document > 0, self.ends[document - 1], 0)
+
+    def window_count(self, room: int) -> int:
+        """How many windows of `room` tokens an epoch reads."""
+        return self._cut(room)[1]
+
+    def windows(self, draw: Draw, rows: Tensor, room: int) -> Tensor:
+        """[rows] where each row's window starts, as the number of a token; an epoch reads all in shuffled order."""
+        before, count = self._cut(room)
+        index, _ = draw.order(rows, count)
+        document = torch.searchsorted(before, index, right=True) - 1
+        return self.begins(document) + (index - before[document]) * _stride(room)
+
+    def _cut(self, room: int) -> tuple[Tensor, int]:
+        """[documents] how many windows come before each document, and how many there are; computed once."""
+        key = (room, str(self.ends.device))
+        if key not in self._cuts:
+            sizes = self.ends.diff(prepend=self.ends.new_zeros(1))
+            counts = torch.where(sizes > room, -(-sizes // _stride(room)), 1)  # a short document has one
+            self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
+        return self._cuts[key]
+
+    def place(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
+
+        Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
+        """
+        document = torch.searchsorted(self.ends, token, right=True)
+        first, last = self.spans[document].unbind(1)
+        stop = self.starts[last]
+        token = stop - (self.ends[document] - token)  # its place in ids
+        begin = self.starts[torch.searchsorted(self.starts, token, right=True) - 1]
+        begin = torch.where(token - begin <= room // 4, begin, token)  # inside a sentence too long to go back
+        # The first sentence from which the rest of the document fits; inside the one before it if much room were left.
+        fitting = self.starts[torch.maximum(first, torch.searchsorted(self.starts, stop - room))]
+        filling = torch.where(2 * (stop - fitting) >= room, fitting, torch.maximum(stop - room, self.starts[first]))
+        return torch.minimum(begin, filling), stop, document
+
+    def read(self, places: Tensor) -> Tensor:
+        """The ids at these places, as int64."""
+        return self.ids[places].long() & ((1 << 8 * self.ids.element_size()) - 1)
+
+    def starts_word(self, places: Tensor) -> Tensor:
+        """Whether the token at each place starts a word."""
+        if self.word_starts is None:
+            raise KeelError("these tokens were built without word bounds: build them again with words=True")
+        return (self.word_starts[places >> 3] >> (places & 7)) & 1 == 1
+
+    def split(self, share: float, seed: int) -> tuple[Self, Self | None]:
+        """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
+        documents = len(self.spans)
+        if documents >= 100:
+            held = torch.zeros(documents, dtype=torch.bool)
+            chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(seed_of(seed, "held out")))
+            held[chosen[: max(2, round(share * documents))]] = True
+            learned, apart = self.spans[~held], self.spans[held]
+        else:
+            first, last = self.spans.unbind(1)
+            cut = last - torch.where(last - first >= 20, ((last - first) * share).ceil().long(), 0)
+            learned, apart = torch.stack([first, cut], 1), torch.stack([cut, last], 1)[cut < last]
+        apart = apart[self.starts[apart[:, 1]] - self.starts[apart[:, 0]] > 1]
+        if share <= 0 or len(apart) < min(2, documents):  # pairs are drawn from two documents, held out as well
+            return self, None
+        return (self._over(self.ids, self.starts, learned, self.word_starts),
+                self._over(self.ids, self.starts, apart, self.word_starts))  # fmt: skip
+
+
+def _stride(room: int) -> int:
+    """From window to window: short of the room by as much as `place` may go back to the start of a sentence."""
+    return room - room // 4

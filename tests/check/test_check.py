@@ -1,0 +1,180 @@
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from keel.check import Finding, Report, check, forecast
+from keel.cli import main
+from keel.errors import KeelError, UsageError
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(english_corpus: Path) -> Model:
+    tokenizer = Tokenizer.train(Corpus(english_corpus), size=400)
+    system = Bert(layers=1, width=64, positions=32, length=32)
+    return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+
+
+def found(report: Report, severity: str, *parts: str) -> Finding:
+    """The one finding of that severity that says all these parts."""
+    hits = [it for it in report.findings if it.severity == severity and all(part in str(it) for part in parts)]
+    assert len(hits) == 1, list(report.lines())
+    return hits[0]
+
+
+def write(path: Path, rows: list[str], header: str = "sentence\tlabel") -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_good_corpus(english_corpus: Path, model: Model) -> None:
+    report = check(english_corpus, model=model)
+    facts = report.files[str(english_corpus)]
+    assert facts["encoding"] == "utf-8"
+    assert facts["documents"] == 300
+    assert facts["holds"] == "text, English by its letters"
+    ids, _ = model.tokenizer.encode_flat([english_corpus.read_text()])
+    assert facts["tokens"] == f"{len(ids):,}"
+    assert not report.findings
+    assert list(report.lines())[-1] == "nothing stands in the way"
+
+
+def test_chinese_in_gb18030(chinese_corpus: Path, tmp_path: Path) -> None:
+    file = tmp_path / "gb.txt"
+    file.write_bytes(chinese_corpus.read_text(encoding="utf-8").encode("gb18030"))
+    report = check(file)
+    assert report.files[str(file)]["encoding"] == "gb18030"
+    assert "Chinese" in report.files[str(file)]["holds"]
+    found(report, "note", "gb18030", "--encoding")
+
+
+def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
+    file = tmp_path / "c.txt"
+    lines = [
+        b"First line of text here. And more.",
+        b"",
+        b"Second document.",
+        b"",
+        b"First line of text here. And more.",
+        b"",
+    ]
+    lines += [b"bad \xff byte.", b"", b"nul \0 here.", b"", b"x " * 600_000]
+    file.write_bytes(b"\n".join(lines))
+    report = check(file)
+    assert report.files[str(file)]["seen before"] == {"lines": 1, "documents": 1}
+    assert found(report, "warning", "--dedup documents", "in line 1").where == f"{file}:5"
+    assert found(report, "warning", "U+FFFD").where == f"{file}:7"
+    assert found(report, "warning", "NUL").where == f"{file}:9"
+    assert found(report, "warning", "1,200,000 characters").where == f"{file}:11"
+    assert not report.errors
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("", "no text"), (" \n\n", "no text"), ("Only one.", "one sentence")])
+def test_too_little_text_is_an_error(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "c.txt").write_text(text)
+    found(check(tmp_path / "c.txt"), "error", sentence)
+
+
+def test_one_document(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("One sentence. Then another.\nAnd a third.\n")
+    found(check(tmp_path / "c.txt"), "warning", "one single document", "--system.next_sentence false")
+
+
+def test_unknown_pieces(chinese_corpus: Path, model: Model) -> None:
+    found(check(chinese_corpus, model=model), "warning", "unknown to the model", "tokenizer")
+
+
+def test_a_table_without_the_column(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", ["a b c,2020-01-01,x y", "d e f,2020-01-02,z"], "body,date,author")
+    finding = found(check(file), "error", "'body', 'date', 'author'", "--text-column")
+    assert finding.where == f"{file}:2"
+    assert check(file, text="body").files[str(file)]["documents"] == 2
+
+
+def test_labelled_files(tmp_path: Path, model: Model) -> None:
+    draw = random.Random(0)
+    rows = [f"{'very ' * draw.randrange(20)}good boat {number}\tsea" for number in range(40)]
+    rows += [f"{'very ' * draw.randrange(20)}warm cake {number}\tfood" for number in range(30)]
+    train = write(tmp_path / "train.tsv", [*rows, "good  boat\tsea", "good boat\tfood", "\tfood", rows[3], "odd\trare"])
+    test = write(tmp_path / "test.tsv", [rows[5], "new boat\tsea", "new sky\tsky"])
+    report = check([train, test], model=model)
+    facts = report.files[str(train)]
+    assert facts["labels"] == {"sea": 42, "food": 32, "rare": 1}
+    assert facts["tokens in each"]["longest"] > facts["tokens in each"]["median"]
+    assert "above 32" in facts["too long"]
+    assert found(report, "warning", "another label", f"{train}:72 'sea'").where == f"{train}:73"
+    assert found(report, "warning", "empty").where == f"{train}:74"
+    assert found(report, "note", "come again", f"{train}:5").where == f"{train}:75"
+    assert found(report, "warning", "fewer than 5", "'rare'").where == str(train)
+    assert found(report, "warning", "1 of its 3 texts (33.3%)", f"{train}:7").where == f"{test}:2"
+    assert found(report, "error", "'sky'").where == f"{test}:4"
+    found(report, "note", "train.tsv", "text in 'sentence', label in 'label'")
+
+
+def test_sorting_saves_padding(tmp_path: Path) -> None:
+    rows = [f"{'x' * (1 + number * 37 % 300)}{number}\t{number % 2}" for number in range(640)]
+    padding = check(write(tmp_path / "t.tsv", rows)).files[str(tmp_path / "t.tsv")]["padding"]
+    mixed, ordered = (int(part.split("%")[0].split()[-1]) for part in padding.split(","))
+    assert mixed > 40
+    assert ordered < 10
+
+
+def test_kinds_of_labelled_files_are_told_apart(tmp_path: Path) -> None:
+    pair = write(tmp_path / "p.tsv", ["a b\tc d\t1", "e f\tg\t0"] * 3, "sentence1\tsentence2\tlabel")
+    fast = tmp_path / "f.txt"
+    fast.write_text("__label__x some text\n__label__y other text\n")
+    score = tmp_path / "s.jsonl"
+    score.write_text("".join(json.dumps({"text": f"t {n}", "score": n / 4}) + "\n" for n in range(8)))
+    report = check([pair, fast, score])
+    assert report.files[str(pair)]["holds"] == "6 pairs"
+    assert report.files[str(fast)]["labels"] == {"x": 1, "y": 1}
+    assert report.files[str(score)]["labels"] == {"from": 0.0, "to": 1.75, "mean": 0.875}
+
+
+def test_one_class_and_skew(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.tsv", [f"text {number}\tx" for number in range(9)])
+    found(check(one), "error", "one class only, 'x'")
+    skew = write(tmp_path / "skew.tsv", [f"text {number}\t{'x' if number > 5 else 'y'}" for number in range(99)])
+    found(check(skew), "warning", "94% of the examples are 'x'", "Matthews")
+
+
+def test_the_command_exits_1_on_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "one.tsv", [f"text {number}\tx" for number in range(9)])
+    assert main(["check", str(file), "--task", "classify"]) == 1
+    assert "error    " in capsys.readouterr().out
+    assert main(["check", str(file), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["severity"] == "error"
+    assert main(["check", str(tmp_path)]) == 1
+    assert "is a folder" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="classify"):
+        check(file, task="clasify")
+    with pytest.raises(KeelError, match="no file"):
+        check(tmp_path / "nothing.txt")
+
+
+def test_minutes_recommend_a_size_by_measurement(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "SECONDS", 0.1)
+    heard: list[str] = []
+    report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: heard.append(event["text"]))
+    assert list(report.forecast["measured tokens/s"]) == ["tiny"]  # too little time for anything larger
+    assert report.forecast["measured tokens/s"]["tiny"] > 0
+    assert "--size tiny --system.length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
+    assert "measured on cpu" in heard[0]
+
+
+def test_more_minutes_recommend_a_larger_size(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "_speed", lambda *_: 20_000.0)
+    sizes = []
+    for minutes in (1, 20):
+        report = check(english_corpus, minutes=minutes, device="cpu")
+        sizes.append(report.forecast["recommended"].split()[1])
+    assert sizes == ["tiny", "mini"]
+    with pytest.raises(UsageError, match="raw text"):
+        check(write(tmp_path / "labels.tsv", ["a\tx", "b\ty"] * 4), minutes=1)

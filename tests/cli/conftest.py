@@ -1,0 +1,67 @@
+"""A small model and its files, and a way to run commands inside this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from keel.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path, tiny: list[str]) -> Path:
+    """With `base`, a pre-trained model; `tuned`, that model fine-tuned; and labelled files."""
+    folder = tmp_path_factory.mktemp("cli")
+    sea = [f"the sailor paints boat number {number}" for number in range(20)]
+    food = [f"the baker serves cake number {number}" for number in range(20)]
+    rows = [
+        f"{text}\t{label}"
+        for pair in zip(sea, food, strict=True)
+        for text, label in zip(pair, ("sea", "food"), strict=True)
+    ]
+    (folder / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows[:30]]) + "\n")
+    (folder / "test.tsv").write_text("\n".join(["sentence\tlabel", *rows[30:]]) + "\n")
+    assert main(["pretrain", "bert", str(english_corpus), *tiny, "--steps", "3", "--out", str(folder / "base")]) == 0
+    tuning = ["--epochs", "1", "--test", str(folder / "test.tsv"), "--out", str(folder / "tuned")]
+    assert main(["finetune", str(folder / "base"), str(folder / "train.tsv"), *tuning]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command: exit code, stdout, stderr."""
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """Flags for a BERT that is trained in a moment."""
+    shape = ["--size", "tiny", "--system.layers", "1", "--system.width", "64", "--system.length", "16"]
+    return [*shape, "--text.vocabulary", "300", "--batch", "4"]
+
+
+@pytest.fixture
+def refused() -> Callable[..., None]:
+    """Hold the result of a command to: this exit code, one sentence with these parts in it, nothing on stdout."""
+
+    def refused(result: tuple[int, str, str], code: int, *parts: str) -> None:
+        found, out, err = result
+        sentence = err.splitlines()[-1]
+        assert found == code, err
+        assert not out
+        assert sentence.startswith("keel: ")
+        assert "Traceback" not in err
+        assert "bug" not in err
+        for part in parts:
+            assert part in sentence
+
+    return refused

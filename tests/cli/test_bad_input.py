@@ -1,0 +1,122 @@
+"""What users get wrong: one sentence with the place and the remedy, the right exit code, nothing half-written."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+Run = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["pretran"], "did you mean 'pretrain'"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "say --system.layers"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "say --system.width"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon or --system.epsilon"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
+        (["pretrain", "brt", "x.txt", "--out", "m"], "neither a system"),
+        (["pretrain", "bert", "x.txt"], "--out is missing"),
+        (["pretrain"], "say what to train"),
+        (["finetune", "m", "x.tsv"], "--out"),
+        (["finetune", "m", "x.tsv", "--out", "n", "--task", "clasify"], "did you mean 'classify'"),
+        (["fill", "a [MASK]"], "--model"),
+        (["fill", "a", "b", "--model", "m"], "one argument too many"),
+        (["embed", "a", "--model", "m", "--pool", "none", "--out", "v.npy"], "--pool none"),
+        (["evaluate", "m", "x.tsv", "--device", "gpux"], "device"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_answered_with_the_right_one(
+    words: list[str], sentence: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.chdir(folder)
+    words = [
+        {"m": "base" if "finetune" in words else "tuned"}.get(word, word) if number else word
+        for number, word in enumerate(words)
+    ]
+    refused(run(*words), 2, sentence)
+
+
+def test_bad_corpora(run: Run, tmp_path: Path, tiny: list[str], refused: Refused) -> None:
+    def pretrain(corpus: str | Path, *flags: str) -> tuple[int, str, str]:
+        return run("pretrain", "bert", corpus, *tiny, "--steps", "1", *flags, "--out", tmp_path / "m")
+
+    empty, one, table = tmp_path / "empty.txt", tmp_path / "one.txt", tmp_path / "table.csv"
+    empty.write_text("\n \n")
+    one.write_text("One sentence only.\n")
+    table.write_text("title,body\na,b\n")
+    refused(pretrain(empty), 1, "empty.txt", "no text")
+    refused(pretrain(one), 1, "document")
+    refused(pretrain(tmp_path), 1, f"{tmp_path} is a folder", "*.txt")
+    refused(pretrain(tmp_path / "none.txt"), 1, "no file")
+    refused(pretrain(table), 1, "table.csv:2", "'title', 'body'", "--text-column")
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+
+
+def test_bad_labels(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    def finetune(rows: str, *flags: str | Path) -> tuple[int, str, str]:
+        (tmp_path / "t.tsv").write_text(rows)
+        return run("finetune", folder / "base", tmp_path / "t.tsv", *flags, "--steps", "1", "--out", tmp_path / "m")
+
+    refused(finetune("sentence\tlabel\n" + "a\tx\n" * 20), 1, "t.tsv", "one class only, 'x'")
+    refused(finetune("sentence\tlabel\na\tx\n", "--label-column", "star"), 1, "no column 'star'", "'sentence', 'label'")
+    unseen = tmp_path / "unseen.tsv"
+    unseen.write_text("sentence\tlabel\na\tsea\nb\tsky\n")
+    words = ["finetune", folder / "base", folder / "train.tsv", "--test", unseen, "--out", tmp_path / "m"]
+    refused(run(*words), 1, "unseen.tsv:3", "'sky'", "'food', 'sea'")
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+    floats = "sentence\tlabel\n" + "good\t1.0\nbad\t0.0\n" * 20
+    code, _, err = finetune(floats)
+    assert code == 0
+    assert "look like numbers and are read as 2 classes" in err
+
+
+def test_bad_model_folders(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    for path in (folder / "base").iterdir():
+        if path.is_file():
+            (bad / path.name).write_bytes(path.read_bytes())
+    weights = bad / "model.safetensors"
+    whole, tensors = weights.read_bytes(), load_file(weights)
+
+    def tried() -> tuple[int, str, str]:
+        return run("fill", "a [MASK]", "--model", bad)
+
+    name = next(name for name in tensors if "query.weight" in name)
+    save_file({other: tensor for other, tensor in tensors.items() if other != name}, weights)
+    refused(tried(), 1, str(bad), name)
+    save_file({**tensors, name: tensors[name][:, :1].contiguous()}, weights)
+    refused(tried(), 1, str(bad), name)
+    weights.write_bytes(whole[: len(whole) // 2])
+    refused(tried(), 1, str(weights), "cut short")
+    weights.write_bytes(pickle.dumps({"a": 1}))
+    refused(tried(), 1, str(weights), "pickle", "keel convert")
+    weights.unlink()
+    refused(tried(), 1, str(bad), "model.safetensors")
+    refused(run("fill", "a [MASK]", "--model", tmp_path / "nowhere"), 1, "nowhere")
+
+
+def test_folders_that_cannot_be_written(
+    run: Run, folder: Path, english_corpus: Path, tmp_path: Path, tiny: list[str], refused: Refused
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+
+    def pretrain(out: Path, *flags: str) -> tuple[int, str, str]:
+        return run("pretrain", "bert", english_corpus, *tiny, "--steps", "1", "--out", out, *flags)
+
+    refused(pretrain(tmp_path / "full"), 2, "not empty", "--out")
+    refused(pretrain(tmp_path / "full", "--overwrite"), 2, "not empty")
+    refused(pretrain(tmp_path / "file"), 2, "is a file")
+    refused(pretrain(tmp_path / "file" / "below"), 1, "file")
+    refused(pretrain(Path("/proc/nothing")), 1, "/proc/nothing")  # not even root can write there
+    refused(run("finetune", folder / "base", folder / "train.tsv", "--out", folder / "base"), 2, "choose another --out")
+    assert (tmp_path / "full" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,257 @@
+"""The command line as its users meet it: results on stdout, one sentence on stderr, the right exit code."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from keel.cli import VERBS, main
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+Run = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+
+def test_the_overview_lists_every_verb(run: Run) -> None:
+    for words in ([], ["--help"], ["help"]):
+        code, out, _ = run(*words)
+        assert code == 0
+        assert all(f"  {verb} " in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([verb, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: keel {verb} ")
+
+
+def test_help_shows_fields_with_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    out = capsys.readouterr().out
+    assert "--lr X" in out
+    assert "--system.layers N                 Blocks. [12]" in out
+    assert "--train.lr" not in out  # it works, but once is enough in the help
+
+
+def test_startup_loads_nothing_heavy() -> None:
+    """`keel --help` under 0.3 s and `import keel` under 0.5 s, with as much again for a busy machine."""
+    heavy = "{'torch', 'numpy', 'tokenizers', 'rich', 'numba'} & sys.modules.keys()"
+    for code, limit in (("import keel", 0.5), ("from keel.cli import main; main(['--help'])", 0.3)):
+        seconds: list[float] = []
+        for _ in range(5):
+            began = time.perf_counter()
+            watched = f"import sys; {code}; sys.exit(len({heavy}))"
+            subprocess.run([sys.executable, "-c", watched], check=True, stdout=subprocess.DEVNULL)
+            seconds.append(time.perf_counter() - began)
+        assert min(seconds) < 2 * limit
+
+
+def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
+    embed = f"embed {folder / 'train.tsv'} --model {folder / 'base'} --pool none --quiet"
+    command = f"{sys.executable} -m keel {embed} | head -c 100"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith('{"text": "the sailor')
+    assert done.stderr == ""
+
+
+def test_an_interrupted_run_exits_130_and_goes_on(
+    tmp_path: Path, english_corpus: Path, monkeypatch: pytest.MonkeyPatch, tiny: list[str]
+) -> None:
+    import signal
+
+    from keel.cli.console import Console
+
+    def stop(console: Console, event: dict) -> None:
+        if event["event"] == "step" and event["step"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    command = [
+        "pretrain",
+        "bert",
+        str(english_corpus),
+        *tiny,
+        "--steps",
+        "4",
+        "--train.log_every",
+        "1",
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(Console, "__call__", stop)
+        assert main(command) == 130
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+    assert main(command) == 0
+    log = [json.loads(line) for line in (tmp_path / "m" / "run" / "log.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in log if event["event"] == "step"] == [1, 2, 3, 4]
+
+
+def test_pretrain_says_where_the_model_is_and_what_it_gained(
+    run: Run, tmp_path: Path, english_corpus: Path, tiny: list[str], refused: Refused
+) -> None:
+    code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
+    assert code == 0
+    assert f"{tmp_path / 'm'} is ready: 2 steps" in out
+    assert "held-out loss: mlm" in out
+    assert "nsp" in out
+    assert f"--model {tmp_path / 'm'}" in out
+    assert "step 2 of 2  mlm " in err
+    again = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
+    assert again[0] == 0  # it is done already
+    changed = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--lr", "3e-3", "--out", tmp_path / "m")
+    refused(changed, 2, "lr")
+
+
+def test_json_and_quiet(run: Run, tmp_path: Path, folder: Path, english_corpus: Path) -> None:
+    words = ["pretrain", folder / "base", english_corpus, "--steps", "2", "--batch", "4", "--out", tmp_path / "m"]
+    code, out, err = run(*words, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["steps"] == 2
+    assert [event["step"] for event in result["evaluations"]] == [0, 2]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_runs(
+    recipe: Path, run: Run, tmp_path: Path, english_corpus: Path, chinese_corpus: Path, tiny: list[str]
+) -> None:
+    corpus = chinese_corpus if "chinese" in recipe.stem else english_corpus
+    code, out, err = run(
+        "pretrain", corpus, "--recipe", recipe, *tiny, "--steps", "2", "--json", "--out", tmp_path / "m"
+    )
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 2
+    whole_words = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["recipe"]["system"][
+        "whole_words"
+    ]
+    assert whole_words == ("chinese" in recipe.stem)
+
+
+def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
+    recipe = tmp_path / "r.toml"
+    tables = (
+        'size = "tiny"\nlayers = 1\nwidth = 64\nlength = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
+    )
+    recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
+    code, out, _ = run("pretrain", "--recipe", recipe, "--json")
+    assert code == 0
+    assert json.loads(out)["steps"] == 1
+    recipe.write_text(recipe.read_text() + "hidden_size = 5\n")
+    refused(run("pretrain", "--recipe", recipe), 2, f"{recipe}: --text.hidden_size", "--system.width")
+
+
+def test_booleans_need_no_value(run: Run) -> None:
+    from keel.cli.commands import COMMANDS
+    from keel.cli.flags import Flags
+
+    flags = Flags("pretrain", "", "")
+    COMMANDS["pretrain"].add_flags(flags)
+    read = flags.read(
+        ["--train.compile", "bert", "--system.next_sentence", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
+    )
+    assert read.settings == {"compile": True, "next_sentence": False, "lr": 1e-3}
+    assert read.words == ["bert", "a.txt", "b.txt"]
+    assert flags.read(["--train.epsilon", "1e-7"]).settings == {"train.epsilon": 1e-7}  # the system has one too
+
+
+def test_evaluate_and_predict(run: Run, folder: Path, tmp_path: Path) -> None:
+    code, out, _ = run("evaluate", folder / "tuned", folder / "test.tsv", "--out", tmp_path / "e")
+    assert code == 0
+    assert out.startswith("accuracy ")
+    assert "confusion" in out
+    assert (tmp_path / "e" / "confusion.tsv").exists()
+    code, out, _ = run("evaluate", folder / "tuned", folder / "test.tsv", "--json")
+    assert json.loads(out)["values"]["accuracy"].keys() == {"value", "low", "high"}
+    code, out, _ = run("predict", folder / "tuned", folder / "test.tsv")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert len(records) == 10
+    assert records[0].keys() == {"text", "label", "probability"}
+
+
+def test_stdin(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    typed("a boat\na cake\n")
+    _, out, _ = run("predict", folder / "tuned", "-")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["a boat", "a cake"]
+    typed("a boat\n\na cake\n")
+    _, out, _ = run("embed", "-", "--model", folder / "base")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["a boat", "a cake"]
+    typed("the [MASK] sails\n")
+    _, out, _ = run("fill", "-", "--model", folder / "base", "--top", "3")
+    assert len(out.splitlines()) == 3
+
+
+def test_fill_and_embed(run: Run, folder: Path, tmp_path: Path) -> None:
+    code, out, _ = run("fill", "the ___ paints the [MASK].", "--model", folder / "base", "--top", "2", "--json")
+    assert code == 0
+    assert [len(blank) for blank in json.loads(out)] == [2, 2]
+    code, out, _ = run("embed", "two boats", "--model", folder / "base")
+    assert len(json.loads(out)["vector"]) == 64
+    code, out, _ = run("embed", "two boats", "--model", folder / "base", "--pool", "none", "--layer", "0")
+    record = json.loads(out)
+    assert len(record["pieces"]) == len(record["vectors"]) == len(record["offsets"])
+    code, out, _ = run("embed", folder / "test.tsv", "--model", folder / "base", "--out", tmp_path / "v.npy")
+    assert np.load(tmp_path / "v.npy").shape == (10, 64)
+    assert [path.name for path in tmp_path.iterdir()] == ["v.npy"]
+
+
+def test_info_of_a_model_of_tokens_and_of_the_machine(
+    run: Run, folder: Path, cache_dir: Path, refused: Refused
+) -> None:
+    _, out, _ = run("info", folder / "tuned", "--json")
+    facts = json.loads(out)
+    assert facts["labels"] == "food, sea"
+    assert facts["parent"] == "base"
+    assert "accuracy" in facts["score test"]
+    _, out, _ = run("info", next((cache_dir / "tokens").glob("*/index.json")).parent)
+    assert "documents:      300" in out
+    _, out, _ = run("info")
+    assert torch.__version__ in out
+    assert str(cache_dir) in out
+    refused(run("info", folder), 1, "no folder of a model")
+
+
+def test_convert_and_models_that_cannot(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    code, out, _ = run("convert", folder / "base", tmp_path / "copy")
+    assert code == 0
+    assert "every number is the same" in out
+    refused(run("convert", folder / "base", tmp_path / "copy"), 2, "not empty")
+    refused(run("predict", folder / "base", folder / "test.tsv"), 2, "keel finetune")
+    refused(run("fill", "a [MASK]", "--model", folder / "tuned"), 1, "cannot fill")
+
+
+def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
+    code, out, err = run("claim")
+    assert (code, err) == (0, "")
+    assert "keel claim N" in out
+    code, out, _ = run("claim", "41", "--json")
+    assert json.loads(out)["claim"] == 41
+    code, out, _ = run("claim", "41", "--quiet")
+    assert (code, len(out.splitlines())) == (0, 1)
+    refused(run("claim", "7"), 2, "no experiment 7")
+
+
+def test_a_bug_is_called_a_bug_and_debug_shows_where(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from keel import verbs
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr(verbs, "convert", fail)
+    code, _, err = run("convert", "a", "b")
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "this is a bug in Keel: ZeroDivisionError: two lines" in err
+    code, _, err = run("convert", "a", "b", "--debug")
+    assert code == 1
+    assert "Traceback" in err

@@ -1,0 +1,93 @@
+import contextlib
+import io
+from typing import Any
+
+import pytest
+
+from keel.cli import console as module
+from keel.cli.console import Console, clock, losses
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def step(number: int, steps: int = 100) -> dict[str, Any]:
+    return {
+        "event": "step",
+        "step": number,
+        "steps": steps,
+        "loss": 7.6,
+        "mlm": 6.91,
+        "nsp": 0.69,
+        "lr": 1e-4,
+        "seconds_per_step": 0.1,
+        "tokens_per_second": 12345.6,
+        "norm": 1.0,
+        "seconds_left": 125.0,
+    }
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    stream = io.StringIO()
+    with Console(stream=stream) as console:
+        for number in range(1, 101):
+            console(step(number))
+            now += 0.5
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "step 1 of 100  mlm 6.910 nsp 0.690  rate 0.0001  12,346 tokens/s  2:05 left"
+    assert [line.split()[1] for line in lines] == ["1", "21", "41", "61", "81", "100"]
+
+
+def test_on_a_terminal_there_is_a_bar_and_notes_stand_above_it() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console(step(1))
+        console({"event": "note", "text": "[bold]a note[/bold]"})
+        console(step(100))
+    written = stream.getvalue()
+    assert "mlm 6.910 nsp 0.690" in written
+    assert "100/100" in written
+    assert "[bold]a note[/bold]" in written
+    assert "\x1b[?25h" in written  # the cursor is back
+
+
+def test_the_bar_is_cleaned_up_when_a_run_breaks_off() -> None:
+    stream = Terminal()
+    with contextlib.suppress(KeyError), Console(stream=stream) as console:
+        console(step(1))
+        raise KeyError
+    assert "\x1b[?25h" in stream.getvalue()
+
+
+def test_other_events_are_one_line_or_nothing() -> None:
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    console({"event": "note", "text": "x is read as gb18030"})
+    console({"event": "note", "text": "x is read as gb18030"})
+    console({"event": "checkpoint", "step": 3, "folder": "x"})
+    console({"event": "evaluation", "step": 1000, "steps": 2000, "loss": 3.0, "mlm": 2.5, "nsp": 0.5})
+    score = {"value": 0.9, "low": 0.8, "high": 1.0}
+    console({"event": "scores", "on": "dev", "seed": 1, "values": {"accuracy": score}, "count": 1200})
+    console({"event": "something new"})
+    assert stream.getvalue().splitlines() == [
+        "x is read as gb18030",
+        "step 1,000: held-out mlm 2.500 nsp 0.500",
+        "dev (seed 1): accuracy 0.900 (0.800 to 1.000) on 1,200 examples",
+    ]
+
+
+def test_quiet_is_quiet() -> None:
+    stream = io.StringIO()
+    console = Console(quiet=True, stream=stream)
+    console(step(1))
+    console({"event": "note", "text": "hello"})
+    assert stream.getvalue() == ""
+
+
+def test_small_words() -> None:
+    assert losses({"loss": 0.5, "lr": 1.0}) == "loss 0.500"
+    assert [clock(seconds) for seconds in (0.4, 59.7, 187, 5025)] == ["0 s", "1:00", "3:07", "1:23:45"]

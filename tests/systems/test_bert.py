@@ -1,0 +1,582 @@
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForPreTraining
+
+from keel.errors import KeelError, UsageError
+from keel.systems.base import Rows
+from keel.systems.bert import Bert, BertBatch, BertPretraining, initialize
+from keel.systems.documents import Documents
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+
+PAD, CLS, SEP, MASK = 0, 1, 2, 3
+MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
+TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 64, "length": 64}
+
+
+def make_documents(
+    sentences: list[list[int]], *, starts_word: np.ndarray | None = None, dtype: Any = np.uint32
+) -> Documents:
+    """Documents with sentences of these lengths; token n has id 10 + n, so that an id tells its place."""
+    lengths = [length for document in sentences for length in document]
+    tokens = SimpleNamespace(
+        ids=np.arange(10, 10 + sum(lengths)).astype(dtype),
+        starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        documents=np.concatenate([[0], np.cumsum([len(document) for document in sentences])]).astype(np.int64),
+        word_starts=None if starts_word is None else np.packbits(starts_word, bitorder="little"),
+    )
+    return Documents.of(cast(Tokens, tokens))
+
+
+def random_documents(count: int, seed: int = 0, **options: Any) -> Documents:
+    """Documents of 1 to 12 sentences of 2 to 30 tokens."""
+    draw = np.random.default_rng(seed)
+    return make_documents([draw.integers(2, 31, draw.integers(1, 13)).tolist() for _ in range(count)], **options)
+
+
+def make_objective(data: Documents, **fields: Any) -> BertPretraining:
+    torch.manual_seed(0)
+    system = Bert(**(TINY | fields))
+    return system.objective(system.encoder(vocabulary=len(data.ids) + 10), MARKS)
+
+
+def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields: Any) -> BertBatch:
+    return make_objective(data, **fields).batch(data, Draw(seed=1, step=step, first=step * len(rows)), rows)
+
+
+def unmask(batch: BertBatch) -> Tensor:
+    """The ids as they were before tokens were hidden."""
+    return batch.rows.ids.scatter(1, batch.slots, batch.targets)
+
+
+def halves(batch: BertBatch) -> list[tuple[list[int], list[int]]]:
+    """The ids of A and B in each row, as they were; checks every mark and segment on the way."""
+    found = []
+    assert batch.rows.segments is not None
+    for ids, length, segments in zip(
+        unmask(batch).tolist(), batch.rows.lengths.tolist(), batch.rows.segments.tolist(), strict=True
+    ):
+        middle = ids.index(SEP)
+        a, b = ids[1:middle], ids[middle + 1 : length - 1]
+        assert [ids[0], ids[middle], ids[length - 1]] == [CLS, SEP, SEP]
+        assert min(a + b) >= 10, "no mark inside a text"
+        assert set(ids[length:]) <= {PAD}
+        assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (len(ids) - length)
+        found.append((a, b))
+    return found
+
+
+def document_of(data: Documents, token: int) -> int:
+    return int(torch.searchsorted(data.starts[data.spans[:, 1]], token - 10, right=True))
+
+
+def within(count: float, of: float, share: float) -> bool:
+    """Whether a count of Bernoulli trials lies within five deviations of what is expected."""
+    return abs(count - of * share) <= 5 * math.sqrt(of * share * (1 - share)) + 1
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        ("tiny", 4_385_920),
+        ("mini", 11_170_560),
+        ("small", 28_763_648),
+        ("medium", 41_373_184),
+        ("base", 109_482_240),
+        ("large", 335_141_888),
+    ],
+)
+def test_sizes_are_those_of_google(size: str, parameters: int) -> None:
+    with torch.device("meta"):
+        encoder = Bert.sized(size).encoder(30_522)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
+
+
+def test_size_with_a_field_changed() -> None:
+    assert Bert.sized("mini", length=64) == Bert(layers=4, width=256, length=64)
+    assert (Bert().heads, Bert().hidden, Bert.sized("large").heads) == (12, 3072, 16)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"width": 100}, "width 100 is no multiple of head_width 64"),
+        ({"length": 600}, r"length 600 must lie between 8 and positions \(512\)"),
+        ({"length": 4}, "length 4 must lie"),
+        ({"mask": 0.0}, "mask 0.0 must lie between 0 and 1"),
+        ({"mask": 15.0}, "mask 15.0 must lie between 0 and 1"),
+    ],
+)
+def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Bert(**fields)
+
+
+def test_weights_start_as_in_the_paper() -> None:
+    torch.manual_seed(0)
+    system = Bert(layers=2, width=256)
+    objective = system.objective(system.encoder(2000), MARKS)
+    for name, value in objective.state_dict().items():
+        if name.endswith("norm.weight"):
+            assert (value == 1).all(), name
+        elif value.ndim == 1:
+            assert (value == 0).all(), name
+        else:
+            assert value.abs().max() <= 0.04, name
+            assert abs(float(value.mean())) < 5 * 0.02 / value.numel() ** 0.5, name
+            # Normal of deviation 0.02, cut off at two deviations.
+            assert float(value.std()) == pytest.approx(0.0176, rel=0.01 + 4 / value.numel() ** 0.5), name
+
+
+def test_initialize_leaves_other_modules_alone() -> None:
+    norm = torch.nn.LayerNorm(4)
+    initialize(norm)
+    assert (norm.weight == 1).all()
+
+
+def test_frame_puts_the_marks() -> None:
+    alone = Bert().frame(MARKS, [10, 11])
+    assert (alone.ids, alone.segments) == ([CLS, 10, 11, SEP], [0, 0, 0, 0])
+    pair = Bert().frame(MARKS, [10, 11], [12])
+    assert (pair.ids, pair.segments) == ([CLS, 10, 11, SEP, 12, SEP], [0, 0, 0, 0, 1, 1])
+    assert (pair.ids[pair.first], pair.ids[pair.second]) == (10, 12)
+    assert Bert(segments=1).frame(MARKS, [10], [12]).segments == [0] * 5
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
+    data = random_documents(300)
+    batch = batch_of(data, range(3000), next_sentence=next_sentence)
+    used = batch.weights > 0
+    text = batch.rows.lengths - (3 if next_sentence else 2)
+    assert torch.equal(used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).slots))
+    assert float(used.sum() / text.sum()) == pytest.approx(0.15, abs=0.004)
+    shown = batch.rows.ids.gather(1, batch.slots)[used]
+    hidden = batch.targets[used]
+    total = int(used.sum())
+    assert within(int((shown == MASK).sum()), total, 0.8)
+    assert within(int((shown == hidden).sum()), total, 0.1)
+    assert within(int(((shown != MASK) & (shown != hidden)).sum()), total, 0.1)
+    noise = shown[(shown != MASK) & (shown != hidden)]
+    tenths = torch.bincount(noise * 10 // (len(data.ids) + 10), minlength=10)
+    assert all(within(int(count), len(noise), 0.1) for count in tenths)
+
+
+def test_hidden_places_are_uniform_distinct_and_never_marks() -> None:
+    batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, length=62)
+    assert (batch.rows.lengths == 62).all()
+    used = batch.weights > 0
+    counts = torch.bincount(batch.slots[used], minlength=62)
+    assert counts[0] == counts[61] == 0
+    assert all(within(int(count), 4000, 9 / 60) for count in counts[1:61])
+    assert all(len(set(row)) == len(row) for row in batch.slots.tolist())
+    assert torch.equal(batch.targets, unmask(batch).gather(1, batch.slots))
+    together = ((batch.slots == 5) & used).any(1) & ((batch.slots == 6) & used).any(1)
+    assert within(int(together.sum()), 4000, 9 / 60 * 8 / 59)
+
+
+def test_unchosen_tokens_are_left_as_they_are() -> None:
+    data = random_documents(50)
+    batch = batch_of(data)
+    spare = batch.weights == 0
+    assert torch.equal(batch.rows.ids.gather(1, batch.slots)[spare], batch.targets[spare])
+    for a, b in halves(batch):
+        for text in (a, b):
+            assert text == list(range(text[0], text[0] + len(text))), "a text is one stretch of the corpus"
+
+
+def test_loss_has_no_weight_off_the_chosen_places() -> None:
+    data = random_documents(50)
+    objective = make_objective(data).eval()
+    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    spare = batch.weights == 0
+    assert spare.any()
+    changed = BertBatch(
+        rows=batch.rows,
+        slots=batch.slots,
+        targets=torch.where(spare, 77, batch.targets),
+        weights=batch.weights,
+        unrelated=batch.unrelated,
+    )
+    moved = BertBatch(
+        rows=batch.rows,
+        slots=torch.where(spare, 9, batch.slots),
+        targets=batch.targets,
+        weights=batch.weights,
+        unrelated=batch.unrelated,
+    )
+    found = []
+    for one in (batch, changed, moved):
+        objective.zero_grad()
+        losses, _ = objective(one)
+        losses["mlm"].backward()
+        gradient = objective.transform.weight.grad
+        assert gradient is not None
+        found.append((float(losses["mlm"].detach()), gradient.clone()))
+    for loss, gradient in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-6)
+        torch.testing.assert_close(gradient, found[0][1])
+
+
+def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = random_documents(50)
+    objective = make_objective(data).eval()
+    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    scores: list[Tensor] = []
+
+    def keep(top: Tensor, slots: Tensor) -> Tensor:
+        scores.append(BertPretraining.predict_words(objective, top, slots))
+        scores[0].retain_grad()
+        return scores[0]
+
+    monkeypatch.setattr(objective, "predict_words", keep)
+    losses, _ = objective(batch)
+    sum(losses.values(), start=torch.zeros(())).backward()
+    gradient = scores[0].grad
+    assert gradient is not None
+    assert (gradient[batch.weights == 0] == 0).all()
+    assert (gradient[batch.weights > 0].abs().sum(-1) > 0).all()
+
+
+def test_counts_are_what_the_losses_sum_over() -> None:
+    data = random_documents(50)
+    objective = make_objective(data)
+    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    counts = objective.counts(batch)
+    assert counts["mlm"] == (batch.weights > 0).sum()
+    assert counts["nsp"] == 16
+    assert counts["tokens"] == (batch.rows.ids != PAD).sum()
+    with torch.no_grad():
+        untrained, _ = objective.eval()(batch)
+    assert float(untrained["mlm"] / counts["mlm"]) == pytest.approx(math.log(objective.vocabulary), rel=0.02)
+    assert float(untrained["nsp"] / counts["nsp"]) == pytest.approx(math.log(2), rel=0.05)
+
+
+def test_losses_are_summed_in_full_precision_under_bf16() -> None:
+    data = random_documents(50)
+    objective = make_objective(data).eval()
+    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(64))
+    with torch.autocast("cpu", torch.bfloat16):
+        losses, _ = objective(batch)
+    assert {loss.dtype for loss in losses.values()} == {torch.float32}
+    assert float(losses["mlm"].detach()) != float(losses["mlm"].detach().bfloat16()), "rounded to bf16 on the way"
+
+
+def test_half_of_the_pairs_follow_and_half_are_from_another_document() -> None:
+    data = random_documents(100)
+    batch = batch_of(data, range(2000))
+    assert batch.unrelated is not None
+    assert within(int(batch.unrelated.sum()), 2000, 0.5)
+    starts = set((data.starts + 10).tolist())
+    for (a, b), unrelated in zip(halves(batch), batch.unrelated.tolist(), strict=True):
+        assert document_of(data, a[0]) == document_of(data, a[-1])
+        assert document_of(data, b[0]) == document_of(data, b[-1])
+        if unrelated:
+            assert document_of(data, a[0]) != document_of(data, b[0])
+        else:
+            assert a[-1] + 1 == b[0]
+            cut_inside = b[0] not in starts
+            # Only a stretch of a single sentence is cut elsewhere than between sentences.
+            assert not cut_inside or not starts & set(range(a[0] + 1, b[-1] + 1))
+
+
+def test_false_half_may_be_any_other_document() -> None:
+    data = random_documents(20)
+    batch = batch_of(data, range(4000))
+    assert batch.unrelated is not None
+    met = {
+        (document_of(data, a[0]), document_of(data, b[0]))
+        for (a, b), unrelated in zip(halves(batch), batch.unrelated.tolist(), strict=True)
+        if unrelated
+    }
+    assert len(met) > 0.8 * 20 * 19
+
+
+def words_of(lengths: np.ndarray) -> np.ndarray:
+    """A bit for each token: whether it starts a word, words having these lengths."""
+    bits = np.zeros(lengths.sum(), dtype=bool)
+    bits[np.concatenate([[0], lengths.cumsum()[:-1]])] = True
+    return bits
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None:
+    plain = random_documents(100)
+    lengths = np.random.default_rng(3).integers(1, 5, len(plain.ids))
+    bits = words_of(lengths)[: len(plain.ids)]
+    data = random_documents(100, starts_word=bits)
+    batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_words=True)
+    ids, length = unmask(batch), Bert(**TINY).length
+    hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.slots, batch.weights > 0)
+    # A piece follows its neighbour's fate where both are of one word in one text.
+    place = (ids - 10).clamp(min=0)
+    joined = (ids[:, 1:] == ids[:, :-1] + 1) & (ids[:, :-1] >= 10) & ~torch.from_numpy(bits)[place[:, 1:]]
+    if next_sentence:  # a word may be cut by the bound between A and B alone
+        assert batch.rows.segments is not None
+        joined &= batch.rows.segments[:, 1:] == batch.rows.segments[:, :-1]
+    assert joined.sum() > 1000
+    assert torch.equal(hidden[:, 1:][joined], hidden[:, :-1][joined])
+    assert 0.12 < float(hidden.sum() / batch.rows.lengths.sum()) <= 0.15
+    assert (batch.weights.sum(1) > 0).all()
+
+
+def test_a_lone_word_longer_than_all_slots_is_hidden_in_part() -> None:
+    bits = np.zeros(200, dtype=bool)
+    bits[::100] = True
+    data = make_documents([[100], [100]], starts_word=bits)
+    batch = batch_of(data, range(8), next_sentence=False, whole_words=True)
+    assert torch.equal(batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).slots)))
+
+
+def coverage(data: Documents, objective: BertPretraining, epochs: int) -> float:
+    """The share of tokens that some row of these epochs shows."""
+    rows = objective.rows(data)
+    seen = torch.zeros(len(data.ids) + 10, dtype=torch.bool)
+    for epoch in range(epochs):
+        batch = objective.batch(data, Draw(seed=1, step=epoch, first=epoch * rows), range(rows))
+        seen[unmask(batch)] = True
+    return float(seen[10:].float().mean())
+
+
+CORPORA = {
+    "mixed": [np.random.default_rng(n).integers(2, 31, n % 13 + 1).tolist() for n in range(120)],
+    "short": [[3, 2]] * 50,
+    "one sentence each": [[40], [7], [200], [2]],
+    "one long sentence": [[10_000], [5]],
+    "long sentences": [[100, 3, 70, 61, 2, 90]] * 10,
+}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_an_epoch_shows_every_token(corpus: str) -> None:
+    data = make_documents(CORPORA[corpus])
+    assert coverage(data, make_objective(data, next_sentence=False), epochs=1) == 1.0
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
+    data = make_documents(CORPORA[corpus])
+    objective = make_objective(data)
+    assert coverage(data, objective, epochs=1) > 0.7
+    assert coverage(data, objective, epochs=16) > 0.999
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
+    data = random_documents(60)
+    objective = make_objective(data, next_sentence=next_sentence)
+    draw = Draw(seed=4, step=7, first=7 * 32)
+    whole = objective.batch(data, draw, range(32))
+    for part in (range(5), range(5, 32), range(31, 32)):
+        found = objective.batch(data, draw, part)
+        rows = slice(part.start, part.stop)
+        assert torch.equal(found.rows.ids, whole.rows.ids[rows])
+        assert torch.equal(found.rows.lengths, whole.rows.lengths[rows])
+        assert torch.equal(found.slots, whole.slots[rows])
+        assert torch.equal(found.targets, whole.targets[rows])
+        assert torch.equal(found.weights, whole.weights[rows])
+    other = objective.batch(data, Draw(seed=5, step=7, first=7 * 32), range(32))
+    assert not torch.equal(other.rows.ids, whole.rows.ids)
+
+
+def test_large_vocabularies_keep_their_ids() -> None:
+    data = make_documents([[40, 40]] * 2000, dtype=np.uint32)
+    assert len(data.ids) > 2**16
+    ids = unmask(batch_of(data, range(500)))
+    assert ids.max() > 2**16
+
+
+def test_one_document_has_no_false_half() -> None:
+    data = make_documents([[9, 8, 7]])
+    with pytest.raises(KeelError, match="at least two documents: put a blank line between documents, or turn it off"):
+        batch_of(data)
+    batch = batch_of(data, range(4), next_sentence=False)
+    assert batch.unrelated is None
+    assert batch.rows.segments is None
+    assert (batch.rows.lengths == 26).all()
+    losses, _ = make_objective(data, next_sentence=False)(batch)
+    assert losses.keys() == {"mlm"}
+
+
+def test_without_pairs_nothing_idle_is_trained() -> None:
+    data = make_documents([[9, 8, 7]])
+    objective = make_objective(data, next_sentence=False)
+    losses, _ = objective(objective.batch(data, Draw(seed=0, step=0, first=0), range(4)))
+    losses["mlm"].backward()
+    assert all((value.grad is not None) == value.requires_grad for value in objective.parameters())
+
+
+@pytest.fixture(scope="module")
+def twins() -> tuple[BertPretraining, BertForPreTraining]:
+    """Our network and transformers' with the same weights."""
+    system = Bert(layers=3, width=48, head_width=12, positions=40, length=40)
+    torch.manual_seed(0)
+    ours = system.objective(system.encoder(200), MARKS).eval()
+    with torch.no_grad():
+        for value in ours.parameters():
+            value.add_(torch.randn_like(value) * 0.1)
+    config = BertConfig(
+        vocab_size=200,
+        hidden_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=192,
+        max_position_embeddings=40,
+    )
+    theirs = BertForPreTraining(config).eval()
+    theirs.set_attn_implementation("eager")  # the only one that gives its attention away
+    theirs.load_state_dict(their_weights(ours), strict=False)
+    return ours, theirs
+
+
+NAMES = {
+    "encoder.words": "bert.embeddings.word_embeddings",
+    "encoder.positions": "bert.embeddings.position_embeddings",
+    "encoder.segments": "bert.embeddings.token_type_embeddings",
+    "encoder.norm": "bert.embeddings.LayerNorm",
+    "encoder.pooler": "bert.pooler.dense",
+    "transform": "cls.predictions.transform.dense",
+    "norm": "cls.predictions.transform.LayerNorm",
+    "next": "cls.seq_relationship",
+}
+BLOCK = {
+    "attention.out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "expand": "intermediate.dense",
+    "contract": "output.dense",
+    "output_norm": "output.LayerNorm",
+}
+
+
+def their_weights(ours: BertPretraining, gradients: bool = False) -> dict[str, Tensor]:
+    """Our weights, or their gradients, under transformers' names."""
+    found: dict[str, Tensor] = {}
+    for name, parameter in ours.named_parameters():
+        value = parameter.grad if gradients else parameter.detach()
+        assert value is not None, name
+        module, _, kind = name.rpartition(".")
+        if name == "bias":
+            found["cls.predictions.bias"] = found["cls.predictions.decoder.bias"] = value
+        elif module in NAMES:
+            found[f"{NAMES[module]}.{kind}"] = value
+        else:
+            number, _, part = module.removeprefix("encoder.stack.").partition(".")
+            layer = f"bert.encoder.layer.{number}"
+            if part == "attention.qkv":
+                for their, third in zip(("query", "key", "value"), value.chunk(3), strict=True):
+                    found[f"{layer}.attention.self.{their}.{kind}"] = third
+            else:
+                found[f"{layer}.{BLOCK[part]}.{kind}"] = value
+    found["cls.predictions.decoder.weight"] = found["bert.embeddings.word_embeddings.weight"]
+    return found
+
+
+def twin_batch() -> tuple[BertBatch, dict[str, Tensor]]:
+    """A padded batch for us, and the same for transformers."""
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.tensor([40, 23, 9, 31])
+    place = torch.arange(40)
+    inside = place < lengths[:, None]
+    ids = torch.randint(4, 200, (4, 40), generator=generator) * inside
+    segments = ((place > 5) & inside).long()
+    slots = torch.stack([torch.randperm(int(length), generator=generator)[:6] for length in lengths])
+    targets = torch.randint(4, 200, (4, 6), generator=generator)
+    weights = torch.tensor([[1.0] * 6, [1.0] * 3 + [0.0] * 3, [1.0] + [0.0] * 5, [1.0] * 4 + [0.0] * 2])
+    unrelated = torch.tensor([0, 1, 1, 0])
+    batch = BertBatch(
+        rows=Rows(ids=ids, lengths=lengths, segments=segments),
+        slots=slots,
+        targets=targets,
+        weights=weights,
+        unrelated=unrelated,
+    )
+    labels = torch.full((4, 40), -100).scatter(1, slots, torch.where(weights > 0, targets, -100))
+    theirs = {"input_ids": ids, "attention_mask": inside.long(), "token_type_ids": segments}
+    return batch, {**theirs, "labels": labels, "next_sentence_label": unrelated}
+
+
+def test_logits_losses_and_gradients_equal_transformers(twins: tuple[BertPretraining, BertForPreTraining]) -> None:
+    ours, theirs = twins
+    batch, inputs = twin_batch()
+    expected = cast(Any, theirs(**inputs))
+    output = ours.encoder(batch.rows)
+    every = torch.arange(40).expand(4, 40)
+    inside = inputs["attention_mask"] == 1
+    words = ours.predict_words(output.top, every)
+    torch.testing.assert_close(words[inside], expected.prediction_logits[inside], rtol=1e-5, atol=1e-5)
+    related = ours.predict_next(ours.encoder.summary(output, batch.rows))
+    torch.testing.assert_close(related, expected.seq_relationship_logits, rtol=1e-5, atol=1e-5)
+
+    losses, _ = ours(batch)
+    loss = losses["mlm"] / batch.weights.sum() + losses["nsp"] / 4
+    torch.testing.assert_close(loss, expected.loss, rtol=1e-5, atol=1e-5)
+    ours.zero_grad()
+    theirs.zero_grad()
+    loss.backward()
+    expected.loss.backward()
+    gradients = their_weights(ours, gradients=True)
+    compared = 0
+    for name, parameter in theirs.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(
+            gradients[name], parameter.grad, rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
+        compared += 1
+    assert compared == 5 + 3 * 16 + 2 + 5 + 2
+    ours.zero_grad()
+
+
+def test_hidden_states_and_attention_equal_transformers(twins: tuple[BertPretraining, BertForPreTraining]) -> None:
+    ours, theirs = twins
+    batch, inputs = twin_batch()
+    recorded: dict[tuple[str, int], Tensor] = {}
+
+    def record(name: str, layer: int, value: Tensor) -> None:
+        recorded[name, layer] = value
+
+    with torch.no_grad():
+        output = ours.encoder(batch.rows, all_layers=True, record=record)
+        expected = cast(Any, theirs(**inputs, output_attentions=True, output_hidden_states=True))
+        unrecorded = ours.encoder(batch.rows)
+    inside = inputs["attention_mask"] == 1
+    assert len(output.layers) == len(expected.hidden_states) == 4
+    for layer, hidden in zip(output.layers, expected.hidden_states, strict=True):
+        torch.testing.assert_close(layer[inside], hidden[inside], rtol=1e-5, atol=1e-5)
+    assert list(recorded) == [("attention", 0), ("attention", 1), ("attention", 2)]
+    for found, attention in zip(recorded.values(), expected.attentions, strict=True):
+        torch.testing.assert_close(found, attention, rtol=1e-5, atol=1e-5)
+    assert torch.equal(unrecorded.top, output.top)
+    assert unrecorded.layers == []
+
+
+def test_padding_changes_nothing(twins: tuple[BertPretraining, BertForPreTraining]) -> None:
+    ours, _ = twins
+    sequences = [[1, 20, 30, 2], [1, *range(40, 70), 2], [1, 5, 2]]
+    with torch.no_grad():
+        together = ours.encoder(Rows.pad(sequences, padding=PAD))
+        noisy = ours.encoder(Rows.pad(sequences, padding=99))
+        for row, sequence in enumerate(sequences):
+            alone = ours.encoder(Rows.pad([sequence]))
+            length = len(sequence)
+            torch.testing.assert_close(together.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(noisy.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
+        segments = [[0] * len(sequence) for sequence in sequences]
+        told = ours.encoder(Rows.pad(sequences, segments))
+        torch.testing.assert_close(told.top[1], together.top[1])
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    torch.manual_seed(0)
+    encoder = Bert(**TINY).encoder(50)
+    rows = Rows.pad([[1, 5, 6, 2]])
+    with torch.no_grad():
+        assert not torch.equal(encoder(rows).top, encoder(rows).top)
+        encoder.eval()
+        assert torch.equal(encoder(rows).top, encoder(rows).top)

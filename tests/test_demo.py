@@ -1,0 +1,186 @@
+"""The tour: its text is the same everywhere, its test is fair, and it goes on where it stopped."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import keel
+from keel import demo
+from keel.demo import docstrings as source
+from keel.demo.answers import Answers, verdict
+from keel.demo.counts import WordCounts
+from keel.demo.docstrings import Docstring, balanced, gather, questions, to_prose
+from keel.errors import KeelError, UsageError
+
+NUMPYDOC = """Return the sum of an array over an axis.
+
+The result has the type of ``array``, see :func:`numpy.cumsum` for more. It is
+never a view.
+
+Parameters
+----------
+array : array_like
+    The numbers to add.
+
+.. note:: This is a note that nobody reads.
+
+>>> total([1, 2, 3])
+6
+
+Arrays of no elements give zero, as sums of nothing do.
+"""
+
+TOPICS = {
+    "sea": "boat anchor sail harbour wave",
+    "kitchen": "bread oven soup recipe cake",
+    "law": "judge case verdict court law",
+}
+
+
+def made_up(each: int) -> list[Docstring]:
+    """Docstrings of three packages, each with words of its own."""
+    random = np.random.default_rng(0)
+
+    def sentence(words: str) -> str:
+        return f"The {' '.join(random.choice(words.split(), 5))} number {random.integers(10**6)}."
+
+    return [Docstring(name, (sentence(words), sentence(words))) for name, words in TOPICS.items() for _ in range(each)]
+
+
+def test_a_docstring_is_cleaned_to_its_prose() -> None:
+    assert to_prose(NUMPYDOC) == (
+        "Return the sum of an array over an axis.",
+        "The result has the type of array, see numpy.cumsum for more.",
+        "It is never a view.",
+        "Arrays of no elements give zero, as sums of nothing do.",
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Args:\n    x: the number to add to it.", ">>> a = 1", "See http://x.y/{a_b}=1 for it."]
+)
+def test_what_is_no_prose_gives_no_sentence(text: str) -> None:
+    assert to_prose(text) == ()
+
+
+def test_gathering_reads_installed_packages_without_importing_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "PACKAGES", ("mpmath", "jinja2"))
+    said: list[str] = []
+    found = gather(tmp_path, said.append)
+    assert {docstring.package for docstring in found} == {"jinja2", "mpmath"}
+    assert min(len(docstring.sentences) for docstring in found) >= 2
+    assert len({docstring.sentences for docstring in found}) == len(found) > 100
+    assert any(line.startswith("mpmath 1.") for line in said)
+    said.clear()
+    assert gather(tmp_path, said.append) == found
+    assert not said, "the second time it is read from the folder"
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PACKAGES", ("no-such-package",))
+    with pytest.raises(KeelError, match="no-such-package"):
+        gather(tmp_path, lambda text: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_questions_name_no_package_and_are_found_once() -> None:
+    twice = "This sentence stands in two docstrings."
+    found = questions([
+        Docstring("torch", (twice, "A tensor is a grid of numbers.")),
+        Docstring("numpy", (twice, "This is not how NumPy does it.")),
+    ])  # fmt: skip
+    assert found == [("A tensor is a grid of numbers.", "torch")]
+
+
+def test_balanced_takes_as_many_of_each_and_labels_of_another_seed_are_new() -> None:
+    pairs = [(f"{label}{number}", label) for number in range(10) for label in "ab"]
+    first, second = balanced(pairs, 3), balanced(pairs, 3, skip=3)
+    assert Counter(label for _, label in first) == Counter(label for _, label in second) == {"a": 3, "b": 3}
+    assert not set(first) & set(second)
+    with pytest.raises(KeelError, match="too few sentences of a, b"):
+        balanced(pairs, 8, skip=3)
+
+
+def test_a_third_is_held_out_by_the_text_alone() -> None:
+    docstrings = made_up(300)
+    assert sum(docstring.held_out for docstring in docstrings) / len(docstrings) == pytest.approx(1 / 3, abs=0.06)
+    assert [Docstring("other", docstring.sentences).held_out for docstring in docstrings] == [
+        docstring.held_out for docstring in docstrings
+    ]
+
+
+def test_word_counts_learn_which_words_tell() -> None:
+    pairs = questions(made_up(60))
+    learned, test = pairs[:100], pairs[100:]
+    said = WordCounts([text for text, _ in learned], [label for _, label in learned]).predict(
+        [text for text, _ in test]
+    )
+    assert np.mean([mine == label for mine, (_, label) in zip(said, test, strict=True)]) > 0.95
+
+
+@pytest.mark.parametrize(("better", "says"), [(30, "pays"), (0, "no sure difference"), (-30, "did harm")])
+def test_the_verdict_is_what_the_answers_say(better: int, says: str) -> None:
+    random = np.random.default_rng(1)
+    scratch = Answers(system="scratch", right=random.random((3, 500)) < 0.5)
+    pretrained = Answers(system="pre-trained", right=random.random((3, 500)) < 0.5 + better / 100)
+    assert says in verdict(pretrained, scratch)
+    value, low, high = pretrained.percent()
+    assert low < value < high
+    assert value == pytest.approx(np.mean(pretrained.seeds))
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A demo of three made-up packages, with few labels and two seeds."""
+    folder = tmp_path / "demo"
+    monkeypatch.setattr(demo, "gather", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
+    monkeypatch.setattr(demo, "PACKAGES", tuple(TOPICS))
+    monkeypatch.setattr("keel.demo.page.PACKAGES", tuple(TOPICS))
+    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "TUNING": {"epochs": 1, "batch": 16}}.items():
+        monkeypatch.setattr(demo, name, value)
+    return folder
+
+
+def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[dict[str, Any]] = []
+    tune, stop_at = keel.finetune, [3]
+
+    def interrupted(*args: Any, **settings: Any) -> keel.Model:
+        if stop_at[0] == 0:
+            raise KeyboardInterrupt
+        stop_at[0] -= 1
+        return tune(*args, **settings)
+
+    monkeypatch.setitem(keel.__dict__, "finetune", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        demo.run(small, minutes=0.02, on_event=events.append)
+    kept = {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}
+    assert len(kept) == 2 + 3, "counts for two seeds, then three networks"
+    (small / "docstrings.jsonl").touch()
+
+    stop_at[0] = 100
+    page = demo.run(small, minutes=0.02, on_event=events.append)
+    assert stop_at[0] == 99, "only the one network that was missing is tuned"
+    assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}.items()
+    acts = [event["number"] for event in events if event["event"] == "act"]
+    assert acts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    assert sum(event["event"] == "plan" for event in events) == 1, "it is pre-trained once"
+
+    html = page.read_text(encoding="utf-8")
+    counts = json.loads((small / "answers" / "word-counts-0.json").read_text())
+    assert len(counts) == 60
+    for part in ("Act 5", "word counts", "BERT pre-trained", "polyline", *TOPICS):
+        assert part in html
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="holds no demo"):
+        demo.run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -1,0 +1,166 @@
+"""The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import keel
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.model import Model
+from keel.verbs import evaluate, finetune, predict, pretrain
+
+SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_width": 32, "length": 32, "positions": 64}
+QUICK: dict[str, Any] = {"vocabulary": 300, "batch": 8, "lr": 1e-3, "threads": 1, "device": "cpu", **SMALL}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    out = tmp_path_factory.mktemp("models") / "base"
+    pretrain("bert", english_corpus, out=out, steps=6, **QUICK)
+    return out
+
+
+@pytest.fixture
+def reviews() -> list[tuple[str, str]]:
+    return [("the farmer is good", "good"), ("the pilot was bad", "bad")] * 16
+
+
+def weights(model: Model) -> dict[str, torch.Tensor]:
+    assert model.objective is not None
+    return model.objective.state_dict()
+
+
+def test_the_folder_holds_all_that_is_needed(base: Path) -> None:
+    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md", "run"} <= {
+        p.name for p in base.iterdir()
+    }
+    log = [json.loads(line) for line in (base / "run" / "log.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in log if event["event"] == "evaluation"] == [0, 6]
+    assert {"mlm", "nsp"} <= log[-2].keys() | log[-1].keys() | log[-3].keys()
+    model = Model.load(base)
+    assert model.card.steps == 6
+    assert {"mlm", "nsp"} <= model.card.scores.keys()
+
+
+def test_the_same_call_again_does_nothing_more(base: Path, english_corpus: Path) -> None:
+    before = weights(Model.load(base))
+    steps: list[dict[str, Any]] = []
+    again = pretrain("bert", english_corpus, out=base, steps=6, on_event=steps.append, **QUICK)
+    assert not [event for event in steps if event["event"] == "step"]
+    assert all(torch.equal(before[name], value) for name, value in weights(again).items())
+
+
+def test_an_interrupted_run_ends_as_if_it_had_not_been(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="step 3 of 6"):
+        pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, log_every=1, on_event=interrupt, **QUICK)
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, **QUICK)
+    expected = weights(Model.load(base))
+    assert all(torch.equal(expected[name], value) for name, value in weights(model).items())
+
+
+def test_a_changed_setting_is_named(base: Path, english_corpus: Path) -> None:
+    with pytest.raises(UsageError, match="lr"):
+        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, "lr": 2e-3})
+
+
+def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = pretrain(
+        base, chinese_corpus, out=tmp_path / "next", steps=3, batch=8, device="cpu", on_event=events.append
+    )
+    assert len([event for event in events if event["event"] == "evaluation"]) == 2
+    assert model.card.parent == "base"
+    assert "base" in (tmp_path / "next" / "README.md").read_text()
+    with pytest.raises(UsageError, match="width"):
+        pretrain(base, chinese_corpus, out=tmp_path / "other", steps=3, width=128)
+    with pytest.raises(UsageError, match="start from"):
+        pretrain(base, chinese_corpus, out=base, steps=3)
+
+
+def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.AutoModel.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    events: list[dict[str, Any]] = []
+    pretrain(
+        tmp_path / "theirs", english_corpus, out=tmp_path / "ours", steps=2, batch=8, length=32, on_event=events.append
+    )
+    said = " ".join(event.get("text", "") for event in events)
+    assert "start at random" in said
+    assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").config.vocab_size == 300
+
+
+def test_finetune_evaluate_predict(base: Path, reviews: list[tuple[str, str]], tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = finetune(
+        base, reviews, out=tmp_path / "m", test=reviews, epochs=30, lr=1e-3, device="cpu", on_event=events.append
+    )
+    assert "held out as dev" in " ".join(event.get("text", "") for event in events)
+    assert model.card.scores["test"]["values"]["accuracy"]["value"] == 1.0
+    scores = evaluate(tmp_path / "m", reviews, out=tmp_path / "scores")
+    assert scores.main_value == 1.0
+    assert {path.name for path in (tmp_path / "scores").iterdir()} == {"scores.json", "confusion.tsv", "errors.tsv"}
+    found = list(predict(tmp_path / "m", ["the farmer is good", "the pilot was bad"]))
+    assert [record["label"] for record in found] == ["good", "bad"]
+    assert model.predict("the farmer is good").name == "good"
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
+    assert set(theirs.config.id2label.values()) == {"good", "bad"}
+
+
+def test_frozen_scratch_seeds_and_folds(base: Path, reviews: list[tuple[str, str]]) -> None:
+    parent = Model.load(base)
+    frozen = finetune(parent, reviews, freeze=True, epochs=1, device="cpu")
+    assert all(
+        torch.equal(value, frozen.encoder.state_dict()[name])
+        for name, value in parent.encoder.state_dict().items()
+        if "pooler" not in name
+    )
+    scratch = finetune(parent, reviews, from_scratch=True, epochs=1, device="cpu")
+    assert not torch.allclose(parent.encoder.state_dict()["words.weight"], scratch.encoder.state_dict()["words.weight"])
+    several = finetune(parent, reviews, seeds=2, folds=2, epochs=1, device="cpu")
+    assert len(several.card.scores["seeds"]["values"]) == 2
+    assert len(several.card.scores["folds"]["values"]) == 2
+
+
+def test_a_label_that_was_not_learned_is_found_before_training(base: Path, reviews: list[tuple[str, str]]) -> None:
+    events: list[dict[str, Any]] = []
+    with pytest.raises(KeelError, match="'ugly'"):
+        finetune(base, reviews, test=[("a film", "ugly")], on_event=events.append)
+    assert not [event for event in events if event["event"] == "step"]
+
+
+def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="not empty"):
+            pretrain("bert", english_corpus, out=tmp_path / "full", overwrite=overwrite, steps=2)
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+    with pytest.raises(UsageError, match="knows no task"):
+        evaluate(base, reviews)
+    with pytest.raises(UsageError, match="classify"):
+        finetune(base, reviews, task="clasify")
+    with pytest.raises(UsageError, match="lr"):
+        finetune(base, reviews, learning_rate=1e-3)
+    with pytest.raises(UsageError, match="tiny"):
+        pretrain("bert", english_corpus, out=tmp_path / "x", size="huge")
+    with pytest.raises(KeelError):
+        pretrain("bert", [""], out=tmp_path / "empty", steps=2)
+
+
+def test_import_is_light() -> None:
+    assert "pretrain" in dir(keel)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
