@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from keel.config import replace, to_dict, unknown_name
+from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
@@ -67,6 +67,9 @@ def pretrain(
         objective = chosen.objective(encoder, tokenizer)
         if parent:
             _inherit(objective, parent, say)
+        recipe = {"system": {"name": chosen.name, **to_dict(chosen)}, "train": to_dict(train), "text": to_dict(text)}
+        if run and world.leads and not (run / "recipe.toml").exists():
+            (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
         identity = {f"system.{name}": value for name, value in to_dict(chosen).items()}
         identity |= {"tokens": tokens.folder.name, "parent": parent.card.title if parent else ""}
         evaluate = held_out_loss(held.to(world.device), train) if held else None
@@ -79,7 +82,8 @@ def pretrain(
             seconds=history.seconds,
             hardware=hardware(world.device),
             scores={name: value for name, value in (history.evaluations or [{}])[-1].items() if name != "step"},
-            recipe={"system": {"name": chosen.name, **to_dict(chosen)}, "train": to_dict(train), "text": to_dict(text)},
+            recipe=recipe,
+            command=f"keel pretrain {parent.card.title if parent else chosen.name} CORPUS --recipe run/recipe.toml",
         )
         model = Model(system=chosen, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
         return _saved(model, out, world)

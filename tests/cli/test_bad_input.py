@@ -18,7 +18,7 @@ Refused = Callable[..., None]
         (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "say --system.layers"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "say --system.width"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon or --system.epsilon"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "neither a system"),

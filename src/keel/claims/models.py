@@ -19,7 +19,7 @@ TINY = keel.Bert(
     attention_dropout=0,
     mask=0.3,
 )
-SMALL = keel.Bert(layers=2, width=128, positions=128, length=64)
+SMALL = keel.Bert(layers=2, width=128, head_width=32, positions=128, length=64, dropout=0.0, attention_dropout=0.0)
 
 
 def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel.Model:
@@ -43,7 +43,7 @@ def read_docstrings(say: Say) -> list[Docstring]:
     return gather(cache_folder() / "claims", say)
 
 
-def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 400) -> keel.Model:
+def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:
     """A small BERT that has read the demo's text; learned once, then kept in the cache."""
     kind = "mlm-nsp" if next_sentence else "mlm"
     folder = cache_folder() / "claims" / f"bert-{kind}-{steps}"
@@ -54,12 +54,13 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
             keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out),
             out=folder,
             next_sentence=next_sentence,
-            vocabulary=6000,
+            vocabulary=4000,
             held_out=0.05,
             steps=steps,
             batch=32,
             lr=1e-3,
             warmup=0.1,
+            beta2=0.98,
             evaluate_every=0,
         )
     return keel.Model.load(folder)

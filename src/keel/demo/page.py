@@ -54,10 +54,11 @@ def write_page(
     page.section("Act 3: pre-training")
     with open(log, encoding="utf-8") as rows:
         events = [json.loads(row) for row in rows]
+    hidden = base.card.recipe["system"]["mask"]
     weights = sum(weight.numel() for weight in base.encoder.parameters())
     page.text(
         f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: "
-        f"15% of the words are hidden, and a network of {weights:,} weights guesses them from both sides."
+        f"{hidden:.0%} of the words are hidden, and a network of {weights:,} weights guesses them from both sides."
     )
     curves = {
         name: [(event["step"], event["mlm"]) for event in events if event["event"] == kind]

@@ -44,6 +44,8 @@ class Tokenizer:
         inner.no_truncation()
         self._inner = inner
         self._rules: dict[str, Any] = json.loads(inner.to_str())
+        for large in ("vocab", "merges"):
+            self._rules["model"].pop(large, None)
         self.kind: Kind = rules.kind_of(self._rules)
         names = specials if specials is not None else SPECIALS
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}

@@ -18,7 +18,7 @@ LONG = 16
 """Characters; where parts are longer on average (Chinese under GPT-2's rules), few come again."""
 
 GROUP, BATCH = 256, 16
-"""Words that the library is given as one text, and texts that it is given at once: its answers are large."""
+"""Words or texts that the library is given at once, and groups of words: its answers are large."""
 
 
 class WordCache:
@@ -87,8 +87,11 @@ class WordCache:
 
     def _whole(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the library texts as they are."""
-        found = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
-        return np.fromiter(chain.from_iterable(found), np.int32), np.fromiter(map(len, found), np.int64, len(found))
+        found: list[np.ndarray] = [np.zeros(0, np.int32)]
+        for start in range(0, len(texts), GROUP):
+            batch = self._inner.encode_batch_fast(texts[start : start + GROUP], add_special_tokens=False)
+            found += [np.array(encoding.ids, np.int32) for encoding in batch]
+        return np.concatenate(found), np.fromiter(map(len, found[1:]), np.int64, len(texts))
 
 
 class _Numbers(dict[str, int]):
