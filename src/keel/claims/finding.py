@@ -7,15 +7,18 @@ Say = Callable[[str], None]
 """Takes the lines of a result as they fall."""
 
 
+VERDICTS = {True: "Holds", False: "Does not hold here", None: "Not decided here"}
+
+
 @dataclass(frozen=True)
 class Finding:
-    """Whether a claim is true where it was run, and the figures that say so."""
+    """Whether a claim is true where it was run, and the figures that say so; None where they cannot tell."""
 
-    holds: bool
+    holds: bool | None
     figures: str
 
     def __str__(self) -> str:
-        return f"{'Holds' if self.holds else 'Does not hold here'}: {self.figures}."
+        return f"{VERDICTS[self.holds]}: {self.figures}."
 
 
 @dataclass(frozen=True, kw_only=True)

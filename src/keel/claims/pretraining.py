@@ -1,5 +1,7 @@
 """Claims about how BERT is pre-trained."""
 
+from dataclasses import replace
+
 import torch
 from torch.nn import functional as F
 
@@ -9,6 +11,9 @@ from keel.claims.models import TINY, learn_docstrings, learn_sentences, read_doc
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
 from keel.systems.base import Rows
+from keel.systems.bert import BertEncoder
+from keel.systems.documents import Documents
+from keel.train.loop import held_out_loss
 
 Pairs = list[tuple[str, str, str]]
 
@@ -16,21 +21,21 @@ Pairs = list[tuple[str, str, str]]
 def two_losses(say: Say) -> Finding:
     """92: the same steps with next sentence prediction and without, judged on hidden words and on a task of pairs."""
     docstrings = read_docstrings(say)
-    learned = _neighbours([docstring for docstring in docstrings if not docstring.held_out], 800)
-    test = _neighbours([docstring for docstring in docstrings if docstring.held_out], 800)
-    losses, scores = {}, {}
-    for next_sentence in (True, False):
+    apart = [docstring for docstring in docstrings if docstring.held_out]
+    learned = _neighbours([docstring for docstring in docstrings if not docstring.held_out], 1600)
+    losses, scores = [], []
+    for name, next_sentence in (("MLM + NSP", True), ("MLM alone", False)):
         base = learn_docstrings(docstrings, next_sentence=next_sentence, say=say)
         model = keel.finetune(base, learned, task="pair", dev=None, epochs=4, batch=32, lr=5e-4)
-        found = keel.evaluate(model, test).values["accuracy"]
-        losses[next_sentence], scores[next_sentence] = base.card.scores["mlm"], found.value
-        name = "MLM + NSP" if next_sentence else "MLM alone"
-        say(f"{name}: loss of hidden words {losses[next_sentence]:.3f}; does B follow A? accuracy {found}")
-    return Finding(
-        losses[True] <= losses[False] and scores[True] >= scores[False],
-        f"with NSP the loss of hidden words is {losses[True] - losses[False]:+.3f} (lower is better), the accuracy on "
-        f"pairs {100 * (scores[True] - scores[False]):+.1f} points",
-    )
+        losses.append(_loss_of_hidden_words(base, apart))
+        scores.append(keel.evaluate(model, _neighbours(apart, 1600)).values["accuracy"])
+        say(f"{name}: loss of hidden words {losses[-1]:.3f}; does B follow A? accuracy {scores[-1]}")
+    both, alone = scores
+    figures = f"one seed; with NSP the loss of hidden words is {losses[0] - losses[1]:+.3f} (lower is better), the "
+    figures += f"accuracy on pairs {both.value:.1%} against {alone.value:.1%}"
+    if both.low <= alone.high and alone.low <= both.high:
+        return Finding(None, f"{figures}, intervals that overlap")
+    return Finding(both.value > alone.value and losses[0] <= losses[1], figures)
 
 
 def sees_itself(say: Say) -> Finding:
@@ -86,17 +91,24 @@ def limits(say: Say) -> Finding:
 
 
 def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:
-    """Pairs of sentences: half follow each other in a docstring, half are from two docstrings of one package."""
-    pairs: Pairs = []
-    last: dict[str, str] = {}
-    for docstring in docstrings[:count]:
-        first, second = docstring.sentences[:2]
-        other = last.get(docstring.package)
-        follows = len(pairs) % 2 == 0
-        if follows or other:
-            pairs.append((first, second if follows else other or "", "follows" if follows else "elsewhere"))
-        last[docstring.package] = second
-    return pairs
+    """Pairs of sentences: half follow each other in a docstring, for half the second is from another docstring."""
+    chosen = docstrings[:count]
+    return [
+        (one.sentences[0], (one if number % 2 else other).sentences[1], "follows" if number % 2 else "elsewhere")
+        for number, (one, other) in enumerate(zip(chosen, chosen[1:] + chosen[:1], strict=True))
+    ]
+
+
+def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> float:
+    """On docstrings that no model has read, in rows of one text each, whatever rows the model was trained on."""
+    assert isinstance(model.system, keel.Bert)
+    assert isinstance(model.encoder, BertEncoder)
+    assert model.objective is not None
+    objective = replace(model.system, next_sentence=False).objective(model.encoder, model.tokenizer)
+    objective.load_state_dict(model.objective.state_dict())
+    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings)
+    data = Documents.of(keel.Tokens.build(corpus, model.tokenizer))
+    return held_out_loss(objective, data, model.system.train)()["mlm"]
 
 
 def _readout(masked: bool) -> float:

@@ -3,40 +3,40 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import keel
 from keel.claims.attention import CAPITALS
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_docstrings, learn_sentences, read_docstrings
-from keel.demo.docstrings import Docstring, balanced, questions
+from keel.demo.docstrings import balanced, questions
 
-TOPICS = ("huggingface_hub", "networkx", "sympy", "torch")
+TOPICS = ("boat anchor sail harbour wave captain", "bread oven soup recipe cake cook",
+          "judge case verdict court law witness", "rose orchard field hive tree farmer")  # fmt: skip
 
 
 def symmetric_pairs(say: Say) -> Finding:
     """95: a question that is the same both ways round, learned as (a, b) and asked as (b, a)."""
-    docstrings = read_docstrings(say)
-    learned = _same_package([docstring for docstring in docstrings if not docstring.held_out], each=300)
-    test = _same_package([docstring for docstring in docstrings if docstring.held_out], each=100)
-    base = learn_docstrings(docstrings, next_sentence=True, say=say)
-    agreements, gaps = [], []
+    random = Random(0)
+    system = keel.Bert(layers=2, width=64, head_width=32, positions=32, length=16, next_sentence=False, dropout=0.0)
+    base = learn_sentences([_about(topic, random) for topic in TOPICS * 100], system, steps=300)
+    learned, test = _same_topic(2000, random), _same_topic(500, random)
+    wanted = [label for _, _, label in test]
+    scores, agreements = [], []
     for name, parent in (("with segments", base), ("without segments", _without_segments(base))):
-        model = keel.finetune(parent, learned, task="pair", dev=None, epochs=4, batch=32, lr=5e-4)
-        there, back = ([label.name for label in model.predict(pairs)] for pairs in (
-            [(one, two) for one, two, _ in test], [(two, one) for one, two, _ in test]
-        ))  # fmt: skip
-        right = [sum(map(str.__eq__, said, (label for _, _, label in test))) / len(test) for said in (there, back)]
-        agreements.append(sum(map(str.__eq__, there, back)) / len(test))
-        gaps.append(abs(right[0] - right[1]))
-        say(
-            f"{name}: right on (a, b) {right[0]:.1%}, on (b, a) {right[1]:.1%}; the same answer in {agreements[-1]:.1%}"
-        )
-    return Finding(
-        gaps[0] < 0.05,
-        f"with segments the score moves by {100 * gaps[0]:.1f} points when the texts change places "
-        f"({100 * gaps[1]:.1f} without), and {agreements[0]:.0%} of the answers stay ({agreements[1]:.0%} without): A "
-        "and B say which words belong together, not which text matters",
-    )
+        model = keel.finetune(parent, learned, task="pair", dev=None, epochs=8, batch=32, lr=1e-3)
+        there = [label.name for label in model.predict([(one, two) for one, two, _ in test])]
+        back = [label.name for label in model.predict([(two, one) for one, two, _ in test])]
+        scores.append((_equal(there, wanted), _equal(back, wanted)))
+        agreements.append(_equal(there, back))
+        say(f"{name}: right on (a, b) {scores[-1][0]:.1%}, on (b, a) {scores[-1][1]:.1%}")
+        say(f"{name}: the same answer both ways in {agreements[-1]:.1%}")
+    gap = abs(scores[0][0] - scores[0][1])
+    figures = f"with segments the score moves by {100 * gap:.1f} points when the texts change places, and "
+    figures += f"{agreements[0]:.0%} of the answers stay ({agreements[1]:.0%} without segments)"
+    if min(map(min, scores)) < 0.6:  # whoever has not learned the question agrees with himself about nothing
+        return Finding(None, f"the question was not learned; {figures}")
+    return Finding(gap < 0.03, figures)
 
 
 def frozen_or_tuned(say: Say) -> Finding:
@@ -46,17 +46,22 @@ def frozen_or_tuned(say: Say) -> Finding:
     test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
     base = learn_docstrings(docstrings, next_sentence=True, say=say)
     say(f"which of ten packages is a sentence from? {len(learned)} labels, {len(test)} new sentences")
-    found = {}
-    for freeze in (True, False):
-        settings = {"epochs": 40, "lr": 3e-3} if freeze else {"epochs": 10, "lr": 5e-4}
-        model = keel.finetune(base, learned, dev=None, freeze=freeze, batch=32, **settings)
-        found[freeze] = keel.evaluate(model, test).values["accuracy"]
-        say(
-            f"{'frozen, the head alone learns' if freeze else 'fine-tuned, all of it learns'}: accuracy {found[freeze]}"
-        )
+    tuned = {"epochs": 20, "lr": 1e-3}
+    ways = {
+        "frozen, the head alone learns": {"freeze": True, "epochs": 40, "lr": 3e-3},
+        "fine-tuned, all of it learns": tuned,
+        "the same network from scratch": {"from_scratch": True, **tuned},
+    }
+    found = []
+    for name, settings in ways.items():
+        model = keel.finetune(base, learned, dev=None, batch=16, **settings)
+        found.append(keel.evaluate(model, test).values["accuracy"])
+        say(f"{name}: accuracy {found[-1]}")
+    frozen, fine, scratch = found
     return Finding(
-        min(score.low for score in found.values()) > 0.1,
-        f"both ways beat a guess (10%): frozen {found[True].value:.1%}, fine-tuned {found[False].value:.1%}",
+        min(frozen.low, fine.low) > 0.1,
+        f"both ways beat a guess (10%): frozen {frozen.value:.1%}, fine-tuned {fine.value:.1%}; with no pre-training "
+        f"it is {scratch.value:.1%}",
     )
 
 
@@ -79,17 +84,23 @@ def two_lines(say: Say) -> Finding:
     )
 
 
-def _same_package(docstrings: list[Docstring], each: int) -> list[tuple[str, str, str]]:
-    """(sentence, sentence, "same" or "different"), by the package they are from; half of each."""
-    found = balanced(((text, package) for text, package in questions(docstrings) if package in TOPICS), 2 * each)
-    texts = {topic: [text for text, package in found if package == topic] for topic in TOPICS}
+def _same_topic(count: int, random: Random) -> list[tuple[str, str, str]]:
+    """Two texts and whether they have one topic; half of them do."""
     pairs = []
-    for number, topic in enumerate(TOPICS):
-        other = texts[TOPICS[(number + 1) % len(TOPICS)]]
-        for place in range(0, each, 2):
-            pairs.append((texts[topic][place], texts[topic][place + 1], "same"))
-            pairs.append((texts[topic][each + place], other[each + place + 1], "different"))
+    for number in range(count):
+        one, other = random.sample(TOPICS, 2)
+        second = one if number % 2 else other
+        pairs.append((_about(one, random), _about(second, random), "same" if number % 2 else "different"))
     return pairs
+
+
+def _about(topic: str, random: Random) -> str:
+    return " ".join(random.sample(topic.split(), 4))
+
+
+def _equal(said: list[str], wanted: list[str]) -> float:
+    """The share of places where two lists agree."""
+    return sum(mine == other for mine, other in zip(said, wanted, strict=True)) / len(said)
 
 
 def _without_segments(model: keel.Model) -> keel.Model:

@@ -33,14 +33,14 @@ SYSTEM = keel.Bert(
     mask=0.2,
     next_sentence=False,
 )
-TUNING = {"epochs": 12, "batch": 16, "lr": 5e-4}
+TUNING = {"epochs": 20, "batch": 16, "lr": 1e-3}
 """How both networks are fine-tuned, the pre-trained one and the one that starts from scratch."""
 
 Labelled = list[tuple[str, str]]
 Say = Callable[[str], None]
 
 
-def run(out: str | Path = "keel-demo", *, minutes: float = 2.5, on_event: OnEvent = ignore) -> Path:
+def run(out: str | Path = "keel-demo", *, minutes: float = 2.75, on_event: OnEvent = ignore) -> Path:
     """Play all acts and write the page that tells of them; the same call goes on where an earlier one stopped.
 
     `minutes` is for pre-training, the longest act; the whole tour then takes less than five on two cores.

@@ -156,7 +156,7 @@ class BertEncoder(Encoder):
         positions = self.positions.weight[: rows.ids.shape[1]]  # [time, width]
         # Without segments a row is all A: adding one vector costs less than looking it up at every position.
         segments = self.segments.weight[0] if rows.segments is None else self.segments(rows.segments)
-        return self.dropout(self.norm(self.words(rows.ids) + positions + segments))
+        return self.dropout(self.norm(self.words(rows.ids) + segments + positions))
 
     def contextualize(
         self,
