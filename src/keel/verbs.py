@@ -140,7 +140,7 @@ def finetune(
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
-            text=f"{len(examples):,} examples of {examples.source}",
+            text=f"{len(examples):,} examples of {Path(examples.source).name}",
             hardware=hardware(world.device),
             scores=scores,
             recipe={"task": task, "freeze": freeze, "from_scratch": from_scratch, "train": to_dict(train)},

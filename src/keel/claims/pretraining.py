@@ -108,7 +108,7 @@ def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> flo
     objective.load_state_dict(model.objective.state_dict())
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings)
     data = Documents.of(keel.Tokens.build(corpus, model.tokenizer))
-    return held_out_loss(objective, data, model.system.train)()["mlm"]
+    return held_out_loss(data, model.system.train)(objective)["mlm"]
 
 
 def _readout(masked: bool) -> float:

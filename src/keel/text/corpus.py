@@ -98,7 +98,7 @@ class Corpus:
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        names = [self._name(path) for path in self.files[:3]] or [f"{len(self._texts)} documents in memory"]
+        names = [Path(self._name(path)).name for path in self.files[:3]] or [f"{len(self._texts)} documents in memory"]
         return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
 
     def _blocks(self) -> Iterator[tuple[bool, str]]:
