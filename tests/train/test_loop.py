@@ -65,7 +65,7 @@ def saved_steps(out: Path) -> list[int]:
 
 
 def weights(out: Path, step: int) -> dict[str, Tensor]:
-    return Checkpoints(out / "checkpoints", 1).weights(step)
+    return load_file(Checkpoints(out / "checkpoints", 1).path(step) / "weights.safetensors")
 
 
 def of_kind(kind: str, events: list[Event]) -> list[Event]:

@@ -74,8 +74,8 @@ def run(out: str | Path = "keel-demo", *, minutes: float = 2.75, on_event: OnEve
         say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
 
     act(5, f"Which package is this sentence from? {LABELS} labels, {TESTED:,} new sentences, {SEEDS} seeds")
-    counts, scratch, pretrained = compare(base, docstrings, folder / "answers", say)
-    say(verdict(pretrained, scratch))
+    answers = compare(base, docstrings, folder / "answers", say)
+    say(verdict(*answers))
 
     page = write_page(
         folder / "index.html",
@@ -84,8 +84,8 @@ def run(out: str | Path = "keel-demo", *, minutes: float = 2.75, on_event: OnEve
         base=base,
         log=folder / "bert" / "run" / "log.jsonl",
         blanks=blanks,
-        answers=[counts, scratch, pretrained],
-        verdict=verdict(pretrained, scratch),
+        answers=answers,
+        verdict=verdict(*answers),
     )
     say(f"All of it is on one page: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
     return page

@@ -25,10 +25,13 @@ class Answers:
         return float(each.mean()), float(low), float(high)
 
 
-def verdict(pretrained: Answers, scratch: Answers) -> str:
-    """What the test says about pre-training, whichever way it went."""
+def verdict(counts: Answers, scratch: Answers, pretrained: Answers) -> str:
+    """What the test says about pre-training, whichever way it went; and what it was worth beside plain word counts."""
     gain, low, high = pretrained.percent(less=scratch)
-    figures = f"{gain:+.1f} points over the same network from scratch (95% interval {low:+.1f} to {high:+.1f})"
+    figures = (
+        f"{gain:+.1f} points over the same network from scratch (95% interval over sentences {low:+.1f} to {high:+.1f})"
+    )
+    figures += f". Word counts alone are {counts.percent(less=pretrained)[0]:+.1f} points from the pre-trained one"
     if low > 0:
         return f"Pre-training pays: {figures}."
     if high < 0:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from keel.errors import KeelError
 from keel.train.objective import Objective
@@ -31,8 +30,12 @@ SUMS = "sums.json"
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Only one run at a time may write into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise KeelError(f"cannot write into {folder} ({error.strerror}): choose another --out") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -52,11 +55,12 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         os.rename(beside, folder)
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
         if _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             remedy = "free some and run the same command again"
             raise KeelError(f"no room left on the disk to write {folder}: {remedy}") from error
         raise KeelError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _errno(error: OSError | SafetensorError) -> int | None:
@@ -150,15 +154,9 @@ class Checkpoints:
         with torch.no_grad():
             for name, value in objective.state_dict().items():
                 value.copy_(like(weights[name], value))
-        moments = load_file(self.path(step) / OPTIMIZER)
-        for name, parameter in objective.named_parameters():
-            found: dict[str, Tensor] = {}
-            for kind in ("step", "exp_avg", "exp_avg_sq"):
-                if (value := moments.get(f"{kind}.{name}")) is not None:
-                    found[kind] = value.to(parameter.device) if value.ndim == 0 else like(value, parameter)
-            if found:
-                optimizer.state[parameter] = found
-
-    def weights(self, step: int) -> dict[str, Tensor]:
-        """The weights alone, as saved."""
-        return load_file(self.path(step) / TENSORS)
+        parameters = dict(objective.named_parameters())
+        for key, value in load_file(self.path(step) / OPTIMIZER).items():
+            kind, name = key.split(".", 1)
+            parameter = parameters[name]
+            held = value.to(parameter.device) if value.ndim == 0 else like(value, parameter)
+            optimizer.state[parameter][kind] = held

@@ -67,7 +67,7 @@ def fit(
         return history
 
 
-def held_out_loss(data: Any, train: Train, rows: int = 2048) -> Evaluate:
+def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
     """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
 
     def evaluate(objective: Objective) -> dict[str, float]:
