@@ -113,6 +113,7 @@ def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, minutes: float,
         warmup=0.1,
         beta2=0.98,
         evaluate_every=250,
+        checkpoint_minutes=0.5,  # the clock is looked at again there, and little is lost if the machine stops
         on_event=on_event,
     )
 

@@ -155,8 +155,8 @@ class _Run:
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
-                kept = "saved: run the same command again to go on" if self.checkpoints.folder else "nothing is kept"
-                raise Interrupted(f"stopped at step {step} of {plan.steps}, {kept}")
+                kept = ", saved: run the same command again to go on" if self.checkpoints.folder else ""
+                raise Interrupted(f"stopped at step {step} of {plan.steps}{kept}")
         self.history.steps, self.history.seconds = step, self.seconds
         return self.history
 
