@@ -17,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from keel.text.corpus import Corpus, open_text
+from keel.text.corpus import Corpus
+from keel.text.files import open_text
 from keel.text.sentences import split_sentences
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -44,7 +45,7 @@ def keel(tokenizer: Tokenizer, corpus: Path) -> dict[str, float]:
 
 def sentences(tokenizer: Tokenizer, corpus: Path) -> dict[str, float]:
     """Only split sentences, on one core."""
-    blocks = [text for _, text in Corpus(corpus).blocks()]
+    blocks = [block.text for block in Corpus(corpus).blocks()]
     start = time.process_time()
     for text in blocks:
         split_sentences(text)

@@ -85,7 +85,7 @@ def our_outputs(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
     summary = model.encoder.summary(output, rows)
     found = {"hidden states": torch.stack(output.layers)[:, real(rows)]}
     if model.task is not None:
-        return found | {"classifier": model.task.respond(output, rows)}
+        return found | {"classifier": model.task.respond(model.task.pick(output, rows))}
     if isinstance(model.objective, BertPretraining):
         everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
         words = model.objective.predict_words(output.top, everywhere)[real(rows)]
@@ -132,7 +132,7 @@ def sample(model: Model, random: bool) -> Rows:
         framed = model.system.frame(model.tokenizer, pieces[:first], pieces[first:])
         ids.append(framed.ids)
         segments.append(framed.segments)
-    return Rows.pad(ids, segments, model.tokenizer.pad_id)
+    return Rows.pad(ids, segments)
 
 
 def distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:

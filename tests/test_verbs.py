@@ -39,7 +39,7 @@ def test_the_folder_holds_all_that_is_needed(base: Path) -> None:
     }
     log = [json.loads(line) for line in (base / "run" / "log.jsonl").read_text().splitlines()]
     assert [event["step"] for event in log if event["event"] == "evaluation"] == [0, 6]
-    assert {"mlm", "nsp"} <= log[-2].keys() | log[-1].keys() | log[-3].keys()
+    assert all(event["losses"].keys() == {"mlm", "nsp"} for event in log if event["event"] in ("step", "evaluation"))
     model = Model.load(base)
     assert model.card.steps == 6
     assert {"mlm", "nsp"} <= model.card.scores.keys()
@@ -69,9 +69,61 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(base: Path, english_corpu
     assert all(torch.equal(expected[name], value) for name, value in weights(model).items())
 
 
-def test_a_changed_setting_is_named(base: Path, english_corpus: Path) -> None:
-    with pytest.raises(UsageError, match="lr"):
-        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, "lr": 2e-3})
+@pytest.mark.parametrize(("name", "value"), [("lr", 2e-3), ("vocabulary", 200), ("held_out", 0.3), ("mask", 0.3)])
+def test_a_changed_setting_is_named(base: Path, english_corpus: Path, name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=name):
+        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, name: value})
+
+
+def test_a_changed_way_of_fine_tuning_is_named(base: Path, reviews: list[tuple[str, str]], tmp_path: Path) -> None:
+    finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu")
+    with pytest.raises(UsageError, match="from_scratch"):
+        finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True)
+    with pytest.raises(UsageError, match="examples"):
+        finetune(base, reviews[:-2], out=tmp_path / "m", epochs=1, device="cpu")
+    finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True, overwrite=True)
+
+
+def test_overwrite_takes_nothing_of_the_users_own(
+    base: Path, reviews: list[tuple[str, str]], tmp_path: Path, english_corpus: Path
+) -> None:
+    out = tmp_path / "m"
+    finetune(base, reviews, out=out, epochs=1, device="cpu")
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(KeelError):
+        finetune(base, tmp_path / "missing.tsv", out=out, overwrite=True)
+    assert Model.load(out).task is not None
+    finetune(base, reviews, out=out, epochs=1, device="cpu", overwrite=True)
+    assert (out / "notes.txt").read_text() == "mine"
+    foreign = tmp_path / "project"
+    (foreign / "run").mkdir(parents=True)
+    (foreign / "config.json").write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="not empty"):
+            pretrain("bert", english_corpus, out=foreign, steps=2, overwrite=overwrite)
+    assert (foreign / "config.json").read_text() == "{}"
+
+
+def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = english_corpus.read_text().split("\n\n")
+    for number, source in enumerate((texts, pandas.DataFrame({"text": texts}))):
+        model = pretrain("bert", source, out=tmp_path / str(number), steps=1, **QUICK)
+        assert model.card.steps == 1
+    again = pretrain(model, texts, out=tmp_path / "again", steps=1, batch=8, device="cpu")
+    assert again.card.parent == "1"
+    frame = pandas.DataFrame({"text": ["a good film", "a bad film"] * 8, "label": ["good", "bad"] * 8})
+    tuned = finetune(model, frame, dev=frame, epochs=1, device="cpu")
+    assert tuned.card.scores["dev"]["count"] == 16
+
+
+def test_a_continued_run_can_be_repeated_by_its_recipe(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    from keel.cli import main
+
+    pretrain(base, english_corpus, out=tmp_path / "next", steps=1, batch=8, device="cpu")
+    recipe = tmp_path / "next" / "run" / "recipe.toml"
+    words = ["pretrain", str(base), str(english_corpus), "--recipe", str(recipe), "--out", str(tmp_path / "again")]
+    assert main(words) == 0
 
 
 def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.model import Model
-from keel.tasks.examples import read_examples
 from keel.verbs import finetune
 
 
@@ -39,8 +38,8 @@ class Classifier:
         texts, classes = list(X), list(y)
         if len(texts) != len(classes):
             raise KeelError(f"there are {len(texts)} texts but {len(classes)} labels: give one label for each text")
-        examples = read_examples(list(zip(texts, classes, strict=True)), pair=self.task == "pair", labels="one")
-        self.model_ = finetune(self.base, examples, **{"task": self.task, "dev": None, **self.settings})
+        settings = {"task": self.task, "dev": None, "labels": "one", **self.settings}
+        self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))
         return self
 
@@ -50,8 +49,9 @@ class Classifier:
             raise KeelError("this Classifier has learned nothing yet: call fit first")
         task = self.model_.task
         assert task is not None
-        found = task.predict(read_examples(list(X), pair=task.pair)).estimates
-        return found[:, [task.labels.names.index(str(name)) for name in self.classes_.tolist()]]
+        found = task.predict(task.read(list(X))).estimates
+        number_of = {name: number for number, name in enumerate(task.labels.names)}
+        return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
 
     def predict(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
         """[texts]: the likeliest class of each, as it was given to `fit`."""

@@ -1,5 +1,6 @@
 """A trained model and its folder: what was learned, with the tokenizer it was learned with, ready to be asked."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,19 +19,15 @@ from keel.formats.folder import save_folder
 from keel.systems.base import Encoder, Framed, Rows, System
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Example, Examples, Labels
+from keel.tasks.metrics import main_text
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Objective
 from keel.train.parallel import pick_device
 
 BLANK = re.compile(r"\[mask\]|_{2,}|＿{2,}", re.IGNORECASE)
+Pool = Literal["mean", "cls", "none"]
 BUDGET = 4096
 """Tokens in one batch of inference."""
-
-PROBLEMS = {
-    "one": "single_label_classification",
-    "several": "multi_label_classification",
-    "number": "regression",
-}
 
 
 class Candidate(NamedTuple):
@@ -115,13 +112,9 @@ Made with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; eve
 
 
 def _figure(value: Any) -> str:
-    """A score as a card shows it: a number, or the main one of several with its interval."""
-    if isinstance(value, Mapping) and "values" in value and "main" in value:
-        values, main = value["values"], value["main"]
-        value = values[main] if isinstance(values, Mapping) else value.get("mean")
-        if isinstance(value, Mapping):
-            return f"{main} {value['value']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
-        return f"{main} {_figure(value)}"
+    """A score as a card shows it: a number, several by name, or of a task's scores the main one."""
+    if isinstance(value, Mapping):
+        return main_text(value) if "main" in value else ", ".join(f"{name} {_figure(value[name])}" for name in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -144,13 +137,13 @@ class Model:
         """Read a model folder, ours or Hugging Face's: all of it, or an error."""
         folder = Path(folder)
         stored = huggingface.read(folder, on_event)
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
             raise KeelError(
                 f"{folder}: the tokenizer has {len(tokenizer)} pieces, but there are vectors for {stored.vocabulary}; "
                 "the two are not of one model"
             )
-        encoder, objective, task = _build(stored, tokenizer)
+        encoder, objective, task = _build(stored)
         return cls(
             system=stored.system,
             encoder=encoder,
@@ -168,14 +161,16 @@ class Model:
             module.to(chosen).eval()
         return self
 
+    def fingerprint(self) -> str:
+        """Another one for any other weights."""
+        sums = hashlib.blake2b()
+        for name, value in self.encoder.state_dict().items():
+            sums.update(name.encode() + value.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return sums.hexdigest()[:32]
+
     @property
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
-
-    @property
-    def vocabulary(self) -> int:
-        """How many ids there are vectors for."""
-        return len(self.encoder.get_parameter("words.weight"))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder whole or not at all; what `run/` holds stays."""
@@ -186,12 +181,10 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind}
-            config |= huggingface.label_settings(labels.names or ("LABEL_0",))
-            config["problem_type"] = PROBLEMS[labels.kind]
-        purpose = "text-classification" if self.task else "fill-mask" if self.objective else "feature-extraction"
+            config |= huggingface.label_settings(labels.names, labels.kind)
 
         def fill(stage: Path) -> None:
-            huggingface.write(stage, self.system, tensors, config)
+            purpose = huggingface.write(stage, self.system, tensors, config)
             self.tokenizer.save(stage)
             text = self.card.render(system=self.system.name, purpose=purpose)
             (stage / "README.md").write_text(text, encoding="utf-8")
@@ -259,9 +252,10 @@ class Model:
             count = len(parts) - len(texts) + long
             note(on_event, f"{long} of {len(texts)} texts are longer than {room} tokens and are read in {count} parts")
         parts.sort(key=lambda part: -len(part.framed.ids))
-        while parts:
-            count = max(1, BUDGET // len(parts[0].framed.ids))
-            batch, parts = parts[:count], parts[count:]
+        done = 0
+        while done < len(parts):
+            batch = parts[done : done + max(1, BUDGET // len(parts[done].framed.ids))]
+            done += len(batch)
             rows = Rows.pad([part.framed.ids for part in batch]).to(self.device)
             output = self.encoder.eval()(rows, all_layers=layer != -1)
             if layer != -1 and not -len(output.layers) <= layer < len(output.layers):
@@ -319,14 +313,14 @@ class Model:
         raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}")
 
 
-def _build(stored: huggingface.Stored, tokenizer: Tokenizer) -> tuple[Encoder, Objective | None, Task | None]:
+def _build(stored: huggingface.Stored) -> tuple[Encoder, Objective | None, Task | None]:
     """Encoder and heads with the folder's weights; random ones are drawn only if it does not bring them all."""
-    system = stored.system
+    system, tokenizer = stored.system, stored.tokenizer
     for place in ("meta", "cpu"):
         with torch.device(place):
             encoder = system.encoder(stored.vocabulary)
             objective = system.objective(encoder, tokenizer) if stored.pretrained else None
-            task = _task(stored, encoder, tokenizer)
+            task = _task(stored, encoder)
         holders = _holders(encoder, objective, task)
         for module in holders:
             names = module.state_dict().keys() & stored.tensors.keys()
@@ -341,14 +335,12 @@ def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -
     return [nn.ModuleDict({"encoder": encoder}), *(head for head in (objective, task) if head is not None)]
 
 
-def _task(stored: huggingface.Stored, encoder: Encoder, tokenizer: Tokenizer) -> Task | None:
+def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     if not stored.labels:
         return None
     ours = stored.config.get("keel", {}).get("task", {})
-    kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
-    guess = kinds.get(stored.config.get("problem_type") or "", "number" if len(stored.labels) == 1 else "one")
-    kind = ours.get("kind", guess)
+    kind = ours.get("kind", stored.label_kind)
     labels = Labels(kind=kind, names=() if kind == "number" else stored.labels)
     if labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
-    return TASKS[ours.get("name", "classify")](stored.system, encoder, tokenizer, labels)
+    return TASKS[ours.get("name", "classify")](stored.system, encoder, stored.tokenizer, labels)

@@ -15,6 +15,7 @@ import torch
 from keel.config import replace, unknown_name
 from keel.errors import UsageError
 from keel.events import Event, OnEvent, ignore
+from keel.formats.folder import OURS
 from keel.train.checkpoint import exclusive
 from keel.train.parallel import World
 from keel.train.plan import Train
@@ -24,7 +25,7 @@ from keel.train.plan import Train
 class Text:
     """How a corpus is read and cut into pieces."""
 
-    column: str = "text"
+    text_column: str = "text"
     """Which column of a csv, tsv, jsonl or parquet file is the text."""
     encoding: str = "auto"
     """Of the files; auto tries UTF-8, then GB18030."""
@@ -42,22 +43,6 @@ class Text:
     """Share of the text that is only evaluated on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Where a labelled file keeps what; empty names are found by header or shape, and said."""
-
-    text: str = ""
-    """The column of the text."""
-    second: str = ""
-    """The column of the second text of a pair."""
-    label: str = ""
-    """The column of the label."""
-    labels: Literal["auto", "one", "several", "number"] = "auto"
-    """What a label is: one of some names, several of them, or a number."""
-    encoding: str = "auto"
-    """Of the file; auto tries UTF-8, then GB18030."""
-
-
 def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:
     """The targets with each setting put where a field has its name; `fixed` keeps the shape of the first, a System."""
     given: list[dict[str, Any]] = [{} for _ in targets]
@@ -70,9 +55,9 @@ def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[
             raise unknown_name(name, set().union(*names), "the settings")
         given[place][name] = value
     for target, values in zip(targets, given, strict=True):
-        if isinstance(target, Train) and {"steps", "epochs", "minutes"} & values.keys():
+        if isinstance(target, Train) and set(Train.LENGTHS) & values.keys():
             # One way to say how long takes the place of another.
-            values |= {name: values.get(name, 0) for name in ("steps", "epochs", "minutes")}
+            values |= {name: values.get(name, 0) for name in Train.LENGTHS}
     return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
 
 
@@ -85,27 +70,48 @@ def run_folder(
     if run is None or not world.leads:
         yield run, on_event if world.leads else ignore
         return
-    _make_room(run.parent, overwrite)
-    with exclusive(run), open(run / "log.jsonl", "a", encoding="utf-8") as log:
+    _refuse_foreign(run.parent, overwrite)
+    with exclusive(run):
+        if overwrite:
+            _clear(run.parent)
+        with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
-        def say(event: Event) -> None:
-            log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
-            log.flush()
-            on_event(event)
+            def say(event: Event) -> None:
+                log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
+                log.flush()
+                on_event(event)
 
-        yield run, say
+            yield run, say
 
 
-def _make_room(out: Path, overwrite: bool) -> None:
-    """Let a run of ours stand, to be gone on with; remove it if it may be; refuse anything else."""
+def _refuse_foreign(out: Path, overwrite: bool) -> None:
+    """A run of ours is gone on with, or replaced if that is allowed; anything else that stands there stays."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file: name a folder to write to")
-    contents = [path.name for path in out.iterdir()] if out.is_dir() else []
-    if contents and overwrite and {"run", "config.json"} & set(contents):
-        shutil.rmtree(out)
-    elif contents and "run" not in contents:
-        remedy = "or --overwrite to replace it" if "config.json" in contents else "it is not a folder of Keel's"
-        raise UsageError(f"{out} is not empty (it holds {contents[0]}): choose another --out, {remedy}")
+    contents = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
+    begun = (out / "run" / "log.jsonl").exists()
+    if contents and not begun and not _is_model_of_ours(out):
+        raise UsageError(f"{out} is not empty (it holds {contents[0]}) and no folder of Keel's: choose another --out")
+    if contents and not begun and not overwrite:
+        raise UsageError(f"{out} holds a model: choose another --out, or --overwrite to replace it")
+
+
+def _is_model_of_ours(folder: Path) -> bool:
+    try:
+        return "keel" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier run and its model, and nothing of anybody else's."""
+    for name in OURS:
+        (out / name).unlink(missing_ok=True)
+    for path in (out / "run").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != ".lock":  # this run holds it
+            path.unlink()
 
 
 def refuse_same(parent: str | Path, out: str | Path) -> None:

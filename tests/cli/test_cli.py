@@ -2,17 +2,25 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from keel.cli import VERBS, main
+from keel.cli.commands import COMMANDS
+from keel.cli.flags import Flags
+from keel.systems import SYSTEMS
+from keel.systems.base import System
+from keel.train.plan import Train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 Run = Callable[..., tuple[int, str, str]]
@@ -111,6 +119,66 @@ def test_pretrain_says_where_the_model_is_and_what_it_gained(
     refused(changed, 2, "lr")
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_with_json_stdout_is_json_and_messages_are_on_stderr(
+    verb: str,
+    run: Run,
+    folder: Path,
+    tmp_path: Path,
+    english_corpus: Path,
+    tiny: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def demo(*, out: str, on_event: Callable[[dict], None]) -> Path:
+        on_event({"event": "note", "text": "the tour itself takes minutes"})
+        return Path(out) / "index.html"
+
+    monkeypatch.setattr("keel.demo.run", demo)
+    words = {
+        "check": [folder / "train.tsv", folder / "test.tsv"],
+        "pretrain": ["bert", english_corpus, *tiny, "--steps", "1", "--out", tmp_path / "new"],
+        "finetune": [folder / "base", folder / "train.tsv", "--steps", "1", "--out", tmp_path / "new"],
+        "evaluate": [folder / "tuned", folder / "test.tsv"],
+        "predict": [folder / "tuned", folder / "test.tsv"],
+        "fill": ["a [MASK]", "--model", folder / "base"],
+        "embed": ["a boat", "--model", folder / "base"],
+        "info": [folder / "tuned"],
+        "convert": [folder / "base", tmp_path / "new"],
+        "demo": ["--out", tmp_path / "new"],
+        "claim": ["41"],
+    }[verb]
+    code, out, err = run(verb, *words, "--json")
+    assert code == 0, err
+    documents = out.splitlines() if verb == "predict" else [out]
+    assert all(json.loads(document, parse_constant=pytest.fail) for document in documents)
+    quiet, again, silence = run(verb, *words, "--json", "--quiet", *["--overwrite"] * (verb == "convert"))
+    assert (quiet, silence) == (0, "")
+    assert len(again.splitlines()) == len(out.splitlines())
+
+
+@pytest.mark.parametrize("error", [[], ["--system.widht", "3"]], ids=["done", "refused"])
+def test_under_torchrun_one_process_speaks_for_all(
+    error: list[str], run: Run, tmp_path: Path, english_corpus: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["pretrain", "bert", english_corpus, *tiny, "--steps", "1", "--out", tmp_path / "m", *error]
+    monkeypatch.setenv("RANK", "1")
+    assert run(*words) == (2 if error else 0, "", "")
+    monkeypatch.setenv("RANK", "0")
+    code, out, err = run(*words)
+    assert code == (2 if error else 0)
+    assert "did you mean --system.width" in err if error else "is ready" in out
+
+
+@pytest.mark.multi
+def test_two_processes_give_one_result(tmp_path: Path, english_corpus: Path, tiny: list[str]) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "keel"]
+    words = ["pretrain", "bert", str(english_corpus), *tiny, "--steps", "2", "--out", str(tmp_path / "m")]
+    done = subprocess.run([*torchrun, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("is ready: 2 steps") == 1
+    assert done.stderr.count("step 2 of 2 ") == done.stderr.count("the text looks like English") == 1
+
+
 def test_json_and_quiet(run: Run, tmp_path: Path, folder: Path, english_corpus: Path) -> None:
     words = ["pretrain", folder / "base", english_corpus, "--steps", "2", "--batch", "4", "--out", tmp_path / "m"]
     code, out, err = run(*words, "--json", "--quiet")
@@ -149,11 +217,59 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
     refused(run("pretrain", "--recipe", recipe), 2, f"{recipe}: --text.hidden_size", "--system.width")
 
 
-def test_booleans_need_no_value(run: Run) -> None:
-    from keel.cli.commands import COMMANDS
-    from keel.cli.flags import Flags
+@dataclass(frozen=True, kw_only=True)
+class Abacus(System):
+    """Another system, with settings of its own and one that it shares with BERT."""
 
-    flags = Flags("pretrain", "", "")
+    width: int = 7
+    """Of the frame."""
+    rods: int = 13
+    """With beads."""
+    golden: bool = False
+    """Or of wood."""
+
+    name: ClassVar[str] = "abacus"
+    train: ClassVar[Train] = Train(steps=3)
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=99)
+
+
+def test_flags_are_those_of_the_system_that_is_named(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setitem(SYSTEMS, "abacus", Abacus)
+    (tmp_path / "config.json").write_text('{"keel": {"system": "abacus"}}')
+    (tmp_path / "r.toml").write_text('[system]\nname = "abacus"\n')
+    recipe = ["pretrain", "--recipe", str(tmp_path / "r.toml")]
+    for words in (["pretrain", "--out", "bert", "--system.golden", "abacus"], ["pretrain", str(tmp_path)], recipe):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        out = capsys.readouterr().out
+        assert "With beads. [13]" in out
+        assert "Of the frame. [7]" in out
+        assert "Updates in all. [3]" in out
+        assert "--system.layers" not in out
+    with pytest.raises(SystemExit):
+        main(["finetune", str(tmp_path), "--help"])
+    assert "Times through the data. [99]" in capsys.readouterr().out
+    refused(run("pretrain", "bert", "x.txt", "--out", "m", "--system.rods", "3"), 2, "--system.rods", "no such flag")
+
+
+def test_flags_of_fine_tuning_have_no_evaluation_on_the_way(run: Run, folder: Path, refused: Refused) -> None:
+    words = ["finetune", folder / "base", folder / "train.tsv", "--out", "m", "--train.evaluate_every", "5"]
+    refused(run(*words), 2, "--train.evaluate_every", "no such flag")
+
+
+def test_two_settings_of_one_name_are_a_mistake_of_ours() -> None:
+    flags = Flags("pretrain")
+    flags.section("train", Train(steps=1))
+    with pytest.raises(AssertionError, match="two settings are called"):
+        flags.section("system", Train(steps=1))
+
+
+def test_booleans_need_no_value(run: Run) -> None:
+    flags = Flags("pretrain")
     COMMANDS["pretrain"].add_flags(flags)
     read = flags.read(
         ["--train.compile", "bert", "--system.next_sentence", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
@@ -174,7 +290,7 @@ def test_evaluate_and_predict(run: Run, folder: Path, tmp_path: Path) -> None:
     code, out, _ = run("predict", folder / "tuned", folder / "test.tsv")
     records = [json.loads(line) for line in out.splitlines()]
     assert len(records) == 10
-    assert records[0].keys() == {"text", "label", "probability"}
+    assert records[0].keys() == {"where", "text", "label", "probability"}
 
 
 def test_stdin(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +330,9 @@ def test_info_of_a_model_of_tokens_and_of_the_machine(
     assert facts["labels"] == "food, sea"
     assert facts["parent"] == "base"
     assert "accuracy" in facts["score test"]
+    assert re.fullmatch(r"\d+ in \d+ s", facts["steps"])
+    assert "task classify" in facts["recipe"]
+    assert "epochs 1.0" in facts["recipe train"]
     _, out, _ = run("info", next((cache_dir / "tokens").glob("*/index.json")).parent)
     assert "documents:      300" in out
     _, out, _ = run("info")

@@ -19,8 +19,7 @@ def step(number: int, steps: int = 100) -> dict[str, Any]:
         "step": number,
         "steps": steps,
         "loss": 7.6,
-        "mlm": 6.91,
-        "nsp": 0.69,
+        "losses": {"mlm": 6.91, "nsp": 0.69},
         "lr": 1e-4,
         "seconds_per_step": 0.1,
         "tokens_per_second": 12345.6,
@@ -69,7 +68,7 @@ def test_other_events_are_one_line_or_nothing() -> None:
     console({"event": "note", "text": "x is read as gb18030"})
     console({"event": "note", "text": "x is read as gb18030"})
     console({"event": "checkpoint", "step": 3, "folder": "x"})
-    console({"event": "evaluation", "step": 1000, "steps": 2000, "loss": 3.0, "mlm": 2.5, "nsp": 0.5})
+    console({"event": "evaluation", "step": 1000, "steps": 2000, "loss": 3.0, "losses": {"mlm": 2.5, "nsp": 0.5}})
     score = {"value": 0.9, "low": 0.8, "high": 1.0}
     console({"event": "scores", "on": "dev", "seed": 1, "values": {"accuracy": score}, "count": 1200})
     console({"event": "something new"})
@@ -89,5 +88,5 @@ def test_quiet_is_quiet() -> None:
 
 
 def test_small_words() -> None:
-    assert losses({"loss": 0.5, "lr": 1.0}) == "loss 0.500"
+    assert losses({"loss": 0.5, "losses": {}, "lr": 1.0}) == "loss 0.500"
     assert [clock(seconds) for seconds in (0.4, 59.7, 187, 5025)] == ["0 s", "1:00", "3:07", "1:23:45"]

@@ -15,6 +15,8 @@ from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.base import Rows
 from keel.systems.bert import Bert, BertPretraining
+from keel.tasks.classify import Classify
+from keel.tasks.examples import Labels
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")]
 SMALL: dict[str, Any] = {
@@ -93,7 +95,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
             assert_same(model.objective.predict_next(summary), following)
         if isinstance(peer, transformers.BertForSequenceClassification):
             assert model.task is not None
-            assert_same(model.task.respond(output, ROWS), expected.logits)
+            assert_same(model.task.respond(model.task.pick(output, ROWS)), expected.logits)
     return model
 
 
@@ -344,3 +346,34 @@ def test_a_flipped_bit_is_found_and_named(tmp_path: Path) -> None:
     data[header + start + 7] ^= 1
     path.write_bytes(data)
     assert_refused(tmp_path / "ours", QUERY, "checksum")
+
+
+def test_a_body_needs_no_mask_in_its_vocabulary(tmp_path: Path) -> None:
+    peer = saved(tmp_path, "BertModel")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS).replace("[MASK]", "[unused]") + "\n", encoding="utf-8")
+    assert_same_as(tmp_path, peer)
+
+
+def test_more_positions_than_a_row_may_have(tmp_path: Path) -> None:
+    peer = saved(tmp_path, "BertModel", max_position_embeddings=5000)
+    assert assert_same_as(tmp_path, peer).system.longest == 4096
+
+
+def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:
+    saved(tmp_path / "theirs")
+    base = Model.load(tmp_path / "theirs")
+    labels = Labels(kind="several", names=("a", "b", "c"))
+    base.task = Classify(base.system, base.encoder, base.tokenizer, labels)
+    base.save(tmp_path / "both")
+    config = json.loads((tmp_path / "both" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["problem_type"] == "multi_label_classification"
+    assert "pipeline_tag: text-classification" in (tmp_path / "both" / "README.md").read_text()
+    both = Model.load(tmp_path / "both")
+    assert both.missing == ()
+    assert both.task is not None
+    assert both.task.labels == labels
+    assert both.objective is not None
+    assert base.objective is not None
+    for name, tensor in base.objective.state_dict().items():
+        assert torch.equal(both.objective.state_dict()[name], tensor)

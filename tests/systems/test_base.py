@@ -35,8 +35,8 @@ def tokens_of(documents: Documents) -> list[list[int]]:
 
 
 def test_rows_are_padded_to_the_longest() -> None:
-    rows = Rows.pad([[5, 6, 7], [8], []], [[0, 0, 1], [1], []], padding=9)
-    assert rows.ids.tolist() == [[5, 6, 7], [8, 9, 9], [9, 9, 9]]
+    rows = Rows.pad([[5, 6, 7], [8], []], [[0, 0, 1], [1], []])
+    assert rows.ids.tolist() == [[5, 6, 7], [8, 0, 0], [0, 0, 0]]
     assert rows.lengths.tolist() == [3, 1, 0]
     assert rows.segments is not None
     assert rows.segments.tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]

@@ -3,15 +3,19 @@
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError
+from keel.systems.base import Encoder, Output, Rows
+from keel.systems.bert import BertEncoder
 from keel.tasks.base import windows
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Examples, read_examples
+from keel.tasks.examples import Columns, Example, Examples, read_examples
+from keel.tasks.pair import Pair
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 
@@ -151,9 +155,38 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
     assert frozen.predict(data).estimates == pytest.approx(plain.predict(examples).estimates, abs=1e-6)
 
 
-def test_a_row_too_short_for_any_text_is_refused(make_task: MakeTask, reviews: Examples) -> None:
-    with pytest.raises(UsageError, match="leaves no room"):
-        make_task(reviews, length=5).prepare(reviews)
+def test_the_shortest_rows_there_can_be_hold_windows(make_task: MakeTask) -> None:
+    examples = read_examples([(("film story scene", "a very old house"), "a"), (("film " * 9, ""), "b")], pair=True)
+    data = make_task(examples, "pair", positions=8).prepare(examples)
+    assert data.lengths.max() == 8
+    assert np.bincount(data.owners).min() > 1
+
+
+def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that sums up by the mean of its vectors, with no weights of its own, learns by the head alone."""
+    examples = long_and_short()
+
+    def mean(encoder: BertEncoder, output: Output, rows: Rows) -> torch.Tensor:
+        real = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
+        return (output.top * real[..., None]).sum(1) / rows.lengths[:, None]
+
+    monkeypatch.setattr(BertEncoder, "pick", mean)
+    monkeypatch.setattr(BertEncoder, "summarize", Encoder.summarize)
+    monkeypatch.setattr(BertEncoder, "summary_parameters", Encoder.summary_parameters)
+    plain, frozen = make_task(examples), make_task(examples, frozen=True)
+    learning = {name for name, parameter in frozen.named_parameters() if parameter.requires_grad}
+    assert learning == {"classifier.weight", "classifier.bias"}
+    data = frozen.prepare(examples, batch_size=8)
+    assert frozen.predict(data).estimates == pytest.approx(plain.predict(examples).estimates, abs=1e-6)
+
+
+def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
+    path = tmp_path / "rte.tsv"
+    path.write_text("sentence1\tsentence2\tlabel\tother\na\tb\tx\tz\n")
+    assert Pair.read(path)[0] == Example("a", "b", "x", f"{path}:2")
+    events: list[dict[str, str]] = []
+    assert Classify.read(path, Columns(label_column="other"), events.append)[0] == Example("a", None, "z", f"{path}:2")
+    assert "label in 'other'" in events[0]["text"]
 
 
 def test_labels_unknown_to_the_task_are_refused(make_task: MakeTask, reviews: Examples) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Examples, read_examples
+from keel.tasks.examples import Columns, Examples, read_examples
 from keel.tasks.predictions import Label
 from keel.train.loop import fit
 from keel.train.plan import Train
@@ -66,7 +66,7 @@ def test_numbers_are_learned(make_task: MakeTask, make_sentences: Sentences, tmp
     def numbers(seed: int) -> Examples:
         worth = {"good": 2.5, "odd": 1.0, "bad": -0.5}
         pairs = [(text, worth[label]) for text, label in make_sentences(150, list(worth), seed)]
-        return read_examples(pairs, pair=False, labels="number")
+        return read_examples(pairs, pair=False, columns=Columns(labels="number"))
 
     task = make_task(numbers(0))
     learn(task, numbers(0), tmp_path, steps=150)
@@ -132,4 +132,4 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
     rows = data.rows(np.arange(4))
     task.eval()
     output = task.encoder(rows)
-    assert torch.equal(task.respond(output, rows), task.classifier(task.encoder.summary(output, rows)))
+    assert torch.equal(task.respond(task.pick(output, rows)), task.classifier(task.encoder.summary(output, rows)))

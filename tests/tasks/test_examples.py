@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from keel.errors import KeelError
-from keel.tasks.examples import Examples, Labels, folds, hold_out, read_examples
+from keel.tasks.examples import Columns, Examples, Labels, folds, hold_out, read_examples
 
 
 def of(labels: list[str], prefix: str = "t") -> Examples:
@@ -19,7 +19,7 @@ def test_labels_become_numbers_in_the_order_of_their_names() -> None:
     assert examples.labels.targets(examples).tolist() == [1, 0, 2, 0]
     several = read_examples([("x", ["a", "c"]), ("y", []), ("z", ["b"])], pair=False)
     assert several.labels.targets(several).tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
-    numbers = read_examples([("x", 0.5), ("y", 2)], pair=False, labels="number")
+    numbers = read_examples([("x", 0.5), ("y", 2)], pair=False, columns=Columns(labels="number"))
     assert torch.equal(numbers.labels.targets(numbers), torch.tensor([0.5, 2.0]))
 
 
@@ -40,7 +40,7 @@ def test_one_class_or_none_is_refused() -> None:
 def test_labels_of_another_kind_are_refused() -> None:
     labels = of(["a", "b"]).labels
     with pytest.raises(KeelError, match=r"item 0 of the list: the label 0\.5 is not one name"):
-        labels.targets(read_examples([("x", 0.5)], pair=False, labels="number"))
+        labels.targets(read_examples([("x", 0.5)], pair=False, columns=Columns(labels="number")))
     with pytest.raises(KeelError, match=r"the label \('a', 'b'\) is not one name"):
         labels.targets(read_examples([("x", ["b", "a"])], pair=False))
     with pytest.raises(KeelError, match="the label 'good' is no number"):
@@ -85,7 +85,7 @@ def test_folds_test_every_example_once_and_spread_the_labels() -> None:
 
 
 def test_numbers_are_split_at_random() -> None:
-    examples = read_examples([(f"t{n}", n / 10) for n in range(100)], pair=False, labels="number")
+    examples = read_examples([(f"t{n}", n / 10) for n in range(100)], pair=False, columns=Columns(labels="number"))
     learned, tested = hold_out(examples, 0.2, seed=0)
     assert (len(learned), len(tested)) == (80, 20)
     assert [len(tested) for _, tested in folds(examples, 3, seed=0)] == [34, 33, 33]

@@ -9,8 +9,8 @@ from scipy import stats
 from sklearn import metrics as reference
 
 from keel.errors import KeelError
-from keel.tasks.examples import Examples, Labels, read_examples
-from keel.tasks.metrics import positive_class, score
+from keel.tasks.examples import Columns, Examples, Labels, read_examples
+from keel.tasks.metrics import main_text, positive_class, score, score_text
 from keel.tasks.predictions import Label, Predictions
 
 
@@ -46,7 +46,7 @@ def test_number_scores_equal_scipy_also_with_ties() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(0, 6, 300) / 2
     estimates = np.round(truth + random.normal(size=300), 1)
-    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, labels="number")
+    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
     scores = score(examples, predictions(examples, estimates))
     assert scores.values["pearson"].value == pytest.approx(stats.pearsonr(truth, estimates)[0], abs=1e-6)
     assert scores.values["spearman"].value == pytest.approx(stats.spearmanr(truth, estimates)[0], abs=1e-6)
@@ -91,7 +91,7 @@ def test_rank_intervals_equal_resampling_one_by_one() -> None:
     for _ in range(500):
         chosen = random.integers(0, 100, 100)
         values.append(stats.spearmanr(truth[chosen], estimates[chosen])[0])
-    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, labels="number")
+    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
     found = score(examples, predictions(examples, estimates)).values["spearman"]
     assert (found.low, found.high) == pytest.approx(np.quantile(values, (0.025, 0.975)), abs=0.04)
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_divided_is_zero() -> None:
     examples = read_examples([("x", "a"), ("y", "b")], pair=False)
     same = score(examples, predictions(examples, np.array([[0.9, 0.1], [0.9, 0.1]])))
     assert same.values["matthews"].value == 0
-    numbers = read_examples([("x", 1.5), ("y", 2.5)], pair=False, labels="number")
+    numbers = read_examples([("x", 1.5), ("y", 2.5)], pair=False, columns=Columns(labels="number"))
     assert score(numbers, predictions(numbers, np.array([1.0, 1.0]))).values["pearson"].value == 0
 
 
@@ -153,6 +153,11 @@ def test_scores_as_text_and_as_plain_data() -> None:
     assert str(scores).endswith("on 100 examples (f1 is of '1')")
     plain = scores.to_dict()
     assert plain["values"]["accuracy"]["value"] == scores.main_value
+    assert score_text("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
+    assert main_text(scores.brief()) == score_text("accuracy", plain["values"]["accuracy"])
+    assert str(scores).startswith(main_text(scores.brief()))
+    runs = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
+    assert main_text(runs) == "accuracy 0.700 on average of 2"
     assert plain["errors"][0]["where"] == scores.errors[0].where
 
 

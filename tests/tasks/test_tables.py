@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from keel.errors import KeelError
-from keel.tasks.examples import Examples, read_examples
+from keel.tasks.examples import Columns, Examples, read_examples
 
 
 def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
@@ -46,8 +46,8 @@ SINGLE_FORMS = {
 
 @pytest.mark.parametrize("name", SINGLE_FORMS)
 def test_one_text_in_every_published_form(tmp_path: Path, name: str) -> None:
-    named: Any = {"text": "headline", "label": "topic"} if name == "other.csv" else {}
-    found = read_examples(write(tmp_path, name, SINGLE_FORMS[name]), pair=False, **named)
+    columns = Columns(text_column="headline", label_column="topic") if name == "other.csv" else Columns()
+    found = read_examples(write(tmp_path, name, SINGLE_FORMS[name]), pair=False, columns=columns)
     assert plain(found)[:3] == SINGLE
     assert found.kind == "one"
     assert found.names == ("0", "1")
@@ -93,7 +93,10 @@ def test_several_labels(tmp_path: Path) -> None:
     assert plain(read_examples(fast, pair=False)) == [("one two", ("a", "b")), ("three", ("b",))]
     assert plain(read_examples([("one", ["b", "a"]), ("two", [])], pair=False)) == [("one", ("a", "b")), ("two", ())]
     table = write(tmp_path, "several.csv", 'text,labels\none,"a,b"\ntwo,b\n')
-    assert plain(read_examples(table, pair=False, labels="several")) == [("one", ("a", "b")), ("two", ("b",))]
+    assert plain(read_examples(table, pair=False, columns=Columns(labels="several"))) == [
+        ("one", ("a", "b")),
+        ("two", ("b",)),
+    ]
 
 
 def test_compressed_parquet_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +132,13 @@ def test_what_was_chosen_is_said(tmp_path: Path) -> None:
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", "text,summary,label,stars\nx,y,a,5\nz,w,b,1\n")
-    assert plain(read_examples(path, pair=False, text="summary", label="stars")) == [("y", "5"), ("w", "1")]
-    assert plain(read_examples(path, pair=True, text="summary", second="text")) == [("y", "x", "a"), ("w", "z", "b")]
+    stars = Columns(text_column="summary", label_column="stars")
+    assert plain(read_examples(path, pair=False, columns=stars)) == [("y", "5"), ("w", "1")]
+    both = Columns(text_column="summary", second_column="text")
+    assert plain(read_examples(path, pair=True, columns=both)) == [("y", "x", "a"), ("w", "z", "b")]
     bare = write(tmp_path, "bare.tsv", "1\t2\tx y\n3\t4\tz\n")
-    assert plain(read_examples(bare, pair=False, text="3", label="1")) == [("x y", "1"), ("z", "3")]
+    numbers = Columns(text_column="3", label_column="1")
+    assert plain(read_examples(bare, pair=False, columns=numbers)) == [("x y", "1"), ("z", "3")]
 
 
 def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
@@ -141,21 +147,25 @@ def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
     assert "2 classes (1.0, 2.0)" in said
     assert "--labels number" in said
     assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
-    assert plain(read_examples(pairs, pair=False, labels="number"))[1] == ("b", 2.0)
+    assert plain(read_examples(pairs, pair=False, columns=Columns(labels="number")))[1] == ("b", 2.0)
     assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == "number"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "settings", "message"),
+    ("name", "text", "columns", "message"),
     [
-        ("a.tsv", "sentence\tlabel\nx\t1\n", {"label": "stars"}, "no column 'stars': it has 'sentence', 'label'"),
+        (
+            "a.tsv",
+            "sentence\tlabel\nx\t1\n",
+            {"label_column": "stars"},
+            "no column 'stars': it has 'sentence', 'label'",
+        ),
         (
             "a.tsv",
             "one\ttwo\tthree\tlabel\nx\ty\tz\t1\n",
             {},
             "'three', 'label'; say so by --text-column",
         ),
-        ("a.tsv", "sentence\tlabel\nx\t1\n", {"pair": True}, "which columns hold the two texts"),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 columns"),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\t\n", {}, ":3: the label is empty"),
         ("a.tsv", "sentence\tlabel\n", {}, "holds no examples"),
@@ -167,11 +177,11 @@ def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
     ],
 )
 def test_bad_files_get_one_sentence_with_the_place(
-    tmp_path: Path, name: str, text: str, settings: dict[str, Any], message: str
+    tmp_path: Path, name: str, text: str, columns: dict[str, Any], message: str
 ) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(KeelError) as caught:
-        read_examples(path, **{"pair": False, **settings})
+        read_examples(path, pair=False, columns=Columns(**columns))
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
 
@@ -181,6 +191,9 @@ def test_bad_sources_get_one_sentence(tmp_path: Path) -> None:
         read_examples(tmp_path, pair=False)
     with pytest.raises(KeelError, match="cannot be read"):
         read_examples(tmp_path / "none.tsv", pair=False)
+    single = write(tmp_path, "single.tsv", "sentence\tlabel\nx\t1\n")
+    with pytest.raises(KeelError, match="which columns hold the two texts"):
+        read_examples(single, pair=True)
     with pytest.raises(KeelError, match=r"item 1 of the list is \('b',\)"):
         read_examples([("a", "x"), ("b",)], pair=False)
     with pytest.raises(KeelError, match="item 0 of the list: the text is 3"):

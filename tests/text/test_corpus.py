@@ -23,6 +23,17 @@ def test_blank_lines_and_files_part_documents(tmp_path: Path) -> None:
     assert Corpus(f"{tmp_path}/*.txt").files == [tmp_path / "a.txt", tmp_path / "b.txt"]
 
 
+def test_a_block_knows_its_line(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "\n\none\ntwo\n\n  \nthree\n")
+    write(tmp_path / "b.csv", 'text\n"one\ntwo"\n\nthree\n')
+    for name, places in (("a.txt", [3, 7]), ("b.csv", [2, 5])):
+        assert [block.line for block in Corpus(tmp_path / name).blocks()] == places
+    lines = [f"{number} {'x' * (number % 90)}\n" for number in range(1, 60_000)]
+    long = list(Corpus(write(tmp_path / "c.txt", "\n" + "".join(lines))).blocks())
+    assert len(long) > 2
+    assert all(block.text.startswith(f"{block.line - 1} ") for block in long)
+
+
 def test_a_row_of_a_table_is_a_document(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 'id,body\n1,"one\n\nstill one"\n2,two\n')
     write(tmp_path / "b.jsonl", json.dumps({"body": "three"}) + "\n" + json.dumps({"body": None}) + "\n")
@@ -87,7 +98,7 @@ def test_a_line_of_50_megabytes_comes_in_parts(tmp_path: Path, joint: str) -> No
     unit = "Words follow words." + joint
     path = write(tmp_path / "a.txt", unit * (50_000_000 // len(unit)) + "\nthe end\n")
     tracemalloc.start()
-    blocks = list(map(len, (text for _, text in Corpus(path).blocks())))
+    blocks = list(map(len, (block.text for block in Corpus(path).blocks())))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert max(blocks) < 1 << 21
@@ -99,4 +110,4 @@ def test_parts_of_a_long_document_join_to_it(tmp_path: Path) -> None:
     text = "\n".join(f"Sentence number {number} stands here. 第{number}句。" for number in range(50_000))
     assert list(Corpus(write(tmp_path / "a.txt", text)).documents()) == [text]
     assert list(Corpus.of([text]).documents()) == [text]
-    assert [begins for begins, _ in Corpus.of([text]).blocks()] == [True, False, False]
+    assert [block.begins for block in Corpus.of([text]).blocks()] == [True, False, False]

@@ -1,3 +1,4 @@
+import json
 import os
 import random
 import resource
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from keel.text.corpus import Corpus
 from keel.text.sentences import split_sentences
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
+from keel.text.worker import encode_chunks
 
 FILES = ["bounds.bin", "ids.bin", "words.bin"]
 
@@ -109,26 +112,50 @@ def test_one_sentence_is_enough(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert (len(tokens.starts), tokens.documents.tolist()) == (2, [0, 1])
 
 
-@pytest.mark.parametrize("name", [*FILES, "index.json"])
-def test_a_flipped_bit_is_found_and_named(
+def flip_a_bit(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_found_and_named_and_the_text_encoded_anew(
     corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", 1000)
-    Tokens.build(corpus, tokenizer, tmp_path, words=True)
-    path = tmp_path / name
-    content = bytearray(path.read_bytes())
-    place = content.index(b'"unknown"') + 12 if name == "index.json" else 1700
-    content[place] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(KeelError, match=f"{name}: block 1 " if name in FILES else "index.json has changed"):
+    whole = Tokens.build(corpus, tokenizer, tmp_path, words=True)
+    before = contents(tmp_path)
+    flip_a_bit(tmp_path / name, 1700)
+    with pytest.raises(KeelError, match=rf"{name}: block 1 \(from byte 1,000\) has changed .*: delete {tmp_path}"):
         Tokens.open(tmp_path).verify()
+    said: list[dict] = []
+    # As a kill may leave it, between the last two writes of a build.
+    (tmp_path / "progress.json").write_text(json.dumps({"settings": whole.index["settings"], "progress": {"ids": 900}}))
+    Tokens.build(corpus, tokenizer, tmp_path, words=True, on_event=said.append)
+    assert f"{tmp_path / name}: block 1 " in said[0]["text"]
+    assert "encoded anew" in said[0]["text"]
+    assert contents(tmp_path) == before
+
+
+def test_a_changed_index_is_named(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    Tokens.build(corpus, tokenizer, tmp_path)
+    index = tmp_path / "index.json"
+    flip_a_bit(index, index.read_bytes().index(b'"unknown"') + 12)
+    before = contents(tmp_path)
+    for read in (lambda: Tokens.open(tmp_path), lambda: Tokens.build(corpus, tokenizer, tmp_path)):
+        with pytest.raises(KeelError, match=rf"index\.json has changed .*: delete {tmp_path}"):
+            read()
+    assert contents(tmp_path) == before  # whose tokens they are can no longer be told
 
 
 def test_a_short_or_missing_file_is_named(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
     Tokens.build(corpus, tokenizer, tmp_path)
+    before = contents(tmp_path)
     os.truncate(tmp_path / "ids.bin", 10)
     with pytest.raises(KeelError, match=r"ids\.bin has 10 bytes, not"):
         Tokens.open(tmp_path)
+    Tokens.build(corpus, tokenizer, tmp_path)
+    assert contents(tmp_path) == before
     with pytest.raises(KeelError, match="holds no finished tokens"):
         Tokens.open(tmp_path / "nowhere")
 
@@ -160,6 +187,14 @@ def test_a_build_goes_on_from_its_last_commit(
                     file.write(b"torn")
     assert stops > 3
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.multi
+def test_an_error_in_a_worker_is_told_as_it_is(tokenizer: Tokenizer) -> None:
+    no_text: Any = None
+    chunks = [[(True, "One.")], [(True, no_text)]]
+    with pytest.raises(KeelError, match=r"failed \(TypeError: expected string"):
+        list(encode_chunks(tokenizer, chunks, words=False, workers=2))
 
 
 BUILD = """

@@ -79,7 +79,7 @@ def test_it_learns_and_says_how(data: Tensor, tmp_path: Path) -> None:
     steps = of_kind("step", events)
     assert [event["step"] for event in steps] == [50, 100, 150, 200, 250, 300]
     assert steps[-1]["loss"] < 1e-4 < steps[0]["loss"]
-    assert steps[-1]["loss"] == steps[-1]["square"]
+    assert steps[-1]["loss"] == steps[-1]["losses"]["square"]
     assert steps[0]["points_per_second"] > 0
     assert steps[0]["seconds_left"] > steps[-1]["seconds_left"] == 0
     assert (history.steps, history.losses[-1]) == (300, (300, steps[-1]["loss"]))

@@ -61,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
 
             print_exc()
         sentence, code = _explain(error)
-        sys.stderr.write(f"keel: {sentence}\n")
+        if _leads():
+            sys.stderr.write(f"keel: {sentence}\n")
         return code
 
 
@@ -86,15 +87,24 @@ def _run(words: list[str]) -> int:
     from keel.cli.commands import COMMANDS
     from keel.cli.flags import Flags
 
-    flags = Flags(name, *VERBS[name])
+    flags = Flags(name, *VERBS[name], line=words[1:])
     command = COMMANDS[name]
     command.add_flags(flags)
-    options = flags.read(words[1:])
+    options = flags.read(flags.line)
+    options.quiet |= not _leads()
     answer = command.run(options)
+    if not _leads():
+        return answer.code
     lines = [json.dumps(answer.data, ensure_ascii=False)] if options.json and answer.data is not None else answer.lines
     for line in lines:
         sys.stdout.write(f"{line}\n")
     return answer.code
+
+
+def _leads() -> bool:
+    """Whether this process speaks for all that torchrun started; a misspelled command does not load torch to ask."""
+    parallel = sys.modules.get("keel.train.parallel")
+    return parallel is None or parallel.leads()
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

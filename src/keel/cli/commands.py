@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,42 +13,70 @@ import numpy as np
 import torch
 
 from keel import verbs
-from keel.check import check as check_files
+from keel.checks import check as check_files
 from keel.cli.console import Console, clock, losses, score_line
-from keel.cli.flags import LENGTHS, Flags
+from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.errors import UsageError
 from keel.model import Model
-from keel.run import Columns, Text
+from keel.run import Text
 from keel.systems import SYSTEMS
+from keel.systems.base import System
 from keel.tasks import TASKS
-from keel.tasks.examples import read_examples
+from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores
 from keel.text.files import kind_of, open_text
-
-COMMON_SYSTEM = next(iter(SYSTEMS.values()))()
-"""Whose defaults are shown in the help."""
+from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What goes to stdout: `lines` for a person or, with --json, `data` for a machine."""
+    """What goes to stdout: `lines` for a person or, with --json, `data` for a machine (none: lines that are JSON)."""
 
     lines: Iterable[str] = ()
     data: Any = None
     code: int = 0
 
 
-def _pretrain_flags(flags: Flags) -> None:
+def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
+    """Flags of the one system that a line names; where it does shows when it is read with the flags of all."""
+
+    def add(flags: Flags) -> None:
+        every = Flags(flags.verb, line=flags.line, add_help=False)
+        add_flags(every, *(kind() for kind in SYSTEMS.values()))
+        add_flags(flags, _named_system(every.glance()))
+
+    return add
+
+
+def _named_system(seen: Namespace) -> System:
+    """The system that is named by itself, in a recipe or by a model folder; the first there is if none is."""
+    named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
+        config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
+        named = config.get("keel", {}).get("system") or config.get("model_type")
+    return SYSTEMS.get(str(named), next(iter(SYSTEMS.values())))()
+
+
+def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
+    """The system or folder, the corpus, and the recipe, which says what the line does not."""
+    recipe, words = Recipe.read(options.recipe) if options.recipe else Recipe(), options.words
+    if words and (not recipe.system or words[0] in SYSTEMS or Path(words[0]).is_dir()):
+        return words[0], words[1:] or recipe.corpus, recipe
+    return recipe.system, words or recipe.corpus, recipe
+
+
+@_of_named_system
+def _pretrain_flags(flags: Flags, *systems: System) -> None:
     what = f"what to train ({', '.join(SYSTEMS)}, or a model folder to go on with), then text files, patterns or -"
     flags.add_argument("words", nargs="*", metavar="SYSTEM|FOLDER CORPUS", help=what)
     flags.add_argument("--out", metavar="DIR", help="the model folder; the same command again goes on where it stopped")
     flags.add_argument("--recipe", metavar="FILE.toml", help="settings from a file; flags override them")
-    flags.add_argument("--size", "--system.size", help=f"a published shape: {', '.join(COMMON_SYSTEM.sizes)}")
-    flags.add_argument("--overwrite", action="store_true", help="delete what DIR holds and start anew")
-    flags.section("train", COMMON_SYSTEM.train)
+    flags.add_argument("--size", "--system.size", help=f"a published shape: {', '.join(systems[0].sizes)}")
+    flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
+    flags.section("train", systems[0].train)
     flags.section("text", Text())
-    flags.section("system", *(kind() for kind in SYSTEMS.values()))
+    flags.section("system", *systems)
     flags.set_defaults(flags=flags)
 
 
@@ -63,8 +90,6 @@ def pretrain(options: Namespace) -> Answer:
         raise UsageError("--out is missing: name the model folder to write")
     with Console(quiet=options.quiet) as console:
         model = verbs.pretrain(system, corpus, out=out, overwrite=options.overwrite, on_event=console, **settings)
-    if not _leads():
-        return Answer()
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
@@ -75,28 +100,32 @@ def pretrain(options: Namespace) -> Answer:
     return Answer(lines=lines, data=data)
 
 
-def _with_recipe(options: Namespace) -> tuple[str, list[str], str, dict[str, Any]]:
+def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str, Any]]:
     """The system, the corpus, the folder to write and the settings; flags override what the recipe says."""
-    recipe = options.flags.read_recipe(options.recipe) if options.recipe else Namespace(settings={}, out="", size="")
-    system, corpus = getattr(recipe, "system", ""), options.words
-    if corpus and (not system or corpus[0] in SYSTEMS or Path(corpus[0]).is_dir()):
-        system, *corpus = corpus
-    settings = recipe.settings
-    if LENGTHS & options.settings.keys():  # one way to say how long replaces another
-        settings = {name: value for name, value in settings.items() if name not in LENGTHS}
-    if size := options.size or recipe.size:
+    system, corpus, recipe = _what_to_train(options)
+    try:
+        base = options.flags.read(recipe.flags)
+    except UsageError as error:
+        raise UsageError(f"{options.recipe}: {error}") from None
+    settings = base.settings
+    if options.settings.keys() & set(Train.LENGTHS):  # one way to say how long replaces another
+        settings = {name: value for name, value in settings.items() if name not in Train.LENGTHS}
+    if size := options.size or base.size:
         settings = {"size": size, **settings}
-    return system, corpus or getattr(recipe, "corpus", []), options.out or recipe.out, settings | options.settings
+    return system, corpus, options.out or base.out, settings | options.settings
 
 
-def _finetune_flags(flags: Flags) -> None:
+@_of_named_system
+def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("model", metavar="MODEL", help="the folder of a pre-trained model")
     flags.add_argument("file", metavar="FILE", help="labelled examples: tsv, csv, jsonl, parquet, fastText's; or -")
     flags.add_argument(
         "--task", default="classify", metavar="|".join(TASKS), help="a label for a text, or two [classify]"
     )
     flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
-    flags.add_argument("--dev", default="10%", metavar="FILE|10%|none", help="what to watch the training by [10%%]")
+    flags.add_argument(
+        "--dev", default="10%", metavar="FILE|10%|none", help="what to score the trained model on [10%%]"
+    )
     flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end")
     flags.add_argument(
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
@@ -106,8 +135,8 @@ def _finetune_flags(flags: Flags) -> None:
     flags.add_argument(
         "--from-scratch", action="store_true", help="forget the weights, to see what pre-training brings"
     )
-    flags.add_argument("--overwrite", action="store_true", help="delete what DIR holds and start anew")
-    flags.section("train", COMMON_SYSTEM.tuning(False))
+    flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
+    flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
 
 
@@ -128,9 +157,7 @@ def finetune(options: Namespace) -> Answer:
             on_event=console,
             **options.settings,
         )
-    if not _leads():
-        return Answer()
-    lines = [f"{options.out} is ready"]
+    lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
     lines.append(f"next: keel predict {options.out} NEW.txt")
     lines.append(f"      keel evaluate {options.out} TEST.tsv")
@@ -147,7 +174,7 @@ def _predict_flags(flags: Flags) -> None:
 def predict(options: Namespace) -> Answer:
     console = Console(quiet=options.quiet)
     records = verbs.predict(_load(options, console), options.file, on_event=console, **options.settings)
-    return Answer(lines=_json_lines(records), data=records)
+    return Answer(lines=_json_lines(records))
 
 
 def _evaluate_flags(flags: Flags) -> None:
@@ -234,13 +261,15 @@ def _texts(options: Namespace, console: Console) -> list[str]:
     if options.text == "-":
         return [line.rstrip("\n") for line in sys.stdin if line.strip()]
     path = Path(options.text)
-    with contextlib.suppress(OSError):  # a long text is no path
+    try:
         if not path.is_file():
             return [options.text]
-        if kind_of(path) == "txt":
-            return [line for _, line in open_text(path, "auto", console) if line.strip()]
-        return [each.text for each in read_examples(path, pair=False, text=options.text_column, on_event=console)]
-    return [options.text]
+    except OSError:  # too long for a path
+        return [options.text]
+    if kind_of(path) == "txt":
+        return [line for _, line in open_text(path, "auto", console) if line.strip()]
+    columns = Columns(text_column=options.text_column)
+    return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
 
 
 def _convert_flags(flags: Flags) -> None:
@@ -340,14 +369,10 @@ def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluations(out: Path) -> list[dict[str, Any]]:
-    """All held-out evaluations of a run, those before it was taken up again too."""
-    with open(out / "run" / "log.jsonl", encoding="utf-8") as log:
-        return [event for event in map(json.loads, log) if event.get("event") == "evaluation"]
-
-
-def _leads() -> bool:
-    """Whether this is the only process or, under torchrun, the first."""
-    return os.environ.get("RANK", "0") == "0"
+    """All held-out evaluations of a run, those before it was taken up again too; only the leading process has a log."""
+    log = out / "run" / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    return [event for event in map(json.loads, lines) if event.get("event") == "evaluation"]
 
 
 class Command(NamedTuple):

@@ -4,12 +4,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from keel.tasks.metrics import main_text, score_text
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 INTERVAL = 10.0
 """Seconds between two lines about steps, where there is no bar."""
-NO_LOSS = {"event", "step", "steps", "loss", "lr", "norm", "seconds_per_step", "seconds_left", "time"}
 
 
 class Console:
@@ -98,19 +99,17 @@ class Console:
 
 
 def losses(event: dict[str, Any]) -> str:
-    """Each loss by its name, "mlm 6.91 nsp 0.69"; a lone one is called loss."""
-    apart = {name: value for name, value in event.items() if name not in NO_LOSS and not name.endswith("_per_second")}
-    return " ".join(f"{name} {value:.3f}" for name, value in (apart or {"loss": event["loss"]}).items())
+    """Each loss by its name, "mlm 6.910 nsp 0.690"; a lone one may be called loss."""
+    apart = event["losses"] or {"loss": event["loss"]}
+    return " ".join(f"{name} {value:.3f}" for name, value in apart.items())
 
 
 def score_line(scores: dict[str, Any]) -> str:
     """Scores as plain data on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
     if "mean" in scores:
-        return f"{scores['main']} {scores['mean']:.3f} on average of {len(scores['values'])}"
-    values = [
-        f"{name} {it['value']:.3f} ({it['low']:.3f} to {it['high']:.3f})" for name, it in scores["values"].items()
-    ]
-    return f"{', '.join(values)} on {scores['count']:,} examples"
+        return main_text(scores)
+    values = ", ".join(score_text(name, score) for name, score in scores["values"].items())
+    return f"{values} on {scores['count']:,} examples"
 
 
 def clock(seconds: float) -> str:

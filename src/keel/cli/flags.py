@@ -3,54 +3,57 @@
 import argparse
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
 from keel.config import SYNONYMS, help_of, parse_value, read_toml
 from keel.errors import UsageError
 
 BARE = {
     **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
-    "text.column": "text-column",
+    "text.text_column": "text-column",
     "text.dedup": "dedup",
     "text.encoding": "encoding",
-    "columns.text": "text-column",
-    "columns.second": "second-column",
-    "columns.label": "label-column",
+    "columns.text_column": "text-column",
+    "columns.second_column": "second-column",
+    "columns.label_column": "label-column",
     "columns.labels": "labels",
     "columns.encoding": "encoding",
 }
-LENGTHS = {"steps", "epochs", "minutes"}
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
 class Flags(argparse.ArgumentParser):
-    """The arguments of one verb: its own, and those made from settings."""
+    """The arguments of one verb on one `line`: its own, and those made from settings."""
 
-    def __init__(self, verb: str, usage: str, does: str):
+    def __init__(self, verb: str, usage: str = "", does: str = "", line: Sequence[str] = (), *, add_help: bool = True):
         super().__init__(
             prog=f"keel {verb}",
             usage=f"keel {verb} {usage} [FLAGS]",
             description=does,
+            add_help=add_help,
             allow_abbrev=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36, width=110),
         )
+        self.verb, self.line = verb, line
         self.annotations: dict[str, Any] = {}
         everywhere = self.add_argument_group("everywhere")
         everywhere.add_argument("--json", action="store_true", help="print the result as JSON")
         everywhere.add_argument("--quiet", action="store_true", help="no messages, only the result")
         everywhere.add_argument("--debug", action="store_true", help="show where in the program an error came from")
 
-    def section(self, name: str, settings: Any, *more: Any) -> None:
-        """Make flags of the fields of some settings, which are the defaults shown; of several, of all their fields."""
+    def section(self, name: str, *settings: Any, without: Collection[str] = ()) -> None:
+        """Make flags of the fields of settings, which are the defaults shown; of several, of all their fields."""
         common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
-        for each in (settings, *more):
+        for each in settings:
             annotations, texts = get_type_hints(type(each)), help_of(type(each))
             for field in dataclasses.fields(each):
                 place = f"{name}.{field.name}"
-                if place in self.annotations:
+                if place in self.annotations or field.name in without:
                     continue
+                # The verbs take settings by the names of their fields alone.
+                assert field.name not in map(_name, self.annotations), f"two settings are called {field.name}"
                 self.annotations[place] = annotation = annotations[field.name]
                 text = (texts.get(field.name, "") + _shown(getattr(each, field.name))).replace("%", "%%")
                 if place in BARE:
@@ -60,44 +63,26 @@ class Flags(argparse.ArgumentParser):
                 else:
                     group.add_argument(f"--{place}", metavar=_metavar(annotation), help=text)
 
+    def glance(self) -> argparse.Namespace:
+        """The arguments of the line as far as they are there: none is required."""
+        for action in self._actions:
+            action.required = False
+        return self.parse_known_intermixed_args(self._switched(self.line))[0]
+
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name; in `settings` the fields that were given, by their names as the verbs take them."""
         options, rest = self.parse_known_intermixed_args(self._switched(arguments))
         for flag in rest:
             raise self._unknown(flag.partition("=")[0])
         options.settings = {
-            self._name(place): parse_value(annotation, text, self._flag(place))
+            _name(place): parse_value(annotation, text, self._flag(place))
             for place, annotation in self.annotations.items()
             if (text := getattr(options, place)) is not None
         }
         return options
 
-    def read_recipe(self, path: str) -> argparse.Namespace:
-        """What a TOML file says: `corpus`, `system` by its name, and its tables as the sections of flags."""
-        recipe = read_toml(path)
-        if isinstance(recipe.get("system"), str):
-            recipe["system"] = {"name": recipe["system"]}
-        corpus = recipe.pop("corpus", [])
-        system = recipe.get("system", {}).pop("name", "")
-        flags: dict[str, Any] = {}
-        for name, value in recipe.items():
-            flags |= (
-                {f"{name}.{field}": item for field, item in value.items()} if isinstance(value, dict) else {name: value}
-            )
-        try:
-            options = self.read([f"--{name}={_text(value)}" for name, value in flags.items()])
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
-        options.system, options.corpus = system, [corpus] if isinstance(corpus, str) else corpus
-        return options
-
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
-
-    def _name(self, place: str) -> str:
-        """The field alone, or with its section where two sections have a field of that name."""
-        name = place.rpartition(".")[2]
-        return name if sum(other.rpartition(".")[2] == name for other in self.annotations) == 1 else place
 
     def _flag(self, place: str) -> str:
         return f"--{BARE.get(place, place)}"
@@ -119,11 +104,46 @@ class Flags(argparse.ArgumentParser):
         meant = [
             self._flag(place)
             for place in self.annotations
-            if name == (field := place.rpartition(".")[2]) or name in SYNONYMS.get(field, "").split()
+            if name == (field := _name(place)) or name in SYNONYMS.get(field, "").split()
         ]
-        meant = meant or difflib.get_close_matches(flag, self._option_string_actions, n=1)
-        remedy = f"say {' or '.join(meant)}" if meant else f"{self.prog} --help lists what there is"
+        if meant:
+            remedy = f"say {' or '.join(meant)}"
+        elif near := difflib.get_close_matches(flag, self._option_string_actions, n=1):
+            remedy = f"did you mean {near[0]}?"
+        else:
+            remedy = f"{self.prog} --help lists what there is"
         return UsageError(f"{flag}: {self.prog} has no such flag; {remedy}")
+
+
+class Recipe(NamedTuple):
+    """What a TOML file says: what to train and on what text, and all else as flags."""
+
+    system: str = ""
+    corpus: Sequence[str] = ()
+    flags: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """`system` is a name, or a table with a name in it; its tables are the sections of flags."""
+        recipe = read_toml(path)
+        system, corpus = recipe.pop("system", {}), recipe.pop("corpus", [])
+        if not isinstance(system, dict):
+            system = {"name": system}
+        name = system.pop("name", "")
+        flags: dict[str, Any] = {}
+        for key, value in {**recipe, "system": system}.items():
+            flags |= (
+                {f"{key}.{field}": item for field, item in value.items()} if isinstance(value, dict) else {key: value}
+            )
+        return cls(
+            str(name),
+            [corpus] if isinstance(corpus, str) else list(map(str, corpus)),
+            [f"--{flag}={_text(value)}" for flag, value in flags.items()],
+        )
+
+
+def _name(place: str) -> str:
+    return place.rpartition(".")[2]
 
 
 def _metavar(annotation: Any) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 import keel
+from keel.cli.console import clock
 from keel.config import to_dict
 from keel.errors import KeelError
 from keel.model import Model
+from keel.tasks.metrics import main_text
 from keel.text.tokens import Tokens, cache_folder
 
 
@@ -47,14 +49,13 @@ def _machine() -> dict[str, Any]:
 
 def _model(path: Path) -> dict[str, Any]:
     model = Model.load(path)
-    shape = ", ".join(f"{name} {value}" for name, value in to_dict(model.system).items())
     modules = [module for module in (model.encoder, model.objective, model.task) if module is not None]
     parameters = {id(weight): weight.numel() for module in modules for weight in module.parameters()}
     facts: dict[str, Any] = {
         "folder": str(path),
         "holds": "a model" if model.task is None else f"a model for {model.task.name}",
         "system": model.system.name,
-        "shape": shape,
+        "shape": _listed(to_dict(model.system)),
         "parameters": f"{sum(parameters.values()):,}",
         "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
@@ -62,7 +63,9 @@ def _model(path: Path) -> dict[str, Any]:
         "learned from": model.card.text,
         "parent": model.card.parent,
         "hardware": model.card.hardware,
+        "steps": f"{model.card.steps:,} in {clock(model.card.seconds)}" if model.card.steps else "",
         **{f"score {name}": _score(value) for name, value in model.card.scores.items()},
+        **_recipe(model.card.recipe),
         **_run(path),
     }
     return {name: value for name, value in facts.items() if value}
@@ -93,12 +96,21 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _score(value: Any) -> Any:
-    if isinstance(value, dict) and "mean" in value:
-        return f"{value['main']} {value['mean']:.3f} on average of {len(value['values'])}"
     if isinstance(value, dict):
-        main = value["values"][value["main"]]
-        return f"{value['main']} {main['value']:.3f} ({main['low']:.3f} to {main['high']:.3f})"
+        return main_text(value)
     return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _recipe(recipe: dict[str, Any]) -> dict[str, str]:
+    """The settings of the run, a line for each section; those of the system are its shape."""
+    sections = {f"recipe {name}": value for name, value in recipe.items() if isinstance(value, dict)}
+    sections.pop("recipe system", None)
+    alone = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
+    return {name: _listed(values) for name, values in {"recipe": alone, **sections}.items()}
+
+
+def _listed(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _megabytes(folder: Path) -> str:

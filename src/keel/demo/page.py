@@ -61,7 +61,7 @@ def write_page(
         f"{hidden:.0%} of the words are hidden, and a network of {weights:,} weights guesses them from both sides."
     )
     curves = {
-        name: [(event["step"], event["mlm"]) for event in events if event["event"] == kind]
+        name: [(event["step"], event["losses"]["mlm"]) for event in events if event["event"] == kind]
         for name, kind in (("training", "step"), ("held out", "evaluation"))
     }
     page.figure(

@@ -23,21 +23,21 @@ class Rows(Tensors):
     segments: Tensor | None = None  # [batch, time]
 
     @classmethod
-    def pad(cls, sequences: list[list[int]], segments: list[list[int]] | None = None, padding: int = 0) -> Self:
+    def pad(cls, sequences: list[list[int]], segments: list[list[int]] | None = None) -> Self:
         """Rows of unequal sequences."""
         lengths = [len(sequence) for sequence in sequences]
         time = max(lengths, default=0)
 
-        def fill(lists: list[list[int]], value: int) -> Tensor:
-            grid = np.full((len(lists), time), value, dtype=np.int64)
+        def fill(lists: list[list[int]]) -> Tensor:
+            grid = np.zeros((len(lists), time), dtype=np.int64)  # any id will do: nothing looks at padding
             for row, items in zip(grid, lists, strict=True):
                 row[: len(items)] = items
             return torch.from_numpy(grid)
 
         return cls(
-            ids=fill(sequences, padding),
+            ids=fill(sequences),
             lengths=torch.tensor(lengths),
-            segments=None if segments is None else fill(segments, 0),
+            segments=None if segments is None else fill(segments),
         )
 
 
@@ -81,9 +81,21 @@ class Encoder(nn.Module):
         """The vectors after every block has seen their neighbours."""
         raise NotImplementedError
 
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        """[batch, width]: of each row, what its summary is made from; nothing here is learned, so it can be kept."""
+        raise NotImplementedError
+
+    def summarize(self, picked: Tensor) -> Tensor:
+        """[batch, width]: one vector for each row, made from what was picked."""
+        return picked
+
+    def summary_parameters(self) -> list[nn.Parameter]:
+        """The weights that `summarize` uses."""
+        return []
+
     def summary(self, output: Output, rows: Rows) -> Tensor:
         """[batch, width]: one vector for each row, the way this system makes it."""
-        raise NotImplementedError
+        return self.summarize(self.pick(output, rows))
 
     def blocks(self) -> list[nn.Module]:
         return []
@@ -99,8 +111,7 @@ class Framed:
     ids: list[int]
     segments: list[int]
     first: int
-    """Where the first text's ids start; the second's follow at `second`."""
-    second: int
+    """Where the first text's ids start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +141,10 @@ class System:
     def needs_words(self) -> bool:
         """Whether pre-training asks where words start."""
         return False
+
+    def after(self, parent: Any) -> Self:
+        """The settings of a model that went on from one with `parent`'s: what it could before it still can."""
+        return self
 
     def tuning(self, frozen: bool) -> Train:
         """How to fine-tune it, or the head alone on a frozen encoder."""

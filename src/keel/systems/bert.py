@@ -5,8 +5,8 @@ sentence prediction, so that one pre-trained body serves every task with one mor
 token types, "summary" its pooled output.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -77,8 +77,8 @@ class Bert(System):
     def __post_init__(self) -> None:
         if self.width % self.head_width:
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
-        if not 8 <= self.length <= self.positions:
-            raise UsageError(f"length {self.length} must lie between 8 and positions ({self.positions})")
+        if not 8 <= self.length <= min(self.positions, 4096):
+            raise UsageError(f"length {self.length} must lie between 8 and positions ({self.positions}, 4096 at most)")
         if not 0 < self.mask < 1:
             raise UsageError(f"mask {self.mask} must lie between 0 and 1: it is a share of the tokens")
 
@@ -98,6 +98,9 @@ class Bert(System):
     @property
     def needs_words(self) -> bool:
         return self.whole_words
+
+    def after(self, parent: Any) -> Self:
+        return replace(self, length=max(self.length, parent.length))
 
     def tuning(self, frozen: bool) -> Train:
         """The paper's 5e-5 is for 768 wide; narrower networks want a larger rate."""
@@ -123,7 +126,7 @@ class Bert(System):
         if second is not None:
             ids += [*second, tokenizer.sep_id]
             segments += [min(1, self.segments - 1)] * (len(second) + 1)
-        return Framed(ids, segments, 1, len(first) + 2)
+        return Framed(ids, segments, 1)
 
 
 class BertEncoder(Encoder):
@@ -170,8 +173,14 @@ class BertEncoder(Encoder):
         top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
         return Output(top=top, layers=layers)
 
-    def summary(self, output: Output, rows: Rows) -> Tensor:
-        return torch.tanh(self.pooler(output.top[:, 0]))
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        return output.top[:, 0]
+
+    def summarize(self, picked: Tensor) -> Tensor:
+        return torch.tanh(self.pooler(picked))
+
+    def summary_parameters(self) -> list[nn.Parameter]:
+        return list(self.pooler.parameters())
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)

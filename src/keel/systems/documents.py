@@ -98,9 +98,8 @@ class Documents(Tensors):
         """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
         documents = len(self.spans)
         if documents >= 100:
-            held = torch.zeros(documents, dtype=torch.bool)
             chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(seed_of(seed, "held out")))
-            held[chosen[: max(2, round(share * documents))]] = True
+            held = (chosen < max(2, round(share * documents))).to(self.spans.device)
             learned, apart = self.spans[~held], self.spans[held]
         else:
             first, last = self.spans.unbind(1)

@@ -107,9 +107,10 @@ class Stack(nn.ModuleList):
         self, x: Tensor, mask: Tensor | None, *, all_layers: bool = False, record: Recorder | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """The top vectors and, if asked, the input and every block's output."""
-        layers = [x]
+        layers = [x] if all_layers else []
         for number, block in enumerate(self):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
             x = block(x, mask, shown)
-            layers.append(x)
-        return x, layers if all_layers else []
+            if all_layers:
+                layers.append(x)
+        return x, layers

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Output, Rows, System
-from keel.tasks.examples import Examples, Labels
+from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
@@ -36,7 +35,7 @@ class Prepared:
     targets: Tensor | None  # [examples, ...]
     batch_size: int
     """Rows in one update of the loop: these are kept to about one length."""
-    features: Tensor | None = None  # [rows, 1, width] what a frozen encoder gives
+    features: Tensor | None = None  # [rows, width] what the task picks of a frozen encoder's output
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -98,41 +97,45 @@ class TaskBatch(Tensors):
     rows: Rows
     targets: Tensor  # [batch, ...]
     shares: Tensor  # [batch]
-    features: Tensor | None  # [batch, 1, width]
+    features: Tensor | None  # [batch, width]
 
 
 class Task(Objective):
     """An objective with labels: an encoder, a head, and the way from examples to predictions and scores.
 
-    With `frozen` the encoder's blocks stay as they are and run once: what is prepared holds their output. Only the head
-    learns and, of the encoder, what turns top vectors into a summary (BERT's pooler): what next sentence prediction has
-    left in a pooler is a poor feature, and a head that went around it would be no BERT to other libraries.
+    With `frozen` the encoder's blocks stay as they are and run once: what is prepared holds what the task picks of
+    their output. Only what `respond` uses learns: the head and, of the encoder, `head_parameters`.
     """
 
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is two texts."""
 
-    def __init__(
-        self,
-        system: System,
-        encoder: Encoder,
-        tokenizer: Tokenizer,
-        labels: Labels,
-        *,
-        frozen: bool = False,
-        length: int = 0,
-    ):
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, *, frozen: bool = False):
         super().__init__()
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
-        self.length = min(length or system.longest, system.longest)
         self.frozen = frozen
         if frozen:
-            self._freeze()
+            encoder.requires_grad_(False)
+            for parameter in self.head_parameters():
+                parameter.requires_grad_(True)
 
-    def respond(self, output: Output, rows: Rows) -> Tensor:
-        """[batch, ...]: the head, what it says about each row by what the encoder gives for it."""
+    @classmethod
+    def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+        """The examples of a file, a list or a DataFrame, in the form that this task learns from."""
+        return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        """[batch, ...]: what the head reads of the encoder's output; of a frozen encoder it is computed once."""
         raise NotImplementedError
+
+    def respond(self, picked: Tensor) -> Tensor:
+        """[batch, ...]: the head, what it says about each row by what was picked for it."""
+        raise NotImplementedError
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """The encoder's own weights that `respond` uses: they learn though the encoder is frozen."""
+        return []
 
     def losses(self, response: Tensor, targets: Tensor) -> Tensor:
         """[batch]: how wrong each response is."""
@@ -155,9 +158,7 @@ class Task(Objective):
         seconds: Sequence[list[int] | None] = [None] * len(firsts)
         if self.pair:
             seconds = self.tokenizer.encode_many([example.second or "" for example in examples])
-        room = self.length - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
-        if room < 8:
-            raise UsageError(f"length {self.length} leaves no room for text: give 16 or more")
+        room = self.system.longest - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
         parts = [windows(first, second, room) for first, second in zip(firsts, seconds, strict=True)]
         counts = np.array(list(map(len, parts)))
         if long := int((counts > 1).sum()):
@@ -197,23 +198,22 @@ class Task(Objective):
         return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        response = self.respond(self._output(batch.rows, batch.features), batch.rows)
+        response = self.respond(self._picked(batch.rows, batch.features))
         return {"loss": self.losses(response.float(), batch.targets) @ batch.shares}, state
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows and the responses to them, all rows by and by, those of one length together."""
         return self._each(data, batch, self.respond)
 
-    def _output(self, rows: Rows, features: Tensor | None) -> Output:
-        return self.encoder(rows) if features is None else Output(top=features)
+    def _picked(self, rows: Rows, features: Tensor | None) -> Tensor:
+        return self.pick(self.encoder(rows), rows) if features is None else features
 
     def _each(
-        self, data: Prepared, batch: int, read: Callable[[Output, Rows], Tensor]
+        self, data: Prepared, batch: int, read: Callable[[Tensor], Tensor]
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         device = next(self.parameters()).device
-        order = np.argsort(
-            -data.lengths, kind="stable"
-        )  # the longest first: should memory not suffice, it shows at once
+        # The longest first: should memory not suffice, it shows at once.
+        order = np.argsort(-data.lengths, kind="stable")
         was_training = self.training
         self.eval()
         try:
@@ -222,31 +222,21 @@ class Task(Objective):
                 rows = data.rows(index).to(device)
                 features = None if data.features is None else data.features[index].to(device)
                 with torch.inference_mode():
-                    found = read(self._output(rows, features), rows).float().cpu()
+                    found = read(self._picked(rows, features)).float().cpu()
                 yield index, found
         finally:
             self.train(was_training)
 
-    def _freeze(self) -> None:
-        """Let nothing of the encoder learn but what a summary needs beyond top vectors."""
-        parameters = list(self.encoder.parameters())
-        top = torch.zeros(1, 1, self.encoder.width, device=parameters[0].device)
-        rows = Rows(ids=top[..., 0].long(), lengths=torch.ones_like(top[:, 0, 0]).long())
-        summary = self.encoder.summary(Output(top=top), rows)
-        needed = torch.autograd.grad(summary.sum(), parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, needed, strict=True):
-            parameter.requires_grad_(gradient is not None)
-
     def _features(self, data: Prepared) -> Tensor:
-        """[rows, 1, width]: of each row the first top vector, which is all that BERT sums a row up from."""
-        features = torch.empty(len(data), 1, self.encoder.width)
-        for index, found in self._each(data, 64, lambda output, rows: output.top[:, :1]):
-            features[index] = found
+        """[rows, width]: what is picked of each row."""
+        features = torch.empty(len(data), self.encoder.width)
+        for index, picked in self._each(data, 64, lambda picked: picked):
+            features[index] = picked
         return features
 
 
 def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
-    """The texts in parts that fit into `room`, overlapping by a quarter; a pair's shorter text stays whole ifable."""
+    """The texts in parts that fit into `room`, overlapping by a quarter; of a pair the shorter stays whole if it can."""
     if second is None:
         return [(part, None) for part in _cut(first, room)]
     first_room = max(room // 2, room - len(second))

@@ -27,9 +27,17 @@ class Classify(Task):
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
-    def respond(self, output: Output, rows: Rows) -> Tensor:
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        return self.encoder.pick(output, rows)
+
+    def respond(self, picked: Tensor) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
-        return self.classifier(self.dropout(self.encoder.summary(output, rows)))
+        return self.classifier(self.dropout(self.encoder.summarize(picked)))
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
+        # pooler would be no BERT to other libraries.
+        return self.encoder.summary_parameters()
 
     def losses(self, response: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""

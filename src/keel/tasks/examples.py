@@ -1,5 +1,6 @@
 """Examples: texts with what they are, read from anything, as numbers to learn from, split fairly."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,25 @@ Value = str | tuple[str, ...] | float
 """A label as it was given."""
 SCORES = ("score", "similarity")
 """Columns whose fractions are numbers, not names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where labelled data keeps what; empty names are found by header or shape, and said."""
+
+    text_column: str = ""
+    """The column of the text."""
+    second_column: str = ""
+    """The column of the second text of a pair."""
+    label_column: str = ""
+    """The column of the label."""
+    labels: Literal["auto", "one", "several", "number"] = "auto"
+    """What a label is: one of some names, several of them, or a number."""
+    encoding: str = "auto"
+    """Of the file; auto tries UTF-8, then GB18030."""
+
+
+ANY = Columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +75,13 @@ class Labels:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
             return torch.tensor([_label(example.label, "number", example.where) for example in examples])
-        numbers = [[self._number(name, example.where) for name in example.names] for example in examples]
+        number_of = {name: number for number, name in enumerate(self.names)}
+        for example in examples:
+            if unknown := [name for name in example.names if name not in number_of]:
+                known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
+                what = f"the label {unknown[0]!r} did not occur in training, which knew {known}"
+                raise KeelError(f"{example.where}: {what}: correct it, or train with it")
+        numbers = [[number_of[name] for name in example.names] for example in examples]
         if self.kind == "several":
             targets = torch.zeros(len(examples), len(self.names))
             for row, present in zip(targets, numbers, strict=True):
@@ -66,13 +92,6 @@ class Labels:
                 what = f"the label {example.label!r} is not one name, as the model was taught"
                 raise KeelError(f"{example.where}: {what}: correct it, or choose another --label-column")
         return torch.tensor(numbers)[:, 0]
-
-    def _number(self, name: str, place: str) -> int:
-        if name in self.names:
-            return self.names.index(name)
-        known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-        what = f"the label {name!r} did not occur in training, which knew {known}"
-        raise KeelError(f"{place}: {what}: correct it, or train with it")
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,11 @@ class Examples(Sequence[Example]):
         """Some of these examples, in this order."""
         return Examples([self.items[index] for index in indices], self.kind, self.source, self.columns, self.names)
 
+    def fingerprint(self) -> str:
+        """Another one for any other texts or labels."""
+        content = repr([(example.text, example.second, example.label) for example in self.items])
+        return hashlib.blake2b(content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -113,32 +137,23 @@ class Examples(Sequence[Example]):
         return self.take(range(len(self))[index]) if isinstance(index, slice) else self.items[index]
 
 
-def read_examples(
-    source: Any,
-    *,
-    pair: bool,
-    text: str = "",
-    second: str = "",
-    label: str = "",
-    labels: Kind | Literal["auto"] = "auto",
-    encoding: str = "auto",
-    on_event: OnEvent = ignore,
-) -> Examples:
+def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
     """Read a file, `-`, a list of texts or of (text, label), dicts or a DataFrame.
 
-    `text`, `second` and `label` name columns, `labels` the kind of label; what is not said is found out, and said.
+    What `columns` leaves open is found out, and said.
     """
     if isinstance(source, Examples):
         return source
+    text, second, label = columns.text_column, columns.second_column, columns.label_column
     named = [name for name in (text, second, label) if name]
-    table = load_table(source, pair=pair, named=named, encoding=encoding, on_event=on_event)
+    table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
     if not table.rows:
         raise KeelError(f"{table.source} holds no examples: give one text in every line or item")
     roles = choose_columns(table, pair=pair, text=text, second=second, label=label)
     if isinstance(source, str | Path):
         note(on_event, roles.describe(table))
     raw = [None] * len(table.rows) if roles.label is None else table.values(roles.label)
-    kind = _kind(table, roles.label, raw, labels, on_event)
+    kind = _kind(table, roles.label, raw, columns.labels, on_event)
     items = [
         Example(
             _text(row[roles.text], place),

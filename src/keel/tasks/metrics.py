@@ -1,7 +1,7 @@
 """How well a model predicts: scores with bootstrap intervals, the confusion matrix and the surest errors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,18 @@ class Score:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+def score_text(name: str, score: Mapping[str, float]) -> str:
+    """A `Score` as plain data in words: "accuracy 0.527 (0.469 to 0.585)"."""
+    return f"{name} {score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
+
+
+def main_text(scores: Mapping[str, Any]) -> str:
+    """The score to compare by in words, from `Scores.brief()` or from the mean over several runs."""
+    main, values = scores["main"], scores["values"]
+    if "mean" in scores:
+        return f"{main} {scores['mean']:.3f} on average of {len(values)}"
+    return score_text(main, values[main])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +100,8 @@ class Scores:
 
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""
-        return f"{', '.join(f'{name} {score}' for name, score in self.values.items())} on {self.count} examples{note}"
+        figures = ", ".join(score_text(name, vars(score)) for name, score in self.values.items())
+        return f"{figures} on {self.count:,} examples{note}"
 
 
 def score(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:

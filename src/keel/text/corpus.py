@@ -8,15 +8,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.text.files import TextFile, kind_of, open_text, read_rows, read_table, well_formed
-
-__all__ = ["Corpus", "Source", "open_text", "read_rows", "read_table"]
+from keel.text.files import TextFile, kind_of, read_table, well_formed
 
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
@@ -26,6 +24,16 @@ BLOCK = 1 << 20
 
 LONGEST_COMPARED = 64
 """Blocks of a document that are held to compare it with others; a longer one is never called a duplicate."""
+
+
+class Block(NamedTuple):
+    """A document or a part of one."""
+
+    begins: bool
+    """Whether a document begins here."""
+    text: str
+    line: int
+    """Where it begins in its file; the whole row's in a table, the document's number in memory."""
 
 
 class Corpus:
@@ -67,16 +75,16 @@ class Corpus:
     def documents(self) -> Iterator[str]:
         """Give every document as one string, its lines joined by line breaks."""
         parts: list[str] = []
-        for begins, text in self.blocks():
-            if begins and parts:
+        for block in self.blocks():
+            if block.begins and parts:
                 yield "".join(parts).strip("\n")
                 parts.clear()
-            parts.append(text)
+            parts.append(block.text)
         if parts:
             yield "".join(parts).strip("\n")
 
-    def blocks(self) -> Iterator[tuple[bool, str]]:
-        """Give the text in parts of about a megabyte at most: (a document begins here, its text)."""
+    def blocks(self) -> Iterator[Block]:
+        """Give the text in parts of about a megabyte at most."""
         match self.dedup:
             case "lines":
                 return self._distinct_lines()
@@ -101,19 +109,18 @@ class Corpus:
         names = [Path(self._name(path)).name for path in self.files[:3]] or [f"{len(self._texts)} documents in memory"]
         return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
 
-    def _blocks(self) -> Iterator[tuple[bool, str]]:
+    def _blocks(self) -> Iterator[Block]:
         for path in self.files:
             if kind_of(path) == "txt":
                 yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
             else:
-                for text in self._column(path):
-                    yield from cut_text(text)
-        for text in self._texts:
-            yield from cut_text(text)
+                for number, text in self._column(path):
+                    yield from (Block(begins, part, number) for begins, part in cut_text(text))
+        for number, text in enumerate(self._texts, 1):
+            yield from (Block(begins, part, number) for begins, part in cut_text(text))
 
-    def _column(self, path: Path) -> Iterator[str]:
+    def _column(self, path: Path) -> Iterator[tuple[int, str]]:
         empty = 0
-        row: dict = {}
         for number, row in read_table(path, self.encoding, self.on_event):
             if number <= 2 and self.text_column not in row:
                 raise KeelError(
@@ -123,37 +130,37 @@ class Corpus:
             if text is None:
                 empty += 1
             elif isinstance(text, str):
-                yield well_formed(text)
+                yield number, well_formed(text)
             else:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
             note(self.on_event, f"{path}: {empty} rows have no {self.text_column!r} and were passed over")
 
-    def _distinct_lines(self) -> Iterator[tuple[bool, str]]:
+    def _distinct_lines(self) -> Iterator[Block]:
         seen = _Seen()
         begins, dropped = False, 0
-        for begun, text in self._blocks():
-            begins |= begun
-            lines = text.split("\n")
+        for block in self._blocks():
+            begins |= block.begins
+            lines = block.text.split("\n")
             kept = [line for line in lines if not line.strip() or seen.add(line.strip())]
             dropped += len(lines) - len(kept)
             if any(kept):
-                yield begins, "\n".join(kept)
+                yield Block(begins, "\n".join(kept), block.line)
                 begins = False
         note(self.on_event, f"{dropped} lines were seen before and dropped")
 
-    def _distinct_documents(self) -> Iterator[tuple[bool, str]]:
+    def _distinct_documents(self) -> Iterator[Block]:
         seen = _Seen()
         dropped = 0
-        held: list[tuple[bool, str]] = []
-        for begins, text in chain(self._blocks(), [(True, "")]):
-            if begins and held:
-                if len(held) > LONGEST_COMPARED or seen.add("".join(text for _, text in held).strip()):
+        held: list[Block] = []
+        for block in chain(self._blocks(), [Block(True, "", 0)]):
+            if block.begins and held:
+                if len(held) > LONGEST_COMPARED or seen.add("".join(part.text for part in held).strip()):
                     yield from held
                 else:
                     dropped += 1
                 held = []
-            held.append((begins, text))
+            held.append(block)
         note(self.on_event, f"{dropped} documents were seen before and dropped")
 
     def _spooled(self) -> Path:
@@ -200,25 +207,26 @@ def _matching(pattern: str) -> list[Path]:
     return found
 
 
-def _paragraphs(file: TextFile) -> Iterator[tuple[bool, str]]:
+def _paragraphs(file: TextFile) -> Iterator[Block]:
     """Cut plain text at blank lines, and a longer document between lines."""
-    begins, lines, size, continued = True, [], 0, False
-    for _, line in file.pieces(BLOCK):
+    begins, lines, size, continued, start = True, [], 0, False, 1
+    for number, line in file.pieces(BLOCK):
         if line.isspace() and not continued:
             if any(lines):
-                yield begins, "".join(lines)
+                yield Block(begins, "".join(lines), start)
             begins, lines, size = True, [], 0
             continue
+        start = start if lines else number
         continued = not line.endswith("\n")
         lines.append(line)
         size += len(line)
         if size >= BLOCK:
             text = "".join(lines)
             end = _good_end(text) if continued else len(text)
-            yield begins, text[:end]
-            begins, lines, size = False, [text[end:]], len(text) - end
+            yield Block(begins, text[:end], start)
+            begins, lines, size, start = False, [text[end:]], len(text) - end, start + text.count("\n", 0, end)
     if any(lines):
-        yield begins, "".join(lines)
+        yield Block(begins, "".join(lines), start)
 
 
 def cut_text(text: str, size: int = BLOCK) -> Iterator[tuple[bool, str]]:

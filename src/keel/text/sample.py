@@ -38,8 +38,8 @@ def draw_sample(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list
 def _parts(corpus: Corpus) -> Iterator[list[str]]:
     lines: list[str] = []
     size = 0
-    for _, text in corpus.blocks():
-        for _, part in cut_text(text, PART):
+    for block in corpus.blocks():
+        for _, part in cut_text(block.text, PART):
             lines += NO_WORD.sub(" ", part).split("\n")
             size += len(part)
             if size >= PART:

@@ -67,12 +67,16 @@ class Tokenizer:
         """Learn a vocabulary of at most `size` pieces from a seeded sample of about `sample` bytes of the corpus."""
         texts = draw_sample(corpus, sample, seed, on_event)
         language = detect_language("\n".join(lines[0] for lines in texts[:100]))
+        chosen_here = kind == "auto"
         if kind == "auto":
             kind = "wordpiece"
-            how = "Chinese: characters, and pieces of Latin words" if language == "zh" else "English: pieces of words"
-            note(on_event, f"the text looks like {how} are learned, in lower case (say kind or lowercase to change it)")
         if lowercase == "auto":
             lowercase = kind in ("wordpiece", "words")
+        if chosen_here:
+            how = "Chinese: characters, and pieces of Latin words" if language == "zh" else "English: pieces of words"
+            case = "in lower case" if lowercase else "with capital letters as they are"
+            settings = "--text.tokenizer wordpiece|bpe|words|characters, --text.lowercase yes|no"
+            note(on_event, f"the text looks like {how} are learned, {case} (to change that: {settings})")
         accents = not lowercase if accents == "auto" else accents
         return cls(rules.learn(texts, kind, size, lowercase=lowercase, accents=accents))
 
@@ -205,12 +209,6 @@ class Tokenizer:
     def mask_id(self) -> int:
         """The id of a blank."""
         return self._special("mask")
-
-    @cached_property
-    def special_ids(self) -> list[int]:
-        """The ids that stand for no text, in order."""
-        added = self._inner.get_added_tokens_decoder()
-        return sorted(number for number, token in added.items() if token.special)
 
     @cached_property
     def continues_word(self) -> np.ndarray:

@@ -43,6 +43,14 @@ MOST_WORKERS = 8
 """Above this the one process that reads the text is what all wait for, and every worker takes memory."""
 
 
+class DamagedError(KeelError):
+    """Finished tokens that are not as they were written."""
+
+    def __init__(self, damage: str, folder: Path):
+        super().__init__(f"{damage}: delete {folder} and build it again")
+        self.damage = damage
+
+
 class Tokens:
     """Ids on disk, memory-mapped, with the bounds of sentences and documents."""
 
@@ -70,7 +78,7 @@ class Tokens:
         workers: int = 0,
         on_event: OnEvent = ignore,
     ) -> "Tokens":
-        """Encode a corpus, go on where a killed run stopped, or open what is there; without a folder, in the cache."""
+        """Encode a corpus, go on where a killed run stopped, or open what is whole; without a folder, in the cache."""
         settings = {
             "format": FORMAT,
             "corpus": corpus.fingerprint(),
@@ -80,10 +88,15 @@ class Tokens:
         folder = Path(folder) if folder else cache_folder() / "tokens" / _digest(settings)
         with _disk(folder), _lock(folder, on_event):
             if (folder / "index.json").exists():
-                tokens = cls.open(folder)
-                if tokens.index["settings"] != settings:
+                if _read_index(folder)["settings"] != settings:
                     raise KeelError(f"{folder} holds tokens of other text or another tokenizer: name another")
-                return tokens
+                try:
+                    tokens = cls.open(folder)
+                    tokens.verify()
+                    return tokens
+                except DamagedError as error:
+                    note(on_event, f"{error.damage}: the text is encoded anew")
+                    _remove(folder)
             _build(corpus, tokenizer, folder, settings, workers or min(_cores(), MOST_WORKERS), on_event)
         return cls.open(folder)
 
@@ -96,7 +109,7 @@ class Tokens:
             path = folder / name
             size = path.stat().st_size if path.exists() else 0
             if size != file["bytes"]:
-                raise KeelError(f"{path} has {size} bytes, not {file['bytes']}: delete {folder} and build it again")
+                raise DamagedError(f"{path} has {size} bytes, not {file['bytes']}", folder)
         return cls(folder, index)
 
     @cached_property
@@ -123,10 +136,8 @@ class Tokens:
         for name, file in self.index["files"].items():
             for number, checksum in enumerate(_checksums(self.folder / name)):
                 if checksum != file["crc32"][number]:
-                    raise KeelError(
-                        f"{self.folder / name}: block {number} (from byte {number * BLOCK:,}) has changed since it was "
-                        f"written: delete {self.folder} and build it again"
-                    )
+                    place = f"{self.folder / name}: block {number} (from byte {number * BLOCK:,})"
+                    raise DamagedError(f"{place} has changed since it was written", self.folder)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -170,8 +181,7 @@ def _build(
         files.sync()
     names = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"]
     if not progress.ids:
-        for name in [*names, "progress.json"]:
-            (folder / name).unlink(missing_ok=True)
+        _remove(folder)
         raise KeelError(f"{corpus} holds no text: there is nothing to encode")
     index = {
         "settings": settings,
@@ -248,13 +258,19 @@ def _open_at(path: Path, size: int) -> Any:
     return file
 
 
+def _remove(folder: Path) -> None:
+    """Remove all that a build writes: what says how far it came goes before what it speaks of."""
+    for name in ("progress.json", "index.json", "ids.bin", "bounds.bin", "words.bin"):
+        (folder / name).unlink(missing_ok=True)
+
+
 def _chunks(corpus: Corpus) -> Iterator[Chunk]:
     """Gather parts of documents to chunks; the same corpus always gives the same ones."""
     chunk: Chunk = []
     size = 0
-    for begins, text in corpus.blocks():
-        chunk.append((begins, text))
-        size += len(text)
+    for block in corpus.blocks():
+        chunk.append((block.begins, block.text))
+        size += len(block.text)
         if size >= CHUNK:
             yield chunk
             chunk, size = [], 0
@@ -279,7 +295,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, AttributeError):
         checksum, index = None, {}
     if checksum != _digest(index):
-        raise KeelError(f"{folder / 'index.json'} has changed since it was written: delete {folder} and build it again")
+        raise DamagedError(f"{folder / 'index.json'} has changed since it was written", folder)
     return index
 
 

@@ -149,15 +149,19 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     description, words = pickle.load(requests)
-    tokenizer = Tokenizer.from_json(description)
+    tokenizer = None
     while True:
         try:
             chunk = pickle.load(requests)
         except EOFError:
             return
         try:
+            tokenizer = tokenizer or Tokenizer.from_json(description)
             answer = encode_chunk(tokenizer, chunk, words)
         except KeelError as error:
             answer = str(error)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            answer = f"a process that encodes text failed ({what}): run again to go on, and report it if it comes again"
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from keel.errors import KeelError
+from keel.events import OnEvent, note
 from keel.train.objective import Objective
 from keel.train.parallel import World, like, whole
 
@@ -38,7 +39,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise KeelError(f"another run is writing into {folder}: wait for it, or choose another --out") from None
         yield
 
@@ -133,7 +134,7 @@ class Checkpoints:
                 shutil.rmtree(torn)
         world.wait()
 
-    def latest(self, on_event: Callable[[dict[str, Any]], None]) -> dict[str, Any] | None:
+    def latest(self, on_event: OnEvent) -> dict[str, Any] | None:
         """The state of the newest checkpoint that is whole; a damaged one is said and passed over."""
         for step in reversed(self.steps()):
             try:
@@ -144,8 +145,10 @@ class Checkpoints:
                 fault = f"the checksum of {wrong[0]} does not fit"
             except (OSError, ValueError, KeyError, TypeError) as error:
                 fault = str(error)
-            text = f"the checkpoint {self.path(step)} is damaged ({fault}): going back to the one before"
-            on_event({"event": "note", "text": text})
+            remedy = (
+                "going back to the one before" if step > self.steps()[0] else "there is none before it: starting anew"
+            )
+            note(on_event, f"the checkpoint {self.path(step)} is damaged ({fault}): {remedy}")
         return None
 
     def load(self, step: int, objective: Objective, optimizer: torch.optim.Optimizer) -> None:

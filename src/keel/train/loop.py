@@ -3,7 +3,8 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, OnEvent, ignore
+from keel.events import Event, OnEvent, ignore, note
 from keel.train.checkpoint import Checkpoints
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, Tensors
@@ -128,30 +129,31 @@ class _Run:
             epsilon=train.epsilon,
         )
         self.history = History()
+        self.tally = _Tally()
         self.best: tuple[float, int] = (math.inf, -1)
         self.began = time.monotonic()
 
     def go(self, stopping: threading.Event) -> History:
         step, plan = self.resume() or (0, self.first_plan())
-        tally = _Tally(step)
-        saved_at, saved_step = time.monotonic(), step
         if step == 0:
             self.assess(step, plan)
+        saved_at, saved_step = time.monotonic(), step
         while step < plan.steps:
-            self.step(step, plan, tally)
+            self.step(step, plan)
             step += 1
             if step % self.train.log_every == 0 or step == plan.steps or self.world.device.type == "cpu":
-                self.check(tally, step)
+                self.check(step)
             if step % self.train.log_every == 0 or step == plan.steps:
-                self.report(tally, step, plan)
+                self.report(step, plan)
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
             stop, due = self.agreed(stopping.is_set(), due and self.world.leads)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
             if stop or due or regular or step == plan.steps:
-                self.check(tally, step)
-                plan = self.replan(step, plan, (time.monotonic() - saved_at) / max(1, step - saved_step))
+                self.check(step)
+                if not stop and step - saved_step >= 5:  # fewer tell little, compiling may be among them
+                    plan = self.replan(step, plan, (time.monotonic() - saved_at) / (step - saved_step))
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
@@ -164,17 +166,17 @@ class _Run:
     def seconds(self) -> float:
         return self.history.seconds + time.monotonic() - self.began
 
-    def step(self, step: int, plan: Plan, tally: "_Tally") -> None:
+    def step(self, step: int, plan: Plan) -> None:
         """One update: rows drawn by number, sums of losses over global counts, one backward pass a micro-batch."""
         batches, counts = self.draw(step)
         rate = plan.rate(step, self.train)
-        losses = self.backward(step, batches, counts)
+        losses = self.gradients(step, batches, counts)
         norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        tally.add(losses, counts, norm, rate)
+        self.tally.add(losses, counts, norm, rate)
 
     def draw(self, step: int) -> tuple[list[Tensors], dict[str, Tensor]]:
         """This process's micro-batches of one step, and the global counts of what they predict."""
@@ -189,7 +191,7 @@ class _Run:
         totals = self.world.total(torch.stack([counts[name].double() for name in names]))
         return batches, dict(zip(names, totals, strict=True))
 
-    def backward(self, step: int, batches: list[Tensors], counts: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gradients(self, step: int, batches: list[Tensors], counts: dict[str, Tensor]) -> dict[str, Tensor]:
         """Gradients of the mean losses; gives this process's share of each mean."""
         shares: dict[str, Tensor] = {}
         for number, batch in enumerate(batches):
@@ -203,16 +205,17 @@ class _Run:
             _add(shares, {name: mean.detach() for name, mean in means.items()})
         return shares
 
-    def check(self, tally: "_Tally", step: int) -> None:
+    def check(self, step: int) -> None:
         """Stop at once on a loss that is no number: the last checkpoint is from before it."""
-        if not tally.finite(self.world):
+        if not self.tally.finite(self.world):
             last = self.checkpoints.steps()
             kept = f"the checkpoint of step {last[-1]} is kept" if last else "no checkpoint was written yet"
             remedy = "try a lower --lr or more --train.warmup"
             raise KeelError(f"the loss or its gradient is not finite before step {step}; {kept}: {remedy}")
 
-    def report(self, tally: "_Tally", step: int, plan: Plan) -> None:
-        event = tally.flush(self.world)
+    def report(self, step: int, plan: Plan) -> None:
+        event = self.tally.summary(self.world)
+        self.tally = _Tally()
         self.history.losses.append((step, event["loss"]))
         left = (plan.steps - step) * event["seconds_per_step"]
         self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
@@ -220,10 +223,13 @@ class _Run:
     def assess(self, step: int, plan: Plan) -> None:
         if self.evaluate is None:
             return
-        values = self.evaluate(self.objective)
+        with self.tally.paused():
+            values = self.evaluate(self.objective)
         self.history.evaluations.append({"step": step, **values})
         self.best = min(self.best, (values["loss"], step))
-        self.on_event({"event": "evaluation", "step": step, "steps": plan.steps, **values})
+        losses = {name: value for name, value in values.items() if name != "loss"}
+        event = {"event": "evaluation", "step": step, "steps": plan.steps, "loss": values["loss"], "losses": losses}
+        self.on_event(event)
 
     def agreed(self, stop: bool, due: bool) -> tuple[bool, bool]:
         """What any process wants, all do: they must save at the same step."""
@@ -244,7 +250,8 @@ class _Run:
             "evaluations": self.history.evaluations,
             "losses": self.history.losses,
         }
-        self.checkpoints.save(step, self.objective, self.optimizer, state, self.world)
+        with self.tally.paused():
+            self.checkpoints.save(step, self.objective, self.optimizer, state, self.world)
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
     def resume(self) -> tuple[int, Plan] | None:
@@ -259,7 +266,7 @@ class _Run:
         if state["best"] is not None:
             self.best = (state["best"], state["best_step"])
         if state["step"] < steps:
-            self.on_event({"event": "note", "text": f"going on from step {state['step']} of {steps}"})
+            note(self.on_event, f"going on from step {state['step']} of {steps}")
         return state["step"], Plan(steps)
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
@@ -286,8 +293,8 @@ class _Run:
         for number in range(6):
             start = time.monotonic()
             batches, counts = self.draw(number)
-            tally = _Tally(0)
-            tally.add(self.backward(number, batches, counts), counts, None, 0.0)
+            tally = _Tally()
+            tally.add(self.gradients(number, batches, counts), counts, None, 0.0)
             tally.finite(self.world)  # waits for the device
             times.append(time.monotonic() - start)
         self.optimizer.zero_grad(set_to_none=True)
@@ -315,8 +322,7 @@ class _Run:
 class _Tally:
     """Losses and counts between two reports; they stay on the device until somebody must know."""
 
-    def __init__(self, step: int):
-        self.step = step
+    def __init__(self) -> None:
         self.steps = 0
         self.sums: dict[str, Tensor] = {}
         self.counted: dict[str, Tensor] = {}
@@ -330,23 +336,29 @@ class _Tally:
         self.norm, self.rate = norm, rate
         self.steps += 1
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is not a step does not slow the steps down in the report."""
+        start = time.monotonic()
+        yield
+        self.began += time.monotonic() - start
+
     def finite(self, world: World) -> bool:
         """Whether every loss and the last gradient are numbers, in every process."""
         values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
         return not values or bool(world.total(torch.stack(values)).isfinite().all())
 
-    def flush(self, world: World) -> Event:
-        """Mean losses, and what was counted beside them by the second, since the last report."""
+    def summary(self, world: World) -> Event:
+        """Mean losses, and what was counted beside them by the second."""
         names = list(self.sums)
         means = world.total(torch.stack([self.sums[name].double() for name in names])) / self.steps
-        values = dict(zip(names, means.tolist(), strict=True))
+        losses = dict(zip(names, means.tolist(), strict=True))
         seconds = time.monotonic() - self.began
-        event: Event = {"loss": sum(values.values()), **values, "lr": self.rate}
+        event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.rate}
         event["seconds_per_step"] = seconds / self.steps
         event |= {f"{name}_per_second": float(count) / seconds for name, count in self.counted.items()}
         if self.norm is not None:
             event["norm"] = float(self.norm)
-        self.__init__(self.step + self.steps)
         return event
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 import torch
@@ -33,6 +34,11 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def leads() -> bool:
+    """Whether this process is the one that speaks and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 @dataclass(frozen=True)
 class World:
     """Which of how many processes this is, and the device it works on."""
@@ -49,12 +55,13 @@ class World:
         if size == 1:
             yield cls(0, 1, pick_device(device))
             return
-        place = pick_device(device)
-        if place.type == "cuda":
-            place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        place = pick_device(f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else device)
+        if on_gpu:
             torch.cuda.set_device(place)
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+            # The others may wait for long while the first one learns a tokenizer and builds tokens.
+            dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(days=1))
             # Not sooner: a second run's group would meet the addresses of the first and wait for ever.
             atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
         world = cls(dist.get_rank(), size, place)

@@ -63,6 +63,8 @@ class Train:
     log_every: int = 10
     """Steps between reports."""
 
+    LENGTHS = ("steps", "epochs", "minutes")
+    """The ways to say how long; one of them is set."""
     FREE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """What may change when a run is taken up again."""
 

@@ -1,10 +1,12 @@
+import io
 import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
 
-from keel.check import Finding, Report, check, forecast
+from keel.checks import Finding, Report, check, corpus, forecast
 from keel.cli import main
 from keel.errors import KeelError, UsageError
 from keel.model import Model
@@ -74,6 +76,40 @@ def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
     assert not report.errors
 
 
+def test_a_table_is_read_as_a_corpus_is(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    texts = ["First line.\n\nSecond line.", None, "Another document.", "Another document."]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    report = check(file)
+    assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
+    assert found(report, "warning", "--dedup documents", "in line 3").where == f"{file}:4"
+    assert found(report, "warning", "--dedup lines", "in line 3").where == f"{file}:4"
+    found(report, "note", "1 rows have no 'text'")
+
+
+def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "c.txt"
+    lines = [f"Sentence {number} stands here. {'word ' * 300}" for number in range(1000)]
+    file.write_text("Short one.\n\n" + "\n".join(lines) + "\n" + "x " * 1_500_000 + "\nThe end.\n\nLast one.")
+    report = check(file)
+    assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
+    assert report.files[str(file)]["seen before"] == {"lines": 0, "documents": 0}
+    assert found(report, "warning", "3,000,000 characters").where == f"{file}:1003"
+
+
+def test_how_much_is_compared_is_bounded_and_said(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "COMPARED", 100)
+    report = check(english_corpus)
+    found(report, "note", "only the first 100 different lines", "--dedup lines")
+    found(report, "note", "only the first 100 different documents")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"One. Two.\n\nThree.\n")))
+    (facts,) = check("-").files.values()
+    assert facts["documents"] == 2
+
+
 @pytest.mark.parametrize(("text", "sentence"), [("", "no text"), (" \n\n", "no text"), ("Only one.", "one sentence")])
 def test_too_little_text_is_an_error(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "c.txt").write_text(text)
@@ -93,7 +129,7 @@ def test_a_table_without_the_column(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", ["a b c,2020-01-01,x y", "d e f,2020-01-02,z"], "body,date,author")
     finding = found(check(file), "error", "'body', 'date', 'author'", "--text-column")
     assert finding.where == f"{file}:2"
-    assert check(file, text="body").files[str(file)]["documents"] == 2
+    assert check(file, text_column="body").files[str(file)]["documents"] == 2
 
 
 def test_labelled_files(tmp_path: Path, model: Model) -> None:
@@ -157,14 +193,23 @@ def test_the_command_exits_1_on_an_error(tmp_path: Path, capsys: pytest.CaptureF
         check(tmp_path / "nothing.txt")
 
 
-def test_minutes_recommend_a_size_by_measurement(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "SECONDS", 0.1)
+def test_minutes_recommend_a_size_by_measurement(english_corpus: Path) -> None:
     heard: list[str] = []
     report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: heard.append(event["text"]))
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]  # too little time for anything larger
     assert report.forecast["measured tokens/s"]["tiny"] > 0
     assert "--size tiny --system.length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
     assert "measured on cpu" in heard[0]
+
+
+def test_sizes_that_take_too_long_to_measure_are_left_out_and_that_is_said(
+    english_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "_speed", lambda *_: 20_000.0)
+    monkeypatch.setattr(forecast, "SECONDS", 0.0)
+    report = check(english_corpus, minutes=1e6, device="cpu")
+    assert list(report.forecast["measured tokens/s"]) == ["tiny"]
+    assert report.forecast["not measured"].startswith("mini and larger")
 
 
 def test_more_minutes_recommend_a_larger_size(

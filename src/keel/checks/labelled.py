@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keel.check.report import Finding
+from keel.checks.report import Finding
 from keel.errors import KeelError
 from keel.model import Model
 from keel.tasks.examples import Example, Examples

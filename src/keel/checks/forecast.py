@@ -16,19 +16,20 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.loop import fit
+from keel.train.objective import Objective
 from keel.train.parallel import pick_device
 from keel.train.plan import Train
 
 PER_PARAMETER = 5
 """A rule of thumb for short runs: tokens to be seen for each parameter of the blocks."""
-SECONDS = 4.0
-"""Time to measure one size for."""
+SECONDS = 15.0
+"""Time for all measurements; a size that would take longer is left out, and that is said."""
+GROWTH = 4.0
+"""How many times as long a size takes as the one before it, at most."""
+MEASURED = 3
+"""Steps of training by which a size is measured; the first one warms up."""
 STEPS = 3000
 """Updates that a run should have at least, if the batch can be made smaller for it."""
-
-
-class _Measured(Exception):  # noqa: N818
-    """Ends a measurement: nothing of it is kept."""
 
 
 def recommend(
@@ -41,14 +42,21 @@ def recommend(
         documents = Documents.of(built).to(pick_device(device))
         length = 64 if np.quantile(np.diff(built.starts[built.documents]), 0.95) < 64 else 128
         speeds: dict[str, float] = {}
+        left_out: dict[str, str] = {}
         chosen = next(iter(Bert.sizes))
+        began = start = time.monotonic()
         for size in Bert.sizes:
             system = Bert.sized(size, length=length, next_sentence=len(documents.spans) > 1)
             needed = PER_PARAMETER * _block_parameters(system)
             if speeds and speeds[chosen] * 60 * minutes < needed:  # and this one would be slower
                 break
+            now = time.monotonic()
+            if speeds and now - began + GROWTH * (now - start) > SECONDS:
+                left_out["not measured"] = f"{size} and larger: that would take too long here"
+                break
+            start = now
             objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
-            speeds[size] = _speed(objective, documents, device, Path(folder) / size)
+            speeds[size] = _speed(objective, documents, device)
             note(on_event, f"{size}: {speeds[size]:,.0f} tokens/s measured on {pick_device(device)}")
             if speeds[size] * 60 * minutes < needed:
                 break
@@ -57,6 +65,7 @@ def recommend(
     batch = min(256, max(16, 2 ** int(math.log2(max(1, seen / length / STEPS)))))
     return {
         "measured tokens/s": {size: round(speed) for size, speed in speeds.items()},
+        **left_out,
         "recommended": f"--size {chosen} --system.length {length} --batch {batch} --minutes {minutes:g}",
         "forecast": f"{seen:,.0f} tokens in {round(seen / length / batch):,} steps, {seen / tokens:.2g} times the text",
     }
@@ -68,21 +77,14 @@ def _block_parameters(system: Bert) -> int:
     return sum(weight.numel() for block in blocks for weight in block.parameters())
 
 
-def _speed(objective: Any, documents: Documents, device: str, folder: Path) -> float:
-    """Tokens a second over some real steps of training, the first ones left out."""
+def _speed(objective: Objective, documents: Documents, device: str) -> float:
+    """Tokens a second over some real steps of training, the first one left out."""
     speeds: list[float] = []
-    began = time.monotonic()
 
     def listen(event: Event) -> None:
         if event["event"] == "step":
             speeds.append(event["tokens_per_second"])
-            if len(speeds) >= 6 or (len(speeds) > 1 and time.monotonic() - began > SECONDS):
-                raise _Measured
 
-    rows = 256 if pick_device(device).type == "cuda" else 16
-    settings = Train(steps=1000, batch=rows, log_every=1, checkpoint_every=0, checkpoint_minutes=1e9, device=device)
-    try:
-        fit(objective, documents, settings, folder, listen)
-    except _Measured:
-        return float(np.median(speeds[1:]))
-    raise AssertionError("a measurement is over before its steps are")
+    rows = 256 if pick_device(device).type == "cuda" else 8
+    fit(objective, documents, Train(steps=MEASURED, batch=rows, log_every=1, device=device), on_event=listen)
+    return float(np.median(speeds[1:]))

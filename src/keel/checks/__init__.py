@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from keel.check.corpus import Text, check_corpus
-from keel.check.forecast import recommend
-from keel.check.labelled import facts_of, findings_between, findings_of
-from keel.check.report import Finding, Report
-from keel.config import unknown_name
+from keel.checks.corpus import CorpusFacts, check_corpus
+from keel.checks.forecast import recommend
+from keel.checks.labelled import facts_of, findings_between, findings_of
+from keel.checks.report import Finding, Report
+from keel.config import replace, unknown_name
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
 from keel.tasks import TASKS
-from keel.tasks.examples import Examples, read_examples
+from keel.tasks.examples import Columns, Examples, read_examples
 from keel.tasks.tables import FASTTEXT
 from keel.text.corpus import Corpus
 from keel.text.files import kind_of, open_text
@@ -28,27 +28,25 @@ def check(
     task: str = "",
     minutes: float = 0.0,
     device: str = "auto",
-    text: str = "",
-    second: str = "",
-    label: str = "",
-    labels: Literal["auto", "one", "several", "number"] = "auto",
-    encoding: str = "auto",
     on_event: OnEvent = ignore,
+    **settings: Any,
 ) -> Report:
     """Read text or labelled files (of these, first what is learned from) and say what should be known beforehand.
 
     With a `model` lengths are counted in its tokens; with `minutes` the device is measured, and a size recommended.
+    `settings` are single fields of `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
     if isinstance(model, str | Path):
         model = Model.load(model, on_event=on_event)
-    columns: dict[str, Any] = {"text": text, "second": second, "label": label, "labels": labels, "encoding": encoding}
+    columns = replace(Columns(), **settings)
     tokenizer = model.tokenizer if model else None
     report = Report()
     labelled: list[Examples] = []
-    corpora: list[Text] = []
-    for path in Corpus(files).files:
+    corpora: list[CorpusFacts] = []
+    named = Corpus(files)  # held, for it keeps what came from stdin
+    for path in named.files:
         heard: list[str] = []
 
         def listen(event: dict[str, Any], heard: list[str] = heard) -> None:
@@ -57,15 +55,15 @@ def check(
         facts = report.files[str(path)] = {}
         try:
             if kind_of(path) != "parquet":
-                facts["encoding"] = open_text(path, encoding).encoding
+                facts["encoding"] = open_text(path, columns.encoding).encoding
             if examples := _labelled(path, task, columns, listen):
                 labelled.append(examples)
                 facts |= facts_of(examples, model)
                 report.findings += findings_of(examples)
             else:
-                found = check_corpus(
-                    path, column=text or "text", encoding=encoding, tokenizer=tokenizer, on_event=listen
-                )
+                text_column = columns.text_column or "text"
+                corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)
+                found = check_corpus(corpus, tokenizer)
                 corpora.append(found)
                 facts |= found.facts
                 report.findings += found.findings
@@ -87,20 +85,20 @@ def check(
     return report
 
 
-def _labelled(path: Path, task: str, columns: dict[str, Any], on_event: OnEvent) -> Examples | None:
+def _labelled(path: Path, task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
     """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
     if task:
-        return read_examples(path, pair=TASKS[task].pair, on_event=on_event, **columns)
+        return TASKS[task].read(path, columns, on_event)
     if kind_of(path) == "txt":
-        first = next((line for _, line in open_text(path, columns["encoding"]) if line.strip()), "")
+        first = next((line for _, line in open_text(path, columns.encoding) if line.strip()), "")
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None
     for pair in (True, False):
         heard: list[dict[str, Any]] = []
         try:
-            examples = read_examples(path, pair=pair, on_event=heard.append, **columns)
+            examples = read_examples(path, pair=pair, columns=columns, on_event=heard.append)
         except KeelError:
-            if columns["label"] and not pair:
+            if columns.label_column and not pair:
                 raise
             continue
         if examples.kind:

@@ -1,0 +1,211 @@
+"""Hugging Face's names for our tensors and settings, both ways: one record per architecture."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from keel.config import from_dict, to_dict
+from keel.errors import KeelError
+from keel.systems import SYSTEMS
+from keel.systems.base import System
+from keel.systems.bert import Bert
+
+BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
+WORD_HEAD, NEXT_HEAD = "masked word head", "next sentence head"
+PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """How Hugging Face writes one kind of network."""
+
+    system: type[System]
+    modules: dict[str, str]
+    """Our modules and theirs; `a|b|c` are parts that we keep stacked in one matrix, `*` is a number."""
+    prefix: str
+    """Before the names of the body, except in files of the body alone."""
+    parts: dict[str, str]
+    """Which part of a model their tensors belong to, by how their names begin."""
+    classes: dict[str, set[str]]
+    """The parts that each class has; a folder is written as the first class that it has everything for."""
+    bare: str
+    """The class of the body alone."""
+    whole: tuple[str, ...]
+    """Parts, beside the body, of a model as pre-training leaves it."""
+    ties: dict[str, str]
+    """Their tensors that must be copies of others, and of which."""
+    old_names: dict[str, str]
+    """How names have changed over the years."""
+    buffers: re.Pattern[str]
+    """Names of what is stored but not learned."""
+    read_settings: Callable[[Mapping[str, Any], str, set[str]], tuple[System, int]]
+    """The system that a configuration describes, given its place and the parts there are; the vocabulary's size."""
+    write_settings: Callable[[Any, int], dict[str, Any]]
+    """A system and the size of its vocabulary as their config.json has them."""
+    untrained: Callable[[Any], set[str]]
+    """Parts that a system makes but never trains."""
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        """Their names for the parts of one of our tensors; none if they have nothing like it."""
+        if ours in self.modules:
+            return (self.modules[ours],)
+        module, _, parameter = ours.rpartition(".")
+        number = re.search(r"(?<=\.)\d+(?=\.)", module)
+        path = self.modules.get(module if number is None else f"{module[: number.start()]}*{module[number.end() :]}")
+        if path is None:
+            return ()
+        if number is not None:
+            path = path.replace("*", number[0])
+        stem = path[: path.rfind(".") + 1]
+        return tuple(f"{stem}{last}.{parameter}" for last in path.removeprefix(stem).split("|"))
+
+    def part(self, theirs: str) -> str:
+        """The part of a model that one of their tensors belongs to."""
+        return next((part for start, part in self.parts.items() if theirs.startswith(start)), "unknown")
+
+    def parts_of(self, ours: Iterable[str]) -> set[str]:
+        """The parts of a model that these tensors of ours belong to."""
+        return {self.part(theirs) for name in ours for theirs in self.theirs(name)}
+
+    def todays_name(self, theirs: str) -> str:
+        """One of their names as they write it now, with the prefix."""
+        for old, new in self.old_names.items():
+            theirs = theirs.replace(old, new)
+        return f"{self.prefix}{theirs}" if theirs.startswith(self._bare_starts) else theirs
+
+    @cached_property
+    def _bare_starts(self) -> tuple[str, ...]:
+        bodies = [path.removeprefix(self.prefix) for path in self.modules.values() if path.startswith(self.prefix)]
+        return tuple({path[: path.index(".") + 1] for path in bodies})
+
+
+BERT_SETTINGS = {
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_epsilon": "layer_norm_eps",
+}
+BERT_ONLY = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+# The name that we write comes first.
+ACTIVATIONS = {
+    "gelu": ("gelu", "gelu_python"),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+    "relu": ("relu",),
+    "silu": ("silu", "swish"),
+}
+
+
+def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Bert, int]:
+    for name, only in BERT_ONLY.items():
+        if config.get(name) not in (None, only):
+            raise KeelError(f"{where}: {name} is {config[name]!r}; Keel's BERT has only {only!r}")
+    if config.get("pruned_heads"):
+        raise KeelError(f"{where}: this model has pruned heads, which Keel's BERT cannot hold")
+    activation = config.get("hidden_act", "gelu")
+    known = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
+    if activation not in known:
+        raise KeelError(f"{where}: hidden_act is {activation!r}; Keel knows {', '.join(known)}")
+    base = Bert()
+    sizes = {
+        "vocab_size": 30_522,
+        "hidden_size": base.width,
+        "num_attention_heads": base.heads,
+        "intermediate_size": base.hidden,
+        "max_position_embeddings": base.positions,
+    }
+    for name, default in sizes.items():
+        sizes[name] = config.get(name, default)
+        if type(sizes[name]) is not int or sizes[name] < 1:
+            raise KeelError(f"{where}: {name} must be a whole number above 0, not {sizes[name]!r}")
+    vocabulary, width, heads, hidden, positions = sizes.values()
+    if width % heads:
+        raise KeelError(f"{where}: hidden_size {width} is no multiple of num_attention_heads {heads}")
+    keel = config.get("keel", {})
+    if keel.get("system", "bert") not in SYSTEMS:
+        raise KeelError(f"{where}: there is no system {keel['system']!r}; it needs a newer Keel")
+    values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in BERT_SETTINGS.items()} | {
+        "head_width": width // heads,
+        "expansion": hidden / width,
+        "activation": known[activation],
+        "length": min(positions, 4096),  # the longest row there can be
+        "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
+    }
+    system = from_dict(SYSTEMS[keel.get("system", "bert")], values | keel.get("settings", {}), where)
+    assert isinstance(system, Bert)
+    return system, vocabulary
+
+
+def _write_bert(system: Bert, vocabulary: int) -> dict[str, Any]:
+    values = to_dict(system)
+    settings = {theirs: values.pop(ours) for ours, theirs in BERT_SETTINGS.items()}
+    del values["head_width"]
+    return {
+        "model_type": "bert",
+        "vocab_size": vocabulary,
+        "num_attention_heads": system.heads,
+        "intermediate_size": system.hidden,
+        "hidden_act": ACTIVATIONS[values.pop("activation")][0],
+        **settings,
+        "keel": {"system": system.name, "settings": values},
+    }
+
+
+BERT = Architecture(
+    system=Bert,
+    modules={
+        "encoder.words": "bert.embeddings.word_embeddings",
+        "encoder.positions": "bert.embeddings.position_embeddings",
+        "encoder.segments": "bert.embeddings.token_type_embeddings",
+        "encoder.norm": "bert.embeddings.LayerNorm",
+        "encoder.stack.*.attention.qkv": "bert.encoder.layer.*.attention.self.query|key|value",
+        "encoder.stack.*.attention.out": "bert.encoder.layer.*.attention.output.dense",
+        "encoder.stack.*.attention_norm": "bert.encoder.layer.*.attention.output.LayerNorm",
+        "encoder.stack.*.expand": "bert.encoder.layer.*.intermediate.dense",
+        "encoder.stack.*.contract": "bert.encoder.layer.*.output.dense",
+        "encoder.stack.*.output_norm": "bert.encoder.layer.*.output.LayerNorm",
+        "encoder.pooler": "bert.pooler.dense",
+        "transform": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "bias": "cls.predictions.bias",
+        "next": "cls.seq_relationship",
+        "classifier": "classifier",
+    },
+    prefix="bert.",
+    parts={
+        "bert.pooler.": POOLER,
+        "bert.": BODY,
+        "cls.predictions.": WORD_HEAD,
+        "cls.seq_relationship.": NEXT_HEAD,
+        "classifier.": CLASSIFIER,
+        "qa_outputs.": FOREIGN,
+    },
+    classes={
+        "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
+        "BertForMaskedLM": {BODY, WORD_HEAD},
+        "BertModel": {BODY, POOLER},
+    },
+    bare="BertModel",
+    whole=(POOLER, WORD_HEAD, NEXT_HEAD),
+    ties={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    buffers=re.compile(r"(.*\.)?(position_ids|token_type_ids)"),
+    read_settings=_read_bert,
+    write_settings=_write_bert,
+    untrained=lambda system: set() if system.next_sentence else {NEXT_HEAD},
+)
+ARCHITECTURES = {"bert": BERT}
+"""By the `model_type` of their config.json."""
+
+
+def architecture_of(system: System) -> Architecture:
+    """The one that a system is written as."""
+    return next(one for one in ARCHITECTURES.values() if isinstance(system, one.system))

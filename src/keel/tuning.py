@@ -1,0 +1,107 @@
+"""Fine-tuning, run by run: several seeds, several folds, the best kept."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from keel.config import replace
+from keel.events import OnEvent, note
+from keel.model import Model
+from keel.tasks import Task
+from keel.tasks.base import Prepared
+from keel.tasks.examples import Examples, Labels, folds
+from keel.tasks.metrics import Scores
+from keel.train.draw import seed_of
+from keel.train.loop import History, fit
+from keel.train.parallel import pick_device
+from keel.train.plan import Train
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One run of fine-tuning: what it made, how it went, and its scores on dev if there is one."""
+
+    task: Task
+    history: History
+    scores: Scores | None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the runs of one `finetune` share."""
+
+    parent: Model
+    kind: type[Task]
+    labels: Labels
+    train: Train
+    freeze: bool
+    from_scratch: bool
+    say: OnEvent
+
+    def new_task(self, seed: int) -> Task:
+        """A new head on the parent's encoder or, from scratch, on a new one."""
+        torch.manual_seed(seed_of(seed, "weights"))
+        system = self.parent.system
+        encoder = system.encoder(self.parent.encoder.vocabulary)
+        if not self.from_scratch:
+            encoder.load_state_dict(self.parent.encoder.state_dict())
+        task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze)
+        return task.to(pick_device(self.train.device))
+
+    def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
+        task = self.new_task(seed)
+        identity = {
+            "task": self.kind.name,
+            "freeze": self.freeze,
+            "from_scratch": self.from_scratch,
+            "labels": list(self.labels.names),
+            "examples": data.examples.fingerprint(),
+            "parent": self.parent.fingerprint(),
+        }
+        history = fit(task, data, replace(self.train, seed=seed), run, self.say, identity=identity)
+        if dev is None:
+            return Tuned(task, history, None)
+        scores = task.score(dev, task.predict(dev, on_event=self.say))
+        self.say({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
+        return Tuned(task, history, scores)
+
+    def best_of(
+        self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
+    ) -> Tuned:
+        """The run that is best on dev (without one: the first); what dev said goes into `scores`."""
+        data = self.prepare(examples)
+        best: Tuned | None = None
+        found: list[Scores] = []
+        for seed in range(self.train.seed, self.train.seed + seeds):
+            tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}")
+            found += [tuned.scores] if tuned.scores else []
+            if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
+                best = tuned
+        assert best is not None
+        if best.scores:
+            scores["dev"] = best.scores.brief()
+        if len(found) > 1:
+            scores["seeds"] = self.summarize("seeds", found)
+        return best
+
+    def prepare(self, examples: Examples) -> Prepared:
+        """Tokenized once for all seeds; a frozen encoder runs once."""
+        return self.new_task(self.train.seed).prepare(examples, batch_size=self.train.batch, on_event=self.say)
+
+    def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
+        """Every example scored once, by a run that learned from the other folds."""
+        scores: list[Scores] = []
+        for number, (rest, fold) in enumerate(folds(examples, count, self.train.seed)):
+            tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
+            scores += [tuned.scores] if tuned.scores else []
+        return self.summarize("folds", scores)
+
+    def summarize(self, what: str, scores: list[Scores]) -> dict[str, Any]:
+        """The mean of the main score over several runs, and each."""
+        values = [found.main_value for found in scores]
+        listed = ", ".join(f"{value:.3f}" for value in values)
+        note(self.say, f"{scores[0].main} over {len(values)} {what}: {mean(values):.3f} on average ({listed})")
+        return {"main": scores[0].main, "mean": mean(values), "values": values}
