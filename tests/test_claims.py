@@ -1,13 +1,18 @@
 """Pages and experiments belong together, and what runs in seconds is run."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import keel
 from keel import claims
-from keel.claims import CLAIMS
+from keel.claims import CLAIMS, models
+from keel.claims.finding import Say
+from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
+from keel.events import Event
 
 PAGES = {int(path.stem): path for path in (Path(__file__).parent.parent / "docs" / "claims").glob("[0-9]*.md")}
 FAST = [number for number, claim in CLAIMS.items() if claim.minutes <= 0.2]
@@ -33,14 +38,41 @@ def test_a_page_gives_its_command_and_says_what_was_seen(number: int) -> None:
 # [CLS] may not stand anywhere: that one is false for BERT as it is, and its experiment must say so.
 @pytest.mark.parametrize("number", FAST)
 def test_what_runs_in_seconds_finds_what_its_page_says(number: int) -> None:
-    said: list[str] = []
-    finding = claims.run(number, on_event=lambda event: said.append(event["text"]))
+    heard: list[Event] = []
+    finding = claims.run(number, on_event=heard.append)
     assert finding is not None
     assert finding.holds == (number != 93)
-    assert said[-1] == str(finding)
-    assert len(said) > 2, "a title, rows and a verdict"
+    assert len(finding.rows) > 1
+    assert [event["text"] for event in heard if event["event"] == "row"] == finding.lines()
+    assert finding.lines()[-1] == str(finding)
+    assert heard[0]["text"] == f"{number}. {CLAIMS[number].title}"
     page = PAGES[number].read_text(encoding="utf-8")
     assert ("**Holds**" in page, "**Does not hold**" in page) == (finding.holds, not finding.holds)
+
+
+def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[Path] = []
+
+    def pretrain(system: keel.Bert, corpus: keel.Corpus, *, out: Path, **_: object) -> None:
+        learned.append(out)
+        out.mkdir(parents=True)
+        (out / "config.json").write_text("{}")
+
+    monkeypatch.setattr(keel, "pretrain", pretrain, raising=False)
+    monkeypatch.setattr(keel.Model, "load", lambda folder: folder)
+    heard: list[Event] = []
+    say = Say(heard.append)
+    texts = [[Docstring("numpy", (f"Sentence {n} of {name}.", "Another one.")) for n in range(9)] for name in "ab"]
+    first = models.learn_docstrings(texts[0], next_sentence=True, say=say)
+    assert models.learn_docstrings(texts[0], next_sentence=True, say=say) == first == learned[-1]
+    models.learn_docstrings(texts[1], next_sentence=True, say=say)
+    models.learn_docstrings(texts[0], next_sentence=False, say=say)
+    models.learn_docstrings(texts[0], next_sentence=True, say=say, steps=700)
+    monkeypatch.setattr(models, "SMALL", replace(models.SMALL, width=64))
+    models.learn_docstrings(texts[0], next_sentence=True, say=say)
+    assert len(learned) == len(set(learned)) == 5
+    assert len(heard) == 5
+    assert not say.rows, "what is done on the way is no result"
 
 
 def test_without_a_number_all_are_listed() -> None:

@@ -1,6 +1,6 @@
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,6 +8,10 @@ import pytest
 
 from keel import config
 from keel.errors import KeelError, UsageError
+from keel.run import Text
+from keel.systems.bert import Bert
+from keel.tasks.examples import Columns
+from keel.train import plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,7 @@ def test_toml_puts_settings_before_tables_and_quotes_odd_keys() -> None:
         ({"corpus": "c", "hidden_size": 1}, "r.toml: unknown name 'hidden_size'; Keel calls it 'width'"),
         ({"corpus": "c", "widht": 1}, "r.toml: unknown name 'widht'; did you mean 'width'?"),
         ({"train": {"learning_rate": 1}}, "r.toml: [train]: unknown name 'learning_rate'; Keel calls it 'lr'"),
-        ({"train": {"q": 1}}, "r.toml: [train]: unknown name 'q'; known are lr, steps, schedule, betas, compile"),
+        ({"train": {"q": 1}}, "r.toml: [train]: unknown name 'q'; known are betas, compile, lr, schedule, steps"),
         ({"train": 3}, "r.toml: train must be a table of settings, not 3"),
         ({"width": 1}, "r.toml: 'corpus' is missing; add it"),
         ({"corpus": 5}, "r.toml: corpus must be text in quotes, not 5"),
@@ -180,9 +184,29 @@ def test_toml_file_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("theirs", "ours"), [
     ("hidden_size", "width"), ("n_embd", "width"), ("num_hidden_layers", "layers"), ("n_layer", "layers"),
-    ("num_attention_heads", "heads"), ("n_head", "heads"), ("learning_rate", "lr"), ("max_steps", "steps"),
+    ("decay", "weight_decay"), ("max_length", "length"), ("learning_rate", "lr"), ("max_steps", "steps"),
     ("num_train_epochs", "epochs"), ("per_device_train_batch_size", "batch"), ("mlm_probability", "mask"),
 ])  # fmt: skip
 def test_names_of_other_tools_are_known(theirs: str, ours: str) -> None:
     error = config.unknown_name(theirs, ["zzz", ours], "x")
     assert str(error) == f"x: unknown name {theirs!r}; Keel calls it {ours!r}"
+
+
+def test_a_name_that_means_another_figure_says_which() -> None:
+    error = config.unknown_name("num_attention_heads", ["width", "head_width"], "x")
+    assert str(error) == "x: unknown name 'num_attention_heads'; Keel calls it 'head_width' (width / heads)"
+
+
+def test_other_tools_names_are_given_real_settings() -> None:
+    ours = {field.name for settings in (Bert, plan.Train, Text, Columns) for field in fields(settings)}
+    assert config.SYNONYMS.keys() <= ours
+    assert config.MEANINGS.keys() <= config.SYNONYMS.keys()
+    theirs = [name for names in config.SYNONYMS.values() for name in names.split()]
+    assert len(theirs) == len(set(theirs)), "one name has one answer"
+    assert ours.isdisjoint(theirs)
+
+
+def test_many_known_names_are_sorted_and_cut_short() -> None:
+    error = config.unknown_name("q", [f"name{number:02}" for number in reversed(range(30))], "x")
+    listed = ", ".join(f"name{number:02}" for number in range(12))
+    assert str(error) == f"x: unknown name 'q'; known are {listed} and 18 more: see --help"

@@ -107,11 +107,11 @@ def test_overwrite_takes_nothing_of_the_users_own(
 def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     texts = english_corpus.read_text().split("\n\n")
-    for number, source in enumerate((texts, pandas.DataFrame({"text": texts}))):
-        model = pretrain("bert", source, out=tmp_path / str(number), steps=1, **QUICK)
-        assert model.card.steps == 1
+    model = pretrain("bert", texts, out=tmp_path / "list", steps=1, **QUICK)
+    framed = pretrain("bert", pandas.DataFrame({"text": texts}), out=tmp_path / "frame", steps=1, **QUICK)
+    assert all(torch.equal(value, weights(framed)[name]) for name, value in weights(model).items())
     again = pretrain(model, texts, out=tmp_path / "again", steps=1, batch=8, device="cpu")
-    assert again.card.parent == "1"
+    assert again.card.parent == "list"
     frame = pandas.DataFrame({"text": ["a good film", "a bad film"] * 8, "label": ["good", "bad"] * 8})
     tuned = finetune(model, frame, dev=frame, epochs=1, device="cpu")
     assert tuned.card.scores["dev"]["count"] == 16

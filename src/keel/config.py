@@ -27,14 +27,23 @@ Fit = Callable[[Any, Any, str], Any]
 SYNONYMS = {
     "width": "hidden_size d_model n_embd dim embedding_dim vector_size",
     "layers": "num_hidden_layers num_layers n_layer n_layers depth",
-    "heads": "num_attention_heads num_heads n_head n_heads nhead",
-    "inner": "intermediate_size dim_feedforward n_inner ffn_dim",
-    "dropout": "hidden_dropout_prob resid_pdrop",
-    "positions": "max_position_embeddings n_positions block_size",
-    "length": "max_seq_length max_seq_len max_length n_positions block_size",
+    "head_width": "heads num_attention_heads num_heads n_head n_heads nhead",
+    "expansion": "intermediate_size dim_feedforward n_inner ffn_dim",
+    "positions": "max_position_embeddings n_positions",
     "segments": "type_vocab_size",
-    "vocabulary": "vocab_size max_final_vocab",
+    "dropout": "hidden_dropout_prob resid_pdrop",
+    "attention_dropout": "attention_probs_dropout_prob attn_pdrop",
+    "activation": "hidden_act activation_function",
+    "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
+    "length": "max_seq_length max_seq_len max_length block_size",
     "mask": "mlm_probability masked_lm_prob",
+    "whole_words": "whole_word_mask do_whole_word_mask wwm",
+    "next_sentence": "nsp",
+    "text_column": "column text_column_name",
+    "label_column": "label label_column_name",
+    "tokenizer": "tokenizer_name",
+    "vocabulary": "vocab_size max_final_vocab",
+    "lowercase": "do_lower_case uncased",
     "lr": "learning_rate rate alpha",
     "steps": "max_steps num_train_steps max_iters",
     "epochs": "num_train_epochs max_epochs num_epochs",
@@ -42,11 +51,23 @@ SYNONYMS = {
     "accumulate": "gradient_accumulation_steps accumulate_grad_batches",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_proportion",
     "schedule": "lr_scheduler_type lr_scheduler",
-    "decay": "weight_decay",
+    "weight_decay": "decay wd",
+    "beta1": "adam_beta1",
+    "beta2": "adam_beta2",
+    "epsilon": "adam_epsilon eps",
     "clip": "max_grad_norm grad_clip gradient_clip_val",
+    "precision": "bf16 fp16 dtype torch_dtype mixed_precision",
+    "compile": "torch_compile",
     "seed": "random_seed random_state",
-    "threads": "num_threads workers num_workers",
+    "threads": "num_threads n_jobs",
+    "evaluate_every": "eval_steps",
+    "checkpoint_every": "save_steps",
+    "keep": "save_total_limit",
+    "log_every": "logging_steps",
 }
+MEANINGS = {"head_width": "width / heads", "expansion": "the inner size / width"}
+"""What to give where another tool's name means another figure."""
+MOST_LISTED = 12
 EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 
 
@@ -131,15 +152,17 @@ def help_of(cls: type) -> dict[str, str]:
 
 def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
     """The error for a name that is not among `known`, with the nearest one, or what another tool's name is here."""
-    known = list(known)
+    known = sorted(known)
     ours = [candidate for candidate in known if name in SYNONYMS.get(candidate, "").split()]
     near = difflib.get_close_matches(name, known, n=1)
     if ours:
-        remedy = f"Keel calls it {ours[0]!r}"
+        meaning = f" ({MEANINGS[ours[0]]})" if ours[0] in MEANINGS else ""
+        remedy = f"Keel calls it {ours[0]!r}{meaning}"
     elif near:
         remedy = f"did you mean {near[0]!r}?"
     else:
-        remedy = f"known are {', '.join(known)}" if known else "nothing can be set here"
+        more = f" and {len(known) - MOST_LISTED} more: see --help" if len(known) > MOST_LISTED else ""
+        remedy = f"known are {', '.join(known[:MOST_LISTED])}{more}" if known else "nothing can be set here"
     return UsageError(f"{where}: unknown name {name!r}; {remedy}")
 
 

@@ -68,6 +68,7 @@ def test_other_events_are_one_line_or_nothing() -> None:
     console({"event": "note", "text": "x is read as gb18030"})
     console({"event": "note", "text": "x is read as gb18030"})
     console({"event": "checkpoint", "step": 3, "folder": "x"})
+    console({"event": "row", "text": "a figure"})
     console({"event": "evaluation", "step": 1000, "steps": 2000, "loss": 3.0, "losses": {"mlm": 2.5, "nsp": 0.5}})
     score = {"value": 0.9, "low": 0.8, "high": 1.0}
     console({"event": "scores", "on": "dev", "seed": 1, "values": {"accuracy": score}, "count": 1200})

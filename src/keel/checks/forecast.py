@@ -44,19 +44,19 @@ def recommend(
         speeds: dict[str, float] = {}
         left_out: dict[str, str] = {}
         chosen = next(iter(Bert.sizes))
-        began = start = time.monotonic()
+        rows = 256 if pick_device(device).type == "cuda" else 8
+        began = time.monotonic()
         for size in Bert.sizes:
             system = Bert.sized(size, length=length, next_sentence=len(documents.spans) > 1)
             needed = PER_PARAMETER * _block_parameters(system)
             if speeds and speeds[chosen] * 60 * minutes < needed:  # and this one would be slower
                 break
-            now = time.monotonic()
-            if speeds and now - began + GROWTH * (now - start) > SECONDS:
+            seconds = GROWTH * MEASURED * rows * length / speeds[chosen] if speeds else 0.0
+            if time.monotonic() - began + seconds > SECONDS:
                 left_out["not measured"] = f"{size} and larger: that would take too long here"
                 break
-            start = now
             objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
-            speeds[size] = _speed(objective, documents, device)
+            speeds[size] = _speed(objective, documents, rows, device)
             note(on_event, f"{size}: {speeds[size]:,.0f} tokens/s measured on {pick_device(device)}")
             if speeds[size] * 60 * minutes < needed:
                 break
@@ -77,7 +77,7 @@ def _block_parameters(system: Bert) -> int:
     return sum(weight.numel() for block in blocks for weight in block.parameters())
 
 
-def _speed(objective: Objective, documents: Documents, device: str) -> float:
+def _speed(objective: Objective, documents: Documents, rows: int, device: str) -> float:
     """Tokens a second over some real steps of training, the first one left out."""
     speeds: list[float] = []
 
@@ -85,6 +85,5 @@ def _speed(objective: Objective, documents: Documents, device: str) -> float:
         if event["event"] == "step":
             speeds.append(event["tokens_per_second"])
 
-    rows = 256 if pick_device(device).type == "cuda" else 8
     fit(objective, documents, Train(steps=MEASURED, batch=rows, log_every=1, device=device), on_event=listen)
     return float(np.median(speeds[1:]))

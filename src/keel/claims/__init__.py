@@ -1,7 +1,9 @@
 """What the sources claim or ask about BERT, each with an experiment that anyone can repeat."""
 
+from dataclasses import replace
+
 from keel.claims import attention, pretraining, tasks
-from keel.claims.finding import Claim, Finding
+from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 
@@ -32,6 +34,7 @@ def run(number: int | None = None, *, on_event: OnEvent = ignore) -> Finding | N
     if number not in CLAIMS:
         raise UsageError(f"there is no experiment {number}: choose one of {', '.join(map(str, CLAIMS))}")
     note(on_event, f"{number}. {CLAIMS[number].title}")
-    finding = CLAIMS[number].run(lambda line: note(on_event, f"  {line}"))
-    note(on_event, str(finding))
+    say = Say(on_event)
+    finding = replace(CLAIMS[number].run(say), rows=tuple(say.rows))
+    on_event({"event": "row", "text": str(finding)})
     return finding

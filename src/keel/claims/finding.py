@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Say = Callable[[str], None]
-"""Takes the lines of a result as they fall."""
-
+from keel.events import OnEvent, note
 
 VERDICTS = {True: "Holds", False: "Does not hold here", None: "Not decided here"}
 
@@ -16,9 +14,31 @@ class Finding:
 
     holds: bool | None
     figures: str
+    rows: tuple[str, ...] = ()
+    """The lines of the result, in their order."""
 
     def __str__(self) -> str:
         return f"{VERDICTS[self.holds]}: {self.figures}."
+
+    def lines(self) -> list[str]:
+        """The whole result for a person: its rows, then the verdict."""
+        return [*self.rows, str(self)]
+
+
+class Say:
+    """Takes the lines of a result as they fall; `on_event` hears each as {"event": "row", "text": ...}."""
+
+    def __init__(self, on_event: OnEvent):
+        self.on_event = on_event
+        self.rows: list[str] = []
+
+    def __call__(self, row: str) -> None:
+        self.rows.append(row)
+        self.on_event({"event": "row", "text": row})
+
+    def progress(self, text: str) -> None:
+        """Tell what is being done: it is no part of the result."""
+        note(self.on_event, text)
 
 
 @dataclass(frozen=True, kw_only=True)

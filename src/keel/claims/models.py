@@ -1,10 +1,15 @@
 """Models that are learned for an experiment: tiny ones from a few sentences, and a small one from the demo's text."""
 
+import hashlib
+import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keel
 from keel.claims.finding import Say
+from keel.config import to_dict
 from keel.demo.docstrings import Docstring, gather
 from keel.text.tokens import cache_folder
 
@@ -40,27 +45,26 @@ def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel
 
 def read_docstrings(say: Say) -> list[Docstring]:
     """The demo's text; gathered once, then kept in the cache."""
-    return gather(cache_folder() / "claims", say)
+    return gather(cache_folder() / "claims", say.progress)
 
 
 def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:
-    """A small BERT that has read the demo's text; learned once, then kept in the cache."""
-    kind = "mlm-nsp" if next_sentence else "mlm"
-    folder = cache_folder() / "claims" / f"bert-{kind}-{steps}"
+    """A small BERT that has read this text; learned once for each text and settings, then kept in the cache."""
+    system = replace(SMALL, next_sentence=next_sentence)
+    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    settings: dict[str, Any] = {
+        "vocabulary": 4000,
+        "held_out": 0.05,
+        "steps": steps,
+        "batch": 32,
+        "lr": 1e-3,
+        "warmup": 0.1,
+        "beta2": 0.98,
+        "evaluate_every": 0,
+    }
+    identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
+    folder = cache_folder() / "claims" / f"bert-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
     if not (folder / "config.json").exists():
-        say(f"pre-training with {kind} for {steps} steps")
-        keel.pretrain(
-            SMALL,
-            keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out),
-            out=folder,
-            next_sentence=next_sentence,
-            vocabulary=4000,
-            held_out=0.05,
-            steps=steps,
-            batch=32,
-            lr=1e-3,
-            warmup=0.1,
-            beta2=0.98,
-            evaluate_every=0,
-        )
+        say.progress(f"pre-training with {'mlm and nsp' if next_sentence else 'mlm alone'} for {steps} steps")
+        keel.pretrain(system, corpus, out=folder, on_event=say.on_event, **settings)
     return keel.Model.load(folder)

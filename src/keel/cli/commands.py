@@ -341,12 +341,14 @@ def _claim_flags(flags: Flags) -> None:
 def claim(options: Namespace) -> Answer:
     from keel import claims
 
-    # Here the lines on the way are the result, and are shown as they fall.
-    with Console(quiet=options.quiet or options.json, stream=sys.stdout) as console:
+    if options.number is None:
+        listed: list[str] = []
+        claims.run(on_event=lambda event: listed.append(event["text"]))
+        return Answer(lines=listed, data={number: claim.title for number, claim in claims.CLAIMS.items()})
+    with Console(quiet=options.quiet) as console:
         finding = claims.run(options.number, on_event=console)
-    if finding is None:
-        return Answer(data={number: claim.title for number, claim in claims.CLAIMS.items()})
-    return Answer(lines=[str(finding)] * options.quiet, data={"claim": options.number, **asdict(finding)})
+    assert finding is not None
+    return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})
 
 
 def _device_flags(flags: Flags) -> None:

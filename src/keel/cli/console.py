@@ -44,7 +44,7 @@ class Console:
             case "scores":
                 seed = f" (seed {event['seed']})" if "seed" in event else ""
                 self.say(f"{event['on']}{seed}: {score_line(event)}")
-            case "checkpoint":
+            case "checkpoint" | "row":  # a row is part of a result, and results go to stdout
                 pass
             case _ if text := event.get("text"):
                 if text != self.last_note:  # a file that is read twice says the same twice

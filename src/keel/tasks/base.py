@@ -236,7 +236,7 @@ class Task(Objective):
 
 
 def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
-    """The texts in parts that fit into `room`, overlapping by a quarter; of a pair the shorter stays whole if it can."""
+    """The texts in parts of at most `room`, overlapping by a quarter; of a pair the shorter stays whole if possible."""
     if second is None:
         return [(part, None) for part in _cut(first, room)]
     first_room = max(room // 2, room - len(second))
