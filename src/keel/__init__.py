@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
     from keel.model import Model
@@ -25,6 +26,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Train",
+    "check",
     "convert",
     "embed",
     "evaluate",
@@ -42,6 +44,7 @@ _HOMES = {
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "check": "keel.checks",
 }
 
 

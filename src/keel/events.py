@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 Event = dict[str, Any]
-"""{"event": kind, ...}: note, act, tokens, plan, step, evaluation, checkpoint, scores."""
+"""{"event": kind, ...}: note, act, row, tokens, plan, step, evaluation, checkpoint, scores."""
 OnEvent = Callable[[Event], None]
 
 
