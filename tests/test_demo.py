@@ -161,18 +161,18 @@ def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, mon
 
     monkeypatch.setitem(keel.__dict__, "finetune", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        demo.run(small, minutes=0.02, on_event=events.append)
+        demo.run(small, steps=3, on_event=events.append)
     kept = {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}
     assert len(kept) == 2 + 3, "counts for two seeds, then three networks"
     (small / "docstrings.jsonl").touch()
 
     stop_at[0] = 100
-    page = demo.run(small, minutes=0.02, on_event=events.append)
+    page = demo.run(small, steps=3, on_event=events.append)
     assert stop_at[0] == 99, "only the one network that was missing is tuned"
     assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}.items()
     acts = [event["number"] for event in events if event["event"] == "act"]
     assert acts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
-    assert sum(event["event"] == "plan" for event in events) == 1, "it is pre-trained once"
+    assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
     counts = json.loads((small / "answers" / "word-counts-0.json").read_text())

@@ -212,6 +212,48 @@ def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_cor
         pretrain("bert", [""], out=tmp_path / "empty", steps=2)
 
 
+def test_labels_that_occur_once_are_learned_without_dev(base: Path) -> None:
+    events: list[dict[str, Any]] = []
+    rows = [(f"text number {number}", f"class {number}") for number in range(12)]
+    model = finetune(base, rows, epochs=1, device="cpu", on_event=events.append)
+    assert "dev" not in model.card.scores
+    assert any("no label occurs twice" in event.get("text", "") for event in events)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("threads", -2),
+        ("threads", 100_000),
+        ("warmup", -1.0),
+        ("clip", -1.0),
+        ("beta1", 2.0),
+        ("width", 0),
+        ("layers", -1),
+        ("layers", 100_000),
+        ("dropout", 1.5),
+        ("held_out", 1.0),
+        ("sample", 0),
+    ],
+)
+def test_settings_without_sense(english_corpus: Path, tmp_path: Path, setting: str, value: float) -> None:
+    with pytest.raises(UsageError, match=setting):
+        pretrain("bert", english_corpus, out=tmp_path / "m", **{"steps": 1, **QUICK, setting: value})
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("share", ["0%", "100%", "150%", "x%"])
+def test_shares_without_sense(base: Path, reviews: list[tuple[str, str]], share: str) -> None:
+    with pytest.raises(UsageError, match="between 0% and 100%"):
+        finetune(base, reviews, dev=share)
+
+
+def test_one_line_takes_gradients() -> None:
+    source = Path(keel.__file__).parent
+    lines = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if ".backward(" in line]
+    assert len(lines) == 1
+
+
 def test_import_is_light() -> None:
     assert "pretrain" in dir(keel)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -42,6 +42,12 @@ class Text:
     held_out: float = 0.01
     """Share of the text that is only evaluated on."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out <= 0.5:
+            raise UsageError(f"held_out must lie between 0 and 0.5, not at {self.held_out}: it is a share of the text")
+        if self.sample <= 0 or self.vocabulary < 10:
+            raise UsageError("sample must be above 0 bytes and vocabulary 10 pieces or more")
+
 
 def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:
     """The targets with each setting put where a field has its name; `fixed` keeps the shape of the first, a System."""

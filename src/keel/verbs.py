@@ -124,7 +124,8 @@ def finetune(
     parent = _loaded(base, on_event)
     train, columns = route(settings, parent.system.tuning(freeze), Columns())
     kind = TASKS[task]
-    examples, held = _read_split(kind, columns, data, dev, train.seed, on_event)
+    everything = kind.read(data, columns, on_event)
+    examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
     for apart in (held, tested):  # a label that was never learned is found before anything is learned
         if apart is not None:
@@ -133,7 +134,7 @@ def finetune(
         tuning = Tuning(parent, kind, examples.labels, train, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
-            scores["folds"] = tuning.cross_validate(examples, folds, run)
+            scores["folds"] = tuning.cross_validate(everything, folds, run)
         best = tuning.best_of(seeds, examples, held, run, scores)
         if tested is not None:
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
@@ -284,11 +285,10 @@ def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dic
     return {"system": shown, "train": to_dict(train), "text": to_dict(text)}
 
 
-def _read_split(
-    task: type[Task], columns: Columns, data: Source, dev: Source, seed: int, on_event: OnEvent
+def _split(
+    examples: Examples, task: type[Task], columns: Columns, dev: Source, seed: int, on_event: OnEvent
 ) -> tuple[Examples, Examples | None]:
     """What to learn from and what to score on; a share of the first, such as "10%", is held out by label."""
-    examples = task.read(data, columns, on_event)
     if dev is None or (isinstance(dev, str) and dev == "none"):
         return examples, None
     if not (isinstance(dev, str) and dev.endswith("%")):
@@ -296,8 +296,13 @@ def _read_split(
     try:
         share = float(dev[:-1]) / 100
     except ValueError:
-        raise UsageError(f"--dev {dev} is neither a file nor a share such as 10%") from None
+        share = 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"--dev {dev} is neither a file nor a share between 0% and 100%, such as 10%")
     learned, held = hold_out(examples, share, seed)
+    if not held:
+        note(on_event, "no example is held out as dev, for no label occurs twice")
+        return learned, None
     how = f"{dev} of every label, seed {seed}; --dev to change"
     note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")
     return learned, held

@@ -96,3 +96,10 @@ def test_impossible_splits_are_refused() -> None:
         hold_out(of(["a", "b"]), 0.1, seed=0)
     with pytest.raises(KeelError, match="cannot be cut into 5 folds"):
         next(folds(of(["a", "b"]), 5, seed=0))
+
+
+def test_decimals_that_do_not_recur_are_numbers() -> None:
+    rows = [(f"text {number}", f"{number * 0.37:.2f}") for number in range(40)]
+    assert read_examples(rows, pair=False).kind == "number"
+    with pytest.raises(KeelError, match=r"'high' is no number, though most are"):
+        read_examples([*rows, ("text", "high")], pair=False)

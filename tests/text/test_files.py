@@ -125,3 +125,15 @@ def test_parquet_is_read_by_rows_and_damage_is_said(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(KeelError, match="cannot be read as parquet"):
         list(read_table(path))
+
+
+def test_a_zst_file_that_is_cut_short_is_found(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    text = "".join(f"line {number} of a long text\n" for number in range(50_000)).encode()
+    frames = zstandard.compress(text[:500_000]) + zstandard.compress(text[500_000:])
+    whole, cut = tmp_path / "whole.txt.zst", tmp_path / "cut.txt.zst"
+    whole.write_bytes(frames)
+    assert "".join(line + "\n" for _, line in open_text(whole)).encode() == text
+    cut.write_bytes(frames[: len(frames) * 3 // 4])
+    with pytest.raises(KeelError, match="cut short"):
+        list(open_text(cut))

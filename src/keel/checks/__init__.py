@@ -97,8 +97,8 @@ def _labelled(path: Path, task: str, columns: Columns, on_event: OnEvent) -> Exa
         heard: list[dict[str, Any]] = []
         try:
             examples = read_examples(path, pair=pair, columns=columns, on_event=heard.append)
-        except KeelError:
-            if columns.label_column and not pair:
+        except KeelError as error:
+            if not pair and (columns.label_column or "label" in str(error)):
                 raise
             continue
         if examples.kind:

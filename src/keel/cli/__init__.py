@@ -38,6 +38,7 @@ GROUPS = {
         "claim": Line("[N]", "run the experiment behind a claim; without N, list them"),
     },
 }
+NO_MEMORY = ("OutOfMemoryError", "can't allocate memory")
 VERBS = {name: line for group in GROUPS.values() for name, line in group.items()}
 EXAMPLE = """\
   keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
@@ -116,7 +117,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
             return "interrupted", Interrupted.exit_code
         case OSError(filename=str(path), strerror=str(reason)):
             return f"{path}: {reason}", 1
-        case _ if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        case _ if isinstance(error, MemoryError) or any(sign in repr(error) for sign in NO_MEMORY):
             return "out of memory: lower --batch, or cut a batch into parts with --train.accumulate", 1
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"this is a bug in Keel: {what} (run it with --debug and report what it prints)", 1

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,8 +96,8 @@ def pretrain(options: Namespace) -> Answer:
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
-    lines.append(f'next: keel fill "... [MASK] ..." --model {out}')
-    lines.append(f"      keel finetune {out} TRAIN.tsv --task classify --out NEW_FOLDER")
+    lines.append(f'next: keel fill "... [MASK] ..." --model {quote(out)}')
+    lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data)
 
@@ -159,8 +161,8 @@ def finetune(options: Namespace) -> Answer:
         )
     lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
-    lines.append(f"next: keel predict {options.out} NEW.txt")
-    lines.append(f"      keel evaluate {options.out} TEST.tsv")
+    lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
+    lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
     return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})
 
 
@@ -263,6 +265,8 @@ def _texts(options: Namespace, console: Console) -> list[str]:
     path = Path(options.text)
     try:
         if not path.is_file():
+            if re.fullmatch(r"\S+\.(txt|csv|tsv|jsonl|parquet|gz|xz|zst)", options.text):
+                raise UsageError(f"there is no file {options.text}: name one that exists, or give a text")
             return [options.text]
     except OSError:  # too long for a path
         return [options.text]

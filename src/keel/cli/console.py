@@ -20,7 +20,7 @@ class Console:
         self.quiet = quiet
         self.stream = stream or sys.stderr
         self.told = 0.0
-        self.last_note = ""
+        self.notes: set[str] = set()
         self.bar: Progress | None = None
 
     def __enter__(self) -> "Console":
@@ -47,9 +47,9 @@ class Console:
             case "checkpoint" | "row":  # a row is part of a result, and results go to stdout
                 pass
             case _ if text := event.get("text"):
-                if text != self.last_note:  # a file that is read twice says the same twice
+                if text not in self.notes:  # a file that is read twice says the same twice
                     self.say(text)
-                self.last_note = text
+                self.notes.add(text)
 
     def say(self, text: str) -> None:
         """Write one line, above the bar if there is one."""

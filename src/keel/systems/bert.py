@@ -75,6 +75,14 @@ class Bert(System):
     )
 
     def __post_init__(self) -> None:
+        for name, least, most in (("layers", 1, 1000), ("width", 1, 65_536), ("head_width", 1, 65_536)):
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must lie between {least} and {most}, not at {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.expansion <= 0 or self.segments < 1 or self.norm_epsilon <= 0:
+            raise UsageError("expansion and norm_epsilon must be above 0, segments 1 or more")
         if self.width % self.head_width:
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
         if not 8 <= self.length <= min(self.positions, 4096):

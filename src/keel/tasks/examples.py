@@ -224,9 +224,17 @@ def _kind(table: Table, column: int | None, raw: list[Any], asked: str, on_event
     if any(isinstance(value, list | tuple | set) for value in raw):
         return "several"
     numbers = [_number(value) for value in raw]
-    if None in numbers or not any("." in str(value) for value in raw):
+    fractions = sum(number is not None and "." in str(value) for number, value in zip(numbers, raw, strict=True))
+    # Decimals that hardly ever recur are measurements; few that recur are names, such as versions or stars.
+    measured = len(set(map(str, raw))) > max(20, len(raw) // 2) and 2 * fractions > len(raw)
+    if None in numbers and measured:
+        odd = numbers.index(None)
+        raise KeelError(
+            f"{table.places[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
+        )
+    if None in numbers or not fractions:
         return "one"
-    scores = table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
+    scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
     if scores and any(number % 1 for number in numbers if number):
         note(on_event, f"{table.source}: the labels are read as numbers; --labels one makes each of them a class")
         return "number"

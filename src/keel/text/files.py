@@ -8,7 +8,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -63,10 +63,41 @@ def open_bytes(path: Path) -> IO[bytes]:
             import zstandard
         except ImportError:
             raise MissingExtra("zstandard", "data", f"reading {path}") from None
-        file = open(path, "rb")  # noqa: SIM115 (closed by the reader)
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
-        return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, reader), 1 << 20))
+        return io.BufferedReader(_Zstandard(path, zstandard.ZstdDecompressor().decompressobj), 1 << 20)
     return open(path, "rb", buffering=1 << 20)
+
+
+class _Zstandard(io.RawIOBase):
+    """A zst file as bytes; unlike the library's own reader it notices when the file ends inside a frame."""
+
+    def __init__(self, path: Path, new_frame: Callable[[], Any]):
+        self.file = open(path, "rb")  # noqa: SIM115 (closed below)
+        self.new_frame = new_frame
+        self.frame: Any = None
+        self.ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready:
+            compressed = self.file.read(1 << 17)
+            if not compressed:
+                if self.frame is not None:
+                    raise EOFError("the file ends inside a frame")
+                return 0
+            self.frame = self.frame or self.new_frame()
+            self.ready = self.frame.decompress(compressed)
+            if self.frame.eof:
+                self.file.seek(-len(self.frame.unused_data), io.SEEK_CUR)  # there the next frame starts
+                self.frame = None
+        count = min(len(buffer), len(self.ready))
+        buffer[:count], self.ready = self.ready[:count], self.ready[count:]
+        return count
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 def detect_encoding(sample: bytes) -> str:

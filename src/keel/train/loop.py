@@ -1,6 +1,7 @@
 """The one loop. It knows steps, rows and sums of losses; it does not know language."""
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -276,11 +277,12 @@ class _Run:
         free = {*Train.FREE, "processes", "parallel", *(["steps"] if extended else [])}
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
-            name = changed[0]
-            raise UsageError(
-                f"this run was started with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
-                "give the old value to go on, or --overwrite to start anew"
-            )
+            old, new = before.get(changed[0]), now.get(changed[0])
+            told = f"with {changed[0]} = {old!r}, not {new!r}"
+            if all(isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16,}", value) for value in (old, new)):
+                told = f"with other {changed[0]}"  # nobody knows a fingerprint by heart
+            remedy = "give the old value to go on, or --overwrite to start anew"
+            raise UsageError(f"this run was started {told}: {remedy}")
         return self.train.steps if extended else state["plan"]
 
     def first_plan(self) -> Plan:

@@ -1,5 +1,6 @@
 """How a run is to go: its settings, and the plan of steps that they come to."""
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,9 +73,18 @@ class Train:
         lengths = (self.steps, self.epochs, self.minutes)
         if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
             raise UsageError("say how long to train by one of --steps, --epochs and --minutes, above 0")
-        for name in ("batch", "accumulate", "lr", "log_every", "keep"):
+        for name in ("batch", "accumulate", "lr", "epsilon", "checkpoint_minutes", "log_every", "keep"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("warmup", "weight_decay", "clip", "evaluate_every", "checkpoint_every"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must not be below 0, as {getattr(self, name)} is")
+        for name in ("beta1", "beta2", "cooldown"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        most = 4 * (os.cpu_count() or 1)
+        if not 0 <= self.threads <= most:
+            raise UsageError(f"threads must lie between 0 and {most} on this machine, not at {self.threads}")
         if self.accumulate > self.batch:
             raise UsageError(f"accumulate ({self.accumulate}) cannot be more than batch ({self.batch}) rows")
 
