@@ -131,7 +131,7 @@ def test_the_verdict_is_what_the_answers_say(better: int, says: str) -> None:
     pretrained = Answers(system="pre-trained", right=random.random((3, 500)) < 0.5 + better / 100)
     counts = Answers(system="counts", right=np.ones((3, 500), bool))
     assert says in verdict(counts, scratch, pretrained)
-    assert f"{100 - np.mean(pretrained.seeds):+.1f} points from the pre-trained" in verdict(counts, scratch, pretrained)
+    assert f"{100 - np.mean(pretrained.seeds):.1f} points above the pre-trained" in verdict(counts, scratch, pretrained)
     value, low, high = pretrained.percent()
     assert low < value < high
     assert value == pytest.approx(np.mean(pretrained.seeds))

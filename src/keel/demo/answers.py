@@ -31,7 +31,10 @@ def verdict(counts: Answers, scratch: Answers, pretrained: Answers) -> str:
     figures = (
         f"{gain:+.1f} points over the same network from scratch (95% interval over sentences {low:+.1f} to {high:+.1f})"
     )
-    figures += f". Word counts alone are {counts.percent(less=pretrained)[0]:+.1f} points from the pre-trained one"
+    ahead = counts.percent(less=pretrained)[0]
+    figures += (
+        f". Plain word counts are {abs(ahead):.1f} points {'above' if ahead > 0 else 'below'} the pre-trained one"
+    )
     if low > 0:
         return f"Pre-training pays: {figures}."
     if high < 0:

@@ -36,6 +36,7 @@ table { border-collapse: collapse; width: 100%; font-size: .95rem; font-variant-
 th { font-weight: 500; font-size: .8rem; color: var(--faint); text-align: right; padding: .3rem .6rem; }
 td { text-align: right; padding: .4rem .6rem; border-top: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td:has(> em) { text-align: left; }
 figure { margin: 1.6rem 0; }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
 svg { display: block; width: 100%; height: auto; font-size: 13px; fill: var(--ink); }
