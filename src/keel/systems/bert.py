@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from keel.errors import KeelError, UsageError
 from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
 from keel.systems.documents import Documents
-from keel.systems.transformer import ACTIVATIONS, Activation, Block, Stack, padding_mask
+from keel.systems.transformer import ACTIVATIONS, Activation, Block, Dropout, Stack, padding_mask
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
@@ -147,7 +147,7 @@ class BertEncoder(Encoder):
         self.positions = nn.Embedding(system.positions, system.width)
         self.segments = nn.Embedding(system.segments, system.width)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
-        self.dropout = nn.Dropout(system.dropout)
+        self.dropout = Dropout(system.dropout)
         self.stack = Stack(
             Block(
                 width=system.width,

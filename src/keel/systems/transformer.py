@@ -31,6 +31,21 @@ def padding_mask(rows: Rows) -> Tensor | None:
     return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
 
 
+class Dropout(nn.Dropout):
+    """Zero a share p of all numbers and scale the others up; on a CPU four draws are cut from one random integer.
+
+    Torch's own CPU kernel draws number by number and takes a tenth of a training step.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0 or x.is_cuda or torch.compiler.is_compiling():
+            return super().forward(x)
+        count = x.numel()
+        integers = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
+        draws = integers.view(torch.int16)[:count].view(x.shape)  # from -32768 to 32767
+        return x * ((draws >= round(self.p * 65536) - 32768).to(x.dtype) * (1 / (1 - self.p)))
+
+
 class Attention(nn.Module):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them."""
 
@@ -85,7 +100,7 @@ class Block(nn.Module):
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None, record: Callable[[str, Tensor], None] | None = None) -> Tensor:
         """[batch, time, width] to the same."""

@@ -1,0 +1,29 @@
+"""What the Transformer's own parts promise."""
+
+import torch
+
+from keel.systems.transformer import Dropout
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
+    dropout = Dropout(0.1).train()
+    x = torch.ones(401, 999, requires_grad=True)
+    torch.manual_seed(0)
+    y = dropout(x)
+    assert abs(float((y == 0).float().mean()) - 0.1) < 5 * (0.1 * 0.9 / x.numel()) ** 0.5
+    assert set(y.detach().unique().tolist()) == {0.0, float(torch.tensor(1 / 0.9))}
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
+    dropout = Dropout(0.5).train()
+    x = torch.randn(7, 5, 3)
+    torch.manual_seed(1)
+    first = dropout(x)
+    second = dropout(x)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(dropout.eval()(x), x)
