@@ -85,7 +85,7 @@ def our_outputs(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
     summary = model.encoder.summary(output, rows)
     found = {"hidden states": torch.stack(output.layers)[:, real(rows)]}
     if model.task is not None:
-        return found | {"classifier": model.task.respond(model.task.pick(output, rows))}
+        return found | {"classifier": model.task.respond(model.task.pick(rows))}
     if isinstance(model.objective, BertPretraining):
         everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
         words = model.objective.predict_words(output.top, everywhere)[real(rows)]

@@ -142,7 +142,7 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
         if model.task:
             automatic = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
             torch.testing.assert_close(
-                model.task.respond(model.task.pick(output, rows)), automatic(**inputs).logits, rtol=1e-5, atol=1e-5
+                model.task.respond(model.task.pick(rows)), automatic(**inputs).logits, rtol=1e-5, atol=1e-5
             )
             if model.task.labels.names:
                 assert tuple(peer.config.id2label.values()) == model.task.labels.names

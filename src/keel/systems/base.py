@@ -85,6 +85,10 @@ class Encoder(nn.Module):
         """[batch, width]: of each row, what its summary is made from; nothing here is learned, so it can be kept."""
         raise NotImplementedError
 
+    def gist(self, rows: Rows) -> Tensor:
+        """[batch, width]: what `pick` takes of the rows' output; a system may know how to compute no more than that."""
+        return self.pick(self(rows), rows)
+
     def summarize(self, picked: Tensor) -> Tensor:
         """[batch, width]: one vector for each row, made from what was picked."""
         return picked

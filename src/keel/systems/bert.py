@@ -184,6 +184,11 @@ class BertEncoder(Encoder):
     def pick(self, output: Output, rows: Rows) -> Tensor:
         return output.top[:, 0]
 
+    def gist(self, rows: Rows) -> Tensor:
+        """In the last block only [CLS] asks and is worked on: the other places would not be read."""
+        top, _ = self.stack.run(self.embed(rows), padding_mask(rows), asking=1)
+        return top[:, 0]
+
     def summarize(self, picked: Tensor) -> Tensor:
         return torch.tanh(self.pooler(picked))
 

@@ -23,6 +23,9 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+Record = Callable[[str, Tensor], None]
+
+
 def padding_mask(rows: Rows) -> Tensor | None:
     """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
     time = rows.ids.shape[1]
@@ -31,15 +34,19 @@ def padding_mask(rows: Rows) -> Tensor | None:
     return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
 
 
-class Dropout(nn.Dropout):
+class Dropout(nn.Module):
     """Zero a share p of all numbers and scale the others up; on a CPU four draws are cut from one random integer.
 
     Torch's own CPU kernel draws number by number and takes a tenth of a training step.
     """
 
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0 or x.is_cuda or torch.compiler.is_compiling():
-            return super().forward(x)
+            return F.dropout(x, self.p, self.training)
         count = x.numel()
         integers = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
         draws = integers.view(torch.int16)[:count].view(x.shape)  # from -32768 to 32767
@@ -56,16 +63,25 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Callable[[str, Tensor], None] | None = None) -> Tensor:
-        """[batch, time, width] to the same."""
+    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
+        """[batch, time, width] to the same, or to its first `asking` places if only they ask."""
         batch, time, width = x.shape
         # Each [batch, heads, time, width / heads].
-        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if asking:
+            weight, bias = self.qkv.weight, self.qkv.bias
+            q = (
+                F.linear(x[:, :asking], weight[:width], bias[:width])
+                .view(batch, asking, self.heads, -1)
+                .transpose(1, 2)
+            )
+            k, v = F.linear(x, weight[width:], bias[width:]).view(batch, time, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        else:
+            q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if record is not None:
             record("attention", self.weights(q, k, mask))
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
+        return self.out(mixed.transpose(1, 2).reshape(batch, asking or time, width))
 
     @staticmethod
     def weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
@@ -102,12 +118,13 @@ class Block(nn.Module):
         self.output_norm = nn.LayerNorm(width, eps=epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Callable[[str, Tensor], None] | None = None) -> Tensor:
-        """[batch, time, width] to the same."""
+    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
+        """[batch, time, width] to the same, or to its first `asking` places alone."""
+        asked = x[:, :asking] if asking else x
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), mask, record))
+            x = asked + self.dropout(self.attention(self.attention_norm(x), mask, record, asking))
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask, record)))
+        x = self.attention_norm(asked + self.dropout(self.attention(x, mask, record, asking)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -119,13 +136,19 @@ class Stack(nn.ModuleList):
     """The encoder half: blocks one above the other."""
 
     def run(
-        self, x: Tensor, mask: Tensor | None, *, all_layers: bool = False, record: Recorder | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        *,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+        asking: int = 0,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The top vectors and, if asked, the input and every block's output."""
+        """The top vectors (of the first `asking` places alone, if given) and, if wanted, every layer's."""
         layers = [x] if all_layers else []
         for number, block in enumerate(self):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            x = block(x, mask, shown)
+            x = block(x, mask, shown, asking if number == len(self) - 1 else 0)
             if all_layers:
                 layers.append(x)
         return x, layers

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Output, Rows, System
+from keel.systems.base import Encoder, Rows, System
 from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions
@@ -125,8 +125,8 @@ class Task(Objective):
         """The examples of a file, a list or a DataFrame, in the form that this task learns from."""
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        """[batch, ...]: what the head reads of the encoder's output; of a frozen encoder it is computed once."""
+    def pick(self, rows: Rows) -> Tensor:
+        """[batch, ...]: what the head reads of the encoder; of a frozen encoder it is computed once."""
         raise NotImplementedError
 
     def respond(self, picked: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class Task(Objective):
         return self._each(data, batch, self.respond)
 
     def _picked(self, rows: Rows, features: Tensor | None) -> Tensor:
-        return self.pick(self.encoder(rows), rows) if features is None else features
+        return self.pick(rows) if features is None else features
 
     def _each(
         self, data: Prepared, batch: int, read: Callable[[Tensor], Tensor]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.events import OnEvent, ignore
-from keel.systems.base import Encoder, Output, Rows, System
+from keel.systems.base import Encoder, Rows, System
 from keel.tasks.base import Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
@@ -27,8 +27,8 @@ class Classify(Task):
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        return self.encoder.pick(output, rows)
+    def pick(self, rows: Rows) -> Tensor:
+        return self.encoder.gist(rows)
 
     def respond(self, picked: Tensor) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
