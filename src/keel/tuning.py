@@ -1,6 +1,8 @@
 """Fine-tuning, run by run: several seeds, several folds, the best kept."""
 
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -41,13 +43,18 @@ class Tuning:
     from_scratch: bool
     say: OnEvent
 
+    @cached_property
+    def parent_fingerprint(self) -> str:
+        return self.parent.fingerprint()
+
     def new_task(self, seed: int) -> Task:
         """A new head on the parent's encoder or, from scratch, on a new one."""
         torch.manual_seed(seed_of(seed, "weights"))
         system = self.parent.system
-        encoder = system.encoder(self.parent.encoder.vocabulary)
-        if not self.from_scratch:
-            encoder.load_state_dict(self.parent.encoder.state_dict())
+        if self.from_scratch:
+            encoder = system.encoder(self.parent.encoder.vocabulary)
+        else:
+            encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
         task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze)
         return task.to(pick_device(self.train.device))
 
@@ -59,9 +66,10 @@ class Tuning:
             "from_scratch": self.from_scratch,
             "labels": list(self.labels.names),
             "examples": data.examples.fingerprint(),
-            "parent": self.parent.fingerprint(),
+            "parent": self.parent_fingerprint,
         }
-        history = fit(task, data, replace(self.train, seed=seed), run, self.say, identity=identity)
+        with task.narrowed(data) as narrow:
+            history = fit(task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
         if dev is None:
             return Tuned(task, history, None)
         scores = task.score(dev, task.predict(dev, on_event=self.say))

@@ -18,6 +18,8 @@ from keel.tasks.examples import Columns, Example, Examples, read_examples
 from keel.tasks.pair import Pair
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
+from keel.train.loop import fit
+from keel.train.plan import Train
 
 MakeTask = Callable[..., Classify]
 
@@ -192,3 +194,21 @@ def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
 def test_labels_unknown_to_the_task_are_refused(make_task: MakeTask, reviews: Examples) -> None:
     with pytest.raises(KeelError, match="'fine' did not occur in training"):
         make_task(reviews).prepare(read_examples([("film", "fine"), ("film", "good")], pair=False))
+
+
+def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make_task: MakeTask) -> None:
+    """Words that no example holds keep their vectors; the others learn what they would have learned anyway."""
+    examples = read_examples([("film story", "a"), ("old house", "b")] * 8, pair=False)
+    settings = Train(steps=6, batch=4, lr=1e-2, weight_decay=0.0, device="cpu")
+    whole, narrow = make_task(examples), make_task(examples)
+    before = narrow.encoder.state_dict()["words.weight"].clone()
+    data = narrow.prepare(examples, batch_size=4)
+    fit(whole, data, settings)
+    with narrow.narrowed(data) as learned_from:
+        assert len(narrow.encoder.state_dict()["words.weight"]) == len(np.unique(data.ids)) < len(before)
+        fit(narrow, learned_from, settings)
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(narrow.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+    after = narrow.encoder.state_dict()["words.weight"]
+    moved = (after != before).any(1)
+    assert set(moved.nonzero()[:, 0].tolist()) == set(np.unique(data.ids).tolist())

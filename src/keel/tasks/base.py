@@ -1,6 +1,7 @@
 """What every task shares: examples become rows of ids once, batches hold rows of one length, long texts get windows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar
@@ -177,6 +178,23 @@ class Task(Objective):
             batch_size=batch_size,
         )
         return replace(data, features=self._features(data)) if self.frozen else data
+
+    @contextmanager
+    def narrowed(self, data: Prepared) -> Iterator[Prepared]:
+        """While it learns from this data only the words in it have vectors: others would cost time and stay unmoved."""
+        words = getattr(self.encoder, "words", None)
+        if self.frozen or not isinstance(words, nn.Embedding):
+            yield data
+            return
+        used, ids = np.unique(data.ids, return_inverse=True)
+        met = torch.from_numpy(used).long().to(words.weight.device)
+        self.encoder.words = nn.Embedding.from_pretrained(words.weight.detach()[met], freeze=False)
+        try:
+            yield replace(data, ids=ids.astype(np.int32))
+        finally:
+            with torch.no_grad():
+                words.weight[met] = self.encoder.words.weight
+            self.encoder.words = words
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
