@@ -69,6 +69,32 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(base: Path, english_corpu
     assert all(torch.equal(expected[name], value) for name, value in weights(model).items())
 
 
+def test_a_probe_scores_the_result_in_the_same_run(
+    english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", steps=2, probe=reviews, **QUICK)
+    assert Model.load(tmp_path / "m").card.scores["probe"]["main"] == "accuracy"
+    assert model.task is None
+    with pytest.raises(KeelError, match="cannot be held out"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
+    assert not (tmp_path / "n").exists()
+    with pytest.raises(UsageError, match="--probe-task"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=reviews, probe_task="parse", **QUICK)
+
+
+def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    settings = {**QUICK, "minutes": 0.05, "ramp": 0.3, "average": 0.2, "final_length": 48, "schedule": "trapezoid"}
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", on_event=events.append, **settings)
+    (plan,) = [event["text"] for event in events if event["event"] == "plan"][:1]
+    assert "2 rows from step 0" in plan
+    assert "5 rows from step" in plan  # 8 rows of 32 tokens are as many tokens as 5 of 48
+    assert "cool-down from step" in plan
+    assert "average from step" in plan
+    assert model.system.longest == 48
+    assert model.card.seconds < 0.05 * 60 * 3
+
+
 @pytest.mark.parametrize(("name", "value"), [("lr", 2e-3), ("vocabulary", 200), ("held_out", 0.3), ("mask", 0.3)])
 def test_a_changed_setting_is_named(base: Path, english_corpus: Path, name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):

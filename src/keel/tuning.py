@@ -66,7 +66,7 @@ class Tuning:
             "from_scratch": self.from_scratch,
             "labels": list(self.labels.names),
             "examples": data.examples.fingerprint(),
-            "parent": self.parent_fingerprint,
+            "parent": self.parent_fingerprint if run else "",
         }
         with task.narrowed(data) as narrow:
             history = fit(task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
@@ -97,7 +97,14 @@ class Tuning:
 
     def prepare(self, examples: Examples) -> Prepared:
         """Tokenized once for all seeds; a frozen encoder runs once."""
-        return self.new_task(self.train.seed).prepare(examples, batch_size=self.train.batch, on_event=self.say)
+        parent = self.parent
+        # Only a frozen task runs its encoder here, and only from scratch it is another one than the parent's.
+        task = (
+            self.new_task(self.train.seed)
+            if self.freeze
+            else self.kind(parent.system, parent.encoder, parent.tokenizer, self.labels)
+        )
+        return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Every example scored once, by a run that learned from the other folds."""

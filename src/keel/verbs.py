@@ -40,6 +40,8 @@ def pretrain(
     corpus: Source,
     *,
     out: str | Path,
+    probe: Source | None = None,
+    probe_task: str = "classify",
     overwrite: bool = False,
     on_event: OnEvent = ignore,
     **settings: Any,
@@ -47,16 +49,23 @@ def pretrain(
     """Learn a system from raw text, or go on with a trained model; the same call again goes on where it stopped.
 
     `system` is a System, its name, a Model or its folder. `settings` are single fields of the system, of `Train` and of
-    `Text`, or a `size`.
+    `Text`, or a `size`. On labelled examples in `probe` a copy of the result is fine-tuned in the same run: its scores
+    on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
     chosen, train, text = route(settings, start, start.train, Text(), fixed=parent is not None)
     source = _corpus(corpus, text, on_event)
+    examples = apart = None
+    if probe is not None:  # what is wrong with it shows before anything is learned
+        if probe_task not in TASKS:
+            raise unknown_name(probe_task, TASKS, "--probe-task")
+        kind = TASKS[probe_task]
+        examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, train.seed, run, say)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
-        learned, held = Documents.of(tokens).to(world.device).split(text.held_out, train.seed)
+        learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
         note(say, f"{counted}, {held.size if held else 0:,} tokens held out")
         torch.manual_seed(seed_of(train.seed, "weights"))
@@ -88,6 +97,11 @@ def pretrain(
         )
         grown = chosen.after(parent.system) if parent else chosen
         model = Model(system=grown, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
+        if examples is not None:
+            tuned = finetune(
+                model, examples, dev=apart, task=probe_task, seed=train.seed, device=train.device, on_event=say
+            )
+            card.scores["probe"] = tuned.card.scores["dev"]
         return _saved(model, out, world)
 
 

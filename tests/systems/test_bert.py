@@ -157,7 +157,7 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
     batch = batch_of(data, range(3000), next_sentence=next_sentence)
     used = batch.weights > 0
     text = batch.rows.lengths - (3 if next_sentence else 2)
-    assert torch.equal(used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).slots))
+    assert torch.equal(used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).slots(Bert(**TINY).length)))
     assert float(used.sum() / text.sum()) == pytest.approx(0.15, abs=0.004)
     shown = batch.rows.ids.gather(1, batch.slots)[used]
     hidden = batch.targets[used]
@@ -333,7 +333,7 @@ def test_a_lone_word_longer_than_all_slots_is_hidden_in_part() -> None:
     bits[::100] = True
     data = make_documents([[100], [100]], starts_word=bits)
     batch = batch_of(data, range(8), next_sentence=False, whole_words=True)
-    assert torch.equal(batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).slots)))
+    assert torch.equal(batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).slots(Bert(**TINY).length))))
 
 
 def coverage(data: Documents, objective: BertPretraining, epochs: int) -> float:
@@ -583,3 +583,37 @@ def test_dropout_acts_in_training_alone() -> None:
         assert not torch.equal(encoder(rows).top, encoder(rows).top)
         encoder.eval()
         assert torch.equal(encoder(rows).top, encoder(rows).top)
+
+
+def test_the_last_steps_read_longer_rows() -> None:
+    documents = random_documents(100)
+    objective = make_objective(documents, positions=128, final_length=96, final_share=0.25)
+    system = objective.system
+    short, long = objective.phases()
+    assert (short.share, long.share) == (0.75, 0.25)
+    assert long.rows == system.length / 96
+    for phase, length in enumerate((system.length, 96)):
+        batch = objective.batch(documents, Draw(seed=0, step=0, first=0, phase=phase), range(8))
+        assert batch.rows.ids.shape == (8, length)
+        assert batch.slots.shape == (8, system.slots(length))
+        losses, _ = objective(batch)
+        assert all(value.isfinite() for value in losses.values())
+    assert system.longest == 96
+    assert replace(system, final_length=0).after(system).longest == 96
+
+
+@pytest.mark.parametrize("fields", [{"final_length": 8}, {"final_length": 4096}, {"final_share": 0.0}])
+def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="final_"):
+        Bert(**{**TINY, **fields})
+
+
+def test_a_step_as_a_tensor_draws_the_same() -> None:
+    """On a GPU the number of the step is a tensor, so that one compiled function serves all steps."""
+    documents = random_documents(100)
+    objective = make_objective(documents)
+    for step, first in ((0, 0), (7, 56), (123_456, 987_648)):
+        one = objective.batch(documents, Draw(seed=3, step=step, first=first), range(8))
+        tensors = torch.tensor([step, first])
+        two = objective.batch(documents, Draw(seed=3, step=tensors[0], first=tensors[1]), range(8))
+        assert all(map(torch.equal, one.tensors(), two.tensors()))

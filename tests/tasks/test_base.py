@@ -12,7 +12,7 @@ import torch
 from keel.errors import KeelError
 from keel.systems.base import Encoder, Output, Rows
 from keel.systems.bert import BertEncoder
-from keel.tasks.base import windows
+from keel.tasks.base import TILE, windows
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Columns, Example, Examples, read_examples
 from keel.tasks.pair import Pair
@@ -212,3 +212,21 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
     after = narrow.encoder.state_dict()["words.weight"]
     moved = (after != before).any(1)
     assert set(moved.nonzero()[:, 0].tolist()) == set(np.unique(data.ids).tolist())
+
+
+def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kernel in ("attention", "gelu", "norm"):  # their twins: the kernels have tests of their own
+        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+    examples = read_examples([("film", "a"), ("a very old house and a garden", "b"), ("story of it", "a")], pair=False)
+    task = make_task(examples).eval()
+    data = task.prepare(examples)
+    index = np.array([2, 0, 1])
+    padded, packed = data.rows(index), data.packed(index)
+    assert packed.starts is not None
+    assert packed.longest >= int(packed.lengths.max())
+    assert packed.ids.shape[1] == -(-int(packed.lengths.sum()) // TILE) * TILE
+    torch.testing.assert_close(task.pick(packed), task.pick(padded), rtol=1e-4, atol=1e-5)
+    top = task.encoder(packed).top
+    for row, (start, length) in enumerate(zip(packed.starts.tolist(), packed.lengths.tolist(), strict=True)):
+        expected = task.encoder(padded).top[row, :length]
+        torch.testing.assert_close(top[0, start : start + length], expected, rtol=1e-4, atol=1e-5)

@@ -3,23 +3,27 @@
 import errno
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from keel.errors import KeelError
-from keel.events import Event
+from keel.events import Event, ignore
 from keel.train import checkpoint
 from keel.train.checkpoint import Checkpoints, exclusive, write_folder
 from keel.train.objective import Objective
-from keel.train.optimizers import adamw
+from keel.train.optimizers import make_optimizer
 from keel.train.parallel import World
+from keel.train.plan import Train
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -32,11 +36,11 @@ class Layer(Objective):
 
 
 def optimizer_of(objective: Objective) -> torch.optim.Optimizer:
-    return adamw(objective.named_parameters(), lr=0.1, weight_decay=0.0, betas=(0.9, 0.999), epsilon=1e-6)
+    return make_optimizer(objective, Train(steps=1, device="cpu"))
 
 
-def save(checkpoints: Checkpoints, step: int, **state: Any) -> None:
-    """A checkpoint whose weights tell its step."""
+def start_saving(checkpoints: Checkpoints, step: int, extra: dict[str, Tensor] | None = None, **state: Any) -> Layer:
+    """Begin to write a checkpoint whose weights tell its step; gives what is being saved."""
     objective = Layer(float(step))
     optimizer = optimizer_of(objective)
     for parameter in objective.parameters():
@@ -46,7 +50,19 @@ def save(checkpoints: Checkpoints, step: int, **state: Any) -> None:
             "exp_avg": torch.full_like(parameter, step + 0.25),
             "exp_avg_sq": torch.full_like(parameter, step + 0.5),
         }
-    checkpoints.save(step, objective, optimizer, state, ALONE)
+    checkpoints.save(step, objective, optimizer, state, ALONE, extra or {})
+    return objective
+
+
+def save(checkpoints: Checkpoints, step: int, **given: Any) -> None:
+    start_saving(checkpoints, step, **given)
+    checkpoints.wait()
+
+
+def weight_of(checkpoints: Checkpoints, step: int) -> float:
+    objective = Layer()
+    checkpoints.load(step, objective, optimizer_of(objective))
+    return objective.linear.weight.mean().item()
 
 
 def names_in(folder: Path | None) -> list[str]:
@@ -155,6 +171,104 @@ def test_failed_save_loses_nothing(
     assert newest(checkpoints) == (4, [])
     save(checkpoints, 6)
     assert newest(checkpoints) == (6, [])
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Nothing is written before it is set."""
+    gate = threading.Event()
+
+    def wait_and_save(tensors: dict[str, Tensor], path: Path) -> None:
+        assert gate.wait(10)
+        save_file(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", wait_and_save)
+    yield gate
+    gate.set()
+
+
+def test_what_changes_while_it_is_written_is_saved_as_it_was(checkpoints: Checkpoints, gate: threading.Event) -> None:
+    losses, mean = [1.0], torch.ones(3)
+    objective = start_saving(checkpoints, 6, losses=losses, extra={"mean": mean})
+    with torch.no_grad():
+        objective.linear.weight.fill_(99)
+    losses.append(2.0)
+    mean.fill_(99)
+    assert checkpoints.steps() == [2, 4]  # none is dropped before the new one stands
+    gate.set()
+    checkpoints.wait()
+    assert checkpoints.steps() == [4, 6]
+    assert weight_of(checkpoints, 6) == 6
+    assert checkpoints.load_extra(6)["mean"].tolist() == [1, 1, 1]
+    state = checkpoints.latest(ignore)
+    assert state
+    assert state["losses"] == [1.0]
+
+
+@pytest.mark.parametrize("then", ["save", "latest"])
+def test_next_save_and_latest_wait_for_the_one_being_written(
+    then: str, checkpoints: Checkpoints, gate: threading.Event
+) -> None:
+    start_saving(checkpoints, 6)
+    threading.Timer(0.1, gate.set).start()
+    if then == "save":
+        save(checkpoints, 8)
+        assert checkpoints.steps() == [6, 8]
+    else:
+        assert newest(checkpoints) == (6, [])
+
+
+@pytest.mark.parametrize("then", ["wait", "save", "latest"])
+def test_failed_save_is_said_once_by_whoever_comes_next(
+    then: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "it failed")
+
+    monkeypatch.setattr(checkpoint, "save_file", fail)
+    start_saving(checkpoints, 6)
+    calls = {"wait": checkpoints.wait, "save": lambda: save(checkpoints, 8), "latest": lambda: newest(checkpoints)}
+    with pytest.raises(KeelError, match="no room left on the disk"):
+        calls[then]()
+    checkpoints.wait()
+    assert newest(checkpoints) == (4, [])
+
+
+def test_kill_while_writing_loses_that_checkpoint_alone(checkpoints: Checkpoints) -> None:
+    code = "import os, signal, sys; from pathlib import Path; import torch; from keel.train import checkpoint\n"
+    code += "from keel.train.objective import Objective; from keel.train.parallel import World\n"
+    code += "objective = Objective(); objective.weight = torch.nn.Parameter(torch.zeros(3))\n"
+    code += "checkpoint.digest = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "checkpoints = checkpoint.Checkpoints(Path(sys.argv[1]), keep=1)\n"
+    code += "optimizer = torch.optim.AdamW(objective.parameters())\n"
+    code += "checkpoints.save(6, objective, optimizer, {}, World(0, 1, torch.device('cpu'))); checkpoints.wait()"
+    assert subprocess.run([sys.executable, "-c", code, str(checkpoints.folder)]).returncode == -signal.SIGKILL
+    assert names_in(checkpoints.folder) == [".step-00000006.new", "step-00000002", "step-00000004"]
+    assert newest(checkpoints) == (4, [])
+    save(checkpoints, 6)
+    assert names_in(checkpoints.folder) == ["step-00000004", "step-00000006"]
+
+
+def test_what_else_was_saved_comes_back(checkpoints: Checkpoints) -> None:
+    extra = {"mean": torch.randn(3, 4), "count": torch.tensor(7)}
+    save(checkpoints, 6, extra=extra)
+    found = checkpoints.load_extra(6)
+    assert found.keys() == extra.keys()
+    assert all(torch.equal(found[name], value) for name, value in extra.items())
+    assert checkpoints.load_extra(4) == {}
+    assert names_in(checkpoints.path(4)) == ["optimizer.safetensors", "state.json", "sums.json", "weights.safetensors"]
+
+
+@pytest.mark.parametrize("harm", ["flip", "delete"])
+def test_damage_to_what_else_was_saved_is_found(checkpoints: Checkpoints, harm: str) -> None:
+    save(checkpoints, 6, extra={"mean": torch.randn(3, 4)})
+    path = checkpoints.path(6) / "extra.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content) if harm == "flip" else path.unlink()
+    step, notes = newest(checkpoints)
+    assert step == 4
+    assert "extra.safetensors" in notes[0]
 
 
 def test_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +29,7 @@ from keel.train.plan import Train
 VARIANTS: dict[str, dict[str, Any]] = {
     "eager-fp32": {"accumulate": 3},  # micro-batches of unequal size
     "eager-bf16": {"precision": "bf16"},
+    "eager-muon": {"optimizer": "muon", "average": 0.6},
     "compiled-fp32": {"compile": True},
     "compiled-bf16": {"compile": True, "precision": "bf16", "accumulate": 2},
 }
@@ -62,6 +64,8 @@ def start(out: Path, variant: str, kill: int = 0) -> subprocess.Popen[bytes]:
 def main(out: str, variant: str, kill: str) -> None:
     def die(event: Event) -> None:
         if event["event"] == "step" and event["step"] == int(kill):
+            while not list(Path(out).glob("checkpoints/step-*")):  # the first one may still be on its way to the disk
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
 
     train_bert(Path(out), variant, die)
@@ -86,7 +90,7 @@ def assert_same_bits(found: dict[str, Any], expected: dict[str, Any], how: str) 
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The outcome of each eager variant, run once."""
     found: dict[str, Any] = {}
-    for variant in ("eager-fp32", "eager-bf16"):
+    for variant in ("eager-fp32", "eager-bf16", "eager-muon"):
         out = tmp_path_factory.mktemp(variant)
         train_bert(out, variant)
         found[variant] = outcome(out)
@@ -98,7 +102,7 @@ def random_step() -> int:
     return random.SystemRandom().choice([step for step in range(EVERY + 1, STEPS) if step % EVERY])
 
 
-@pytest.mark.parametrize("variant", ["eager-fp32", "eager-bf16"])
+@pytest.mark.parametrize("variant", ["eager-fp32", "eager-bf16", "eager-muon"])
 def test_killed_run_goes_on_to_the_same_bits(variant: str, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     step = random_step()
     assert start(tmp_path, variant, kill=step).wait() == -signal.SIGKILL

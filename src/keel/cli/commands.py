@@ -74,6 +74,10 @@ def _pretrain_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("words", nargs="*", metavar="SYSTEM|FOLDER CORPUS", help=what)
     flags.add_argument("--out", metavar="DIR", help="the model folder; the same command again goes on where it stopped")
     flags.add_argument("--recipe", metavar="FILE.toml", help="settings from a file; flags override them")
+    flags.add_argument(
+        "--probe", metavar="FILE", help="labelled examples: fine-tune a copy at the end and say its scores"
+    )
+    flags.add_argument("--probe-task", default="classify", metavar="|".join(TASKS), help="of the probe [classify]")
     flags.add_argument("--size", "--system.size", help=f"a published shape: {', '.join(systems[0].sizes)}")
     flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
     flags.section("train", systems[0].train)
@@ -91,7 +95,16 @@ def pretrain(options: Namespace) -> Answer:
     if not out:
         raise UsageError("--out is missing: name the model folder to write")
     with Console(quiet=options.quiet) as console:
-        model = verbs.pretrain(system, corpus, out=out, overwrite=options.overwrite, on_event=console, **settings)
+        model = verbs.pretrain(
+            system,
+            corpus,
+            out=out,
+            probe=options.probe,
+            probe_task=options.probe_task,
+            overwrite=options.overwrite,
+            on_event=console,
+            **settings,
+        )
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:

@@ -16,11 +16,15 @@ from keel.train.plan import Train
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Tensors):
-    """A batch of id sequences, padded to the longest."""
+    """A batch of id sequences, padded to the longest; or packed: end to end in one row, without padding."""
 
-    ids: Tensor  # [batch, time]
+    ids: Tensor  # [batch, time], or packed [1, tokens]
     lengths: Tensor  # [batch]
-    segments: Tensor | None = None  # [batch, time]
+    segments: Tensor | None = None  # as ids
+    starts: Tensor | None = None  # [batch]: where each sequence starts, if packed
+    places: Tensor | None = None  # [1, tokens]: the place of each token in its sequence, if packed
+    longest: int = 0
+    """At least the longest length, if packed."""
 
     @classmethod
     def pad(cls, sequences: list[list[int]], segments: list[list[int]] | None = None) -> Self:
@@ -60,6 +64,8 @@ class Recorder(Protocol):
 class Encoder(nn.Module):
     """Ids to vectors. A static word vector is an encoder with no blocks."""
 
+    packs: ClassVar[bool] = False
+    """Whether it takes packed rows."""
     vocabulary: int
     """How many ids it knows."""
     width: int

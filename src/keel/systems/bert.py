@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
+from keel.kernels.loss import cross_entropy
+from keel.kernels.norm import norm
 from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.cloze import choose_slots, sample_pairs, sample_spans
 from keel.systems.documents import Documents
-from keel.systems.transformer import ACTIVATIONS, Activation, Block, Dropout, Stack, padding_mask
+from keel.systems.transformer import ACTIVATIONS, Activation, Block, Dropout, Spans, Stack, fast, padding_mask
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
-from keel.train.objective import Objective, State, Tensors
+from keel.train.objective import Objective, Phase, State, Tensors
 from keel.train.plan import Train
 
 
@@ -48,6 +51,10 @@ class Bert(System):
     """Inside the layer norms."""
     length: int = 128
     """Tokens in a row of pre-training."""
+    final_length: int = 0
+    """Tokens in a row of the last steps, which teach the places beyond `length`; 0 keeps one length."""
+    final_share: float = 0.1
+    """Share of the steps with rows of the final length."""
     mask: float = 0.15
     """Share of tokens that are hidden and predicted."""
     whole_words: bool = False
@@ -69,6 +76,8 @@ class Bert(System):
         "dropout",
         "attention_dropout",
         "length",
+        "final_length",
+        "final_share",
         "mask",
         "whole_words",
         "next_sentence",
@@ -87,6 +96,10 @@ class Bert(System):
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
         if not 8 <= self.length <= min(self.positions, 4096):
             raise UsageError(f"length {self.length} must lie between 8 and positions ({self.positions}, 4096 at most)")
+        if self.final_length and not self.length < self.final_length <= min(self.positions, 4096):
+            raise UsageError(f"final_length {self.final_length} must lie between length and positions, or be 0")
+        if not 0 < self.final_share < 1:
+            raise UsageError(f"final_share {self.final_share} must lie between 0 and 1: it is a share of the steps")
         if not 0 < self.mask < 1:
             raise UsageError(f"mask {self.mask} must lie between 0 and 1: it is a share of the tokens")
 
@@ -101,14 +114,19 @@ class Bert(System):
     @property
     def longest(self) -> int:
         """Positions beyond the rows of pre-training have vectors that nothing has taught."""
-        return self.length
+        return max(self.lengths)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of the rows in each phase of pre-training."""
+        return [self.length, self.final_length] if self.final_length else [self.length]
 
     @property
     def needs_words(self) -> bool:
         return self.whole_words
 
     def after(self, parent: Any) -> Self:
-        return replace(self, length=max(self.length, parent.length))
+        return self if self.longest >= parent.longest else replace(self, length=parent.longest, final_length=0)
 
     def tuning(self, frozen: bool) -> Train:
         """The paper's 5e-5 is for 768 wide; narrower networks want a larger rate."""
@@ -116,10 +134,9 @@ class Bert(System):
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=5e-5 * max(1.0, 768 / self.width))
 
-    @property
-    def slots(self) -> int:
+    def slots(self, length: int) -> int:
         """Places for hidden tokens in a row of pre-training: static, so that the head runs on them alone."""
-        return max(1, round(self.mask * self.length + 0.5))
+        return max(1, round(self.mask * length + 0.5))
 
     def encoder(self, vocabulary: int) -> "BertEncoder":
         return BertEncoder(self, vocabulary)
@@ -139,6 +156,8 @@ class Bert(System):
 
 class BertEncoder(Encoder):
     """Words + positions + segments, a norm, a stack of post-norm blocks; [CLS]'s top vector, one layer on, sums up."""
+
+    packs: ClassVar[bool] = True
 
     def __init__(self, system: Bert, vocabulary: int):
         super().__init__()
@@ -164,10 +183,22 @@ class BertEncoder(Encoder):
         self.apply(initialize)
 
     def embed(self, rows: Rows) -> Tensor:
-        positions = self.positions.weight[: rows.ids.shape[1]]  # [time, width]
+        # [time, width], or packed [1, tokens, width]
+        positions = self.positions.weight[: rows.ids.shape[1]] if rows.places is None else self.positions(rows.places)
         # Without segments a row is all A: adding one vector costs less than looking it up at every position.
         segments = self.segments.weight[0] if rows.segments is None else self.segments(rows.segments)
-        return self.dropout(self.norm(self.words(rows.ids) + segments + positions))
+        vectors = self.words(rows.ids) + segments + positions
+        if not fast(vectors):
+            return self.dropout(self.norm(vectors))
+        return norm(
+            vectors,
+            self.norm.weight,
+            self.norm.bias,
+            epsilon=self.norm.eps,
+            dropout=self.dropout.p if self.training else 0.0,
+            seed=torch.randint(2**31, (), device=vectors.device) if self.training else None,
+            out_dtype=torch.get_autocast_dtype("cuda"),
+        )
 
     def contextualize(
         self,
@@ -178,15 +209,21 @@ class BertEncoder(Encoder):
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> Output:
-        top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
+        if rows.starts is not None or (record is None and fast(vectors) and self.stack.fusible):
+            top, layers = self.stack.run_fused(vectors, Spans.of(rows), all_layers=all_layers)
+        else:
+            top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
         return Output(top=top, layers=layers)
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
-        return output.top[:, 0]
+        return output.top[:, 0] if rows.starts is None else output.top[0, rows.starts]
 
     def gist(self, rows: Rows) -> Tensor:
         """In the last block only [CLS] asks and is worked on: the other places would not be read."""
-        top, _ = self.stack.run(self.embed(rows), padding_mask(rows), asking=1)
+        vectors = self.embed(rows)
+        if rows.starts is not None or (fast(vectors) and self.stack.fusible):
+            return self.pick(self.contextualize(vectors, rows), rows)
+        top, _ = self.stack.run(vectors, padding_mask(rows), asking=1)
         return top[:, 0]
 
     def summarize(self, picked: Tensor) -> Tensor:
@@ -240,13 +277,19 @@ class BertPretraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def rows(self, data: Documents) -> int:
-        return data.window_count(self._room)
+    def phases(self) -> list[Phase]:
+        short, *long = self.system.lengths
+        if not long:
+            return [Phase()]
+        share = self.system.final_share
+        return [Phase(share=1 - share), Phase(share=share, rows=short / long[0])]
 
-    @property
-    def _room(self) -> int:
+    def rows(self, data: Documents) -> int:
+        return data.window_count(self._room(self.system.length))
+
+    def _room(self, length: int) -> int:
         """Tokens of text in a row, beside [CLS] and [SEP]."""
-        return self.system.length - (3 if self.system.next_sentence else 2)
+        return length - (3 if self.system.next_sentence else 2)
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> BertBatch:
         if self.system.next_sentence and len(data.spans) < 2:
@@ -256,9 +299,18 @@ class BertPretraining(Objective):
             )
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         sample = sample_pairs if self.system.next_sentence else sample_spans
-        text = sample(data, draw, numbers, self._room)
-        ids, starts_word = text.lay_out(data, self.system, self.marks)
-        slots, weights = choose_slots(self.system, draw, numbers, text, starts_word)
+        length = self.system.lengths[draw.phase]
+        text = sample(data, draw, numbers, self._room(length))
+        ids, starts_word = text.lay_out(data, length, self.system.whole_words, self.marks)
+        slots, weights = choose_slots(
+            draw,
+            numbers,
+            text,
+            starts_word,
+            share=self.system.mask,
+            slots=self.system.slots(length),
+            whole_words=self.system.whole_words,
+        )
         targets = ids.gather(1, slots)
         mask = self.marks[2]
         dice = draw.below("replace", numbers, 10, slots.shape[1])
@@ -266,7 +318,7 @@ class BertPretraining(Objective):
         # 80% become [MASK], 10% any token, 10% stay: at fine-tuning there is no [MASK] to wait for.
         shown = torch.where(dice < 8, mask, torch.where(dice == 8, noise, targets))
         ids = ids.scatter(1, slots, torch.where(weights > 0, shown, targets))
-        place = torch.arange(self.system.length, device=ids.device)
+        place = torch.arange(length, device=ids.device)
         segments = (place > text.first_length[:, None] + 1) & (place < text.lengths[:, None])
         return BertBatch(
             rows=Rows(ids=ids, lengths=text.lengths, segments=segments.long() if self.system.next_sentence else None),
@@ -279,13 +331,12 @@ class BertPretraining(Objective):
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:
         counts = {"mlm": batch.weights.sum(), "tokens": batch.rows.lengths.sum()}
         if batch.unrelated is not None:
-            counts["nsp"] = torch.tensor(float(len(batch.unrelated)), device=batch.weights.device)
+            counts["nsp"] = batch.weights.new_full((), len(batch.unrelated))  # a fill: the GPU is not waited for
         return counts
 
     def forward(self, batch: BertBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         output = self.encoder(batch.rows)
-        logits = self.predict_words(output.top, batch.slots)  # [batch, slots, vocabulary]
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), reduction="none")
+        loss = self.word_losses(output.top, batch.slots, batch.targets)
         losses = {"mlm": (loss * batch.weights.flatten()).sum()}  # autocast would take a dot product in bf16
         if batch.unrelated is not None:
             related = self.predict_next(self.encoder.summary(output, batch.rows))
@@ -294,93 +345,23 @@ class BertPretraining(Objective):
 
     def predict_words(self, top: Tensor, slots: Tensor) -> Tensor:
         """[batch, slots, vocabulary]: scores of every word at the chosen places, by the input's own vectors (tied)."""
+        return F.linear(self.hidden(top, slots), self.encoder.words.weight, self.bias)
+
+    def hidden(self, top: Tensor, slots: Tensor) -> Tensor:
+        """[batch, slots, width]: what the words' own vectors are compared with."""
         chosen = top.gather(1, slots[..., None].expand(-1, -1, top.shape[-1]))
-        hidden = self.norm(ACTIVATIONS[self.system.activation](self.transform(chosen)))
-        return F.linear(hidden, self.encoder.words.weight, self.bias)
+        return self.norm(ACTIVATIONS[self.system.activation](self.transform(chosen)))
+
+    def word_losses(self, top: Tensor, slots: Tensor, targets: Tensor) -> Tensor:
+        """[batch x slots]: the cross entropy of each target."""
+        if not fast(top):
+            logits = self.predict_words(top, slots)  # [batch, slots, vocabulary]
+            return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+        room = -self.vocabulary % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest
+        words = F.pad(self.encoder.words.weight.to(top.dtype), (0, 0, 0, room))
+        logits = F.linear(self.hidden(top, slots).flatten(0, 1), words, F.pad(self.bias, (0, room)))
+        return cross_entropy(logits, targets.flatten(), self.vocabulary)
 
     def predict_next(self, summary: Tensor) -> Tensor:
         """[batch, 2]: scores of "B follows A" and "B is from elsewhere"."""
         return self.next(summary)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """Where the texts of a batch of rows stand in the corpus."""
-
-    first: Tensor  # [batch] place of A's first token
-    first_length: Tensor
-    second: Tensor  # the same for B; without pairs of length 0
-    second_length: Tensor
-    unrelated: Tensor | None
-
-    @property
-    def lengths(self) -> Tensor:
-        return self.first_length + self.second_length + (2 if self.unrelated is None else 3)
-
-    def lay_out(self, data: Documents, system: Bert, marks: tuple[int, int, int, int]) -> tuple[Tensor, Tensor]:
-        """[batch, length] ids as [CLS] A [SEP] B [SEP] and padding, and whether each place starts a word."""
-        cls, sep, _, pad = marks
-        place = torch.arange(system.length, device=self.first.device)
-        a, b = self.first_length[:, None], self.second_length[:, None]
-        in_a = (place > 0) & (place <= a)
-        in_b = (place > a + 1) & (place <= a + 1 + b)
-        source = torch.where(in_a, self.first[:, None] + place - 1, self.second[:, None] + place - a - 2)
-        source = torch.where(in_a | in_b, source, 0)
-        closing = (place == a + 1) | (place == self.lengths[:, None] - 1)
-        ids = torch.where(in_a | in_b, data.read(source), torch.where(closing, sep, pad))
-        ids[:, 0] = cls
-        starts_word = data.starts_word(source) if system.whole_words else torch.ones_like(in_a)
-        return ids, starts_word | (place == 1) | (place == a + 2) | ~(in_a | in_b)
-
-
-def sample_spans(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
-    """One stretch of a document for each row; an epoch reads every token at least once."""
-    start, stop, _ = data.place(data.windows(draw, rows, room), room)
-    none = torch.zeros_like(start)
-    length = torch.clamp(stop - start, max=room)
-    return Sampled(first=start, first_length=length, second=none, second_length=none, unrelated=None)
-
-
-def sample_pairs(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
-    """A stretch cut in two between sentences; for half of the rows the second part is from another document instead."""
-    start, stop, document = data.place(data.windows(draw, rows, room), room)
-    stop = torch.minimum(stop, start + room)
-    # A is cut where a sentence starts inside the stretch; a stretch of one sentence is cut in the middle.
-    sentence = torch.searchsorted(data.starts, start, right=True)
-    inside = torch.searchsorted(data.starts, stop) - sentence
-    cut = data.starts[sentence + draw.below("cut", rows, inside.clamp(min=1)[:, None]).squeeze(1)]
-    cut = torch.where(inside > 0, cut, (start + stop + 1) // 2)
-    unrelated = draw.below("next", rows, 2).squeeze(1)
-    # Any token outside A's document: count on from that document's end, around the corpus.
-    size = data.ends[document] - data.begins(document)
-    elsewhere = draw.below("elsewhere", rows, (data.size - size)[:, None]).squeeze(1)
-    # The false B is no longer than the true one, or a row's length would tell them apart.
-    length = stop - cut
-    other, other_stop, _ = data.place((data.ends[document] + elsewhere) % data.size, length)
-    second = torch.where(unrelated == 1, other, cut)
-    second_stop = torch.where(unrelated == 1, torch.minimum(other_stop, other + length), stop)
-    return Sampled(
-        first=start, first_length=cut - start, second=second, second_length=second_stop - second, unrelated=unrelated
-    )
-
-
-def choose_slots(system: Bert, draw: Draw, rows: Tensor, text: Sampled, starts_word: Tensor) -> tuple[Tensor, Tensor]:
-    """[batch, slots] places to predict, in the order drawn, and 1 for each that counts."""
-    length = system.length
-    place = torch.arange(length, device=rows.device).expand_as(starts_word)
-    marks = (place == 0) | (place == text.first_length[:, None] + 1) | (place >= text.lengths[:, None] - 1)
-    wanted = ((text.first_length + text.second_length) * system.mask + 0.5).long().clamp(1, system.slots)[:, None]
-    # Pieces of a word share one random key, drawn at its first piece, so that they are chosen together and in order.
-    word = starts_word.long().cumsum(1) - 1
-    key = draw.bits("mask", rows, length).gather(1, word) >> 12 << 12 | place
-    key = torch.where(marks, (2**51 - 1 << 12) | place, key)
-    order = key.topk(min(system.slots + 1, length), dim=1, largest=False, sorted=True).indices
-    rank = torch.arange(system.slots, device=rows.device)
-    if not system.whole_words:
-        return order[:, : system.slots], (rank < wanted).float()
-    # The first word is hidden whole, as far as slots reach; of the others one is left out rather than hidden in part.
-    words = word.gather(1, order)
-    first = words == words[:, :1]
-    wanted = torch.maximum(wanted, first.sum(1, keepdim=True).clamp(max=system.slots))
-    torn = (words == words.gather(1, wanted)) & ~first
-    return order[:, : system.slots], ((rank < wanted) & ~torn[:, :-1]).float()

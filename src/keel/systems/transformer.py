@@ -6,13 +6,19 @@ Dimensions in the comments: batch, time, width = heads x head width, hidden = th
 """
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.kernels import usable
+from keel.kernels.attention import attend
+from keel.kernels.gelu import bias_gelu
+from keel.kernels.norm import add_norm_twice
 from keel.systems.base import Recorder, Rows
+from keel.train.objective import Tensors
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -26,12 +32,34 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 Record = Callable[[str, Tensor], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spans(Tensors):
+    """Where the rows of a batch lie in one long row of tokens."""
+
+    starts: Tensor  # [batch]
+    lengths: Tensor  # [batch]
+    longest: int
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        if rows.starts is not None:
+            return cls(starts=rows.starts, lengths=rows.lengths, longest=rows.longest)
+        batch, time = rows.ids.shape
+        starts = torch.arange(0, batch * time, time, device=rows.ids.device)
+        return cls(starts=starts, lengths=rows.lengths, longest=time)
+
+
 def padding_mask(rows: Rows) -> Tensor | None:
     """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
     time = rows.ids.shape[1]
     if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
         return None
     return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
+
+
+def fast(x: Tensor) -> bool:
+    """Whether our kernels pay: on a GPU, where products run in half precision."""
+    return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
 
 
 class Dropout(nn.Module):
@@ -53,6 +81,12 @@ class Dropout(nn.Module):
         return x * ((draws >= round(self.p * 65536) - 32768).to(x.dtype) * (1 / (1 - self.p)))
 
 
+class Joint(nn.Linear):
+    """Queries, keys and values by one product; an optimizer that works on whole matrices takes the three apart."""
+
+    parts: ClassVar[int] = 3
+
+
 class Attention(nn.Module):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them."""
 
@@ -60,7 +94,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.qkv = nn.Linear(width, 3 * width)
+        self.qkv = Joint(width, 3 * width)
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
@@ -82,6 +116,22 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return self.out(mixed.transpose(1, 2).reshape(batch, asking or time, width))
+
+    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
+        """[tokens, width] to the same, before the bias of the last matrix: what follows adds it."""
+        dropout = self.dropout if self.training else 0.0
+        qkv = F.linear(x, self.qkv.weight)
+        mixed = attend(
+            qkv,
+            self.qkv.bias,
+            spans.starts,
+            spans.lengths,
+            longest=spans.longest,
+            heads=self.heads,
+            dropout=dropout,
+            seed=seed,
+        )
+        return F.linear(mixed, self.out.weight)
 
     @staticmethod
     def weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
@@ -110,6 +160,7 @@ class Block(nn.Module):
     ):
         super().__init__()
         self.pre_norm = pre_norm
+        self.activation_name: Activation = activation
         self.activation = ACTIVATIONS[activation]
         self.attention = Attention(width, heads, attention_dropout)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
@@ -126,6 +177,27 @@ class Block(nn.Module):
             return x + self.dropout(self.feed_forward(self.output_norm(x)))
         x = self.attention_norm(asked + self.dropout(self.attention(x, mask, record, asking)))
         return self.output_norm(x + self.dropout(self.feed_forward(x)))
+
+    def fused(self, kept: Tensor, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
+
+        Products have no bias here: the kernel after each one adds it, and finds its gradient on the way back. `kept`
+        and `x` are the same numbers, for the sum and for the product: so their gradients too meet in a kernel.
+        """
+        dropout = self.dropout.p if self.training else 0.0
+
+        def add(kept: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
+            settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
+            return add_norm_twice(kept, y, bias, norm.weight, norm.bias, **settings)
+
+        kept, x = add(kept, self.attention.fused(x, spans, seed), self.attention.out.bias, self.attention_norm, 1)
+        hidden = bias_gelu(F.linear(x, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
+        return add(kept, F.linear(hidden, self.contract.weight), self.contract.bias, self.output_norm, 2)
+
+    @property
+    def fusible(self) -> bool:
+        """Whether there are kernels for all of it."""
+        return not self.pre_norm and self.activation_name in ("gelu", "gelu_tanh")
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """max(0, x W1 + b1) W2 + b2, with the activation of the system's choice."""
@@ -152,3 +224,22 @@ class Stack(nn.ModuleList):
             if all_layers:
                 layers.append(x)
         return x, layers
+
+    @property
+    def fusible(self) -> bool:
+        """Whether there are kernels for all blocks."""
+        return all(block.fusible for block in self)
+
+    def run_fused(self, x: Tensor, spans: Spans, *, all_layers: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """The same by our kernels, for rows padded or packed."""
+        shape = x.shape
+        kept = x = x.flatten(0, -2)
+        # One seed a block: what is dropped follows from it and from each number's place.
+        seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
+        layers = [x.view(shape)] if all_layers else []
+        for number, block in enumerate(self):
+            assert isinstance(block, Block)
+            kept, x = block.fused(kept, x, spans, None if seeds is None else seeds[number])
+            if all_layers:
+                layers.append(x.view(shape))
+        return x.view(shape), layers

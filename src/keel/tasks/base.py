@@ -19,6 +19,8 @@ from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, State, Tensors
 
+TILE = 128
+"""Packed rows fill up whole tiles of this many tokens."""
 POOL = 50
 """Batches that are sorted by length together: enough to leave next to no padding, few enough to keep batches mixed."""
 
@@ -45,6 +47,28 @@ class Prepared:
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.starts)
+
+    def packed(self, index: np.ndarray) -> Rows:
+        """These rows end to end, in as few sizes as makes sense: what is of one size is one program for a GPU."""
+        lengths = self.lengths[index]
+        starts = np.cumsum(lengths) - lengths
+        total = -(-lengths.sum() // TILE) * TILE
+        places = np.zeros(total, np.int64)
+        places[: lengths.sum()] = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+        source = np.zeros(total, np.int64)
+        source[: lengths.sum()] = places[: lengths.sum()] + np.repeat(self.starts[index], lengths)
+
+        def gather(flat: np.ndarray) -> Tensor:
+            return torch.from_numpy(flat[source].astype(np.int64))[None]
+
+        return Rows(
+            ids=gather(self.ids),
+            lengths=torch.from_numpy(lengths),
+            segments=None if self.segments is None else gather(self.segments),
+            starts=torch.from_numpy(starts),
+            places=torch.from_numpy(places)[None],
+            longest=1 << int(lengths.max() - 1).bit_length(),
+        )
 
     def rows(self, index: np.ndarray) -> Rows:
         """These rows, padded to the longest of them."""
@@ -206,7 +230,7 @@ class Task(Objective):
         assert data.targets is not None, "to learn, examples are prepared with their labels"
         index = data.drawn(draw, rows)
         return TaskBatch(
-            rows=data.rows(index),
+            rows=self._rows(data, index),
             targets=data.targets[data.owners[index]],
             shares=torch.from_numpy(data.shares[index]),
             features=None if data.features is None else data.features[index],
@@ -223,6 +247,11 @@ class Task(Objective):
         """The numbers of some rows and the responses to them, all rows by and by, those of one length together."""
         return self._each(data, batch, self.respond)
 
+    def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
+        """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
+        packs = self.encoder.packs and next(self.parameters()).is_cuda
+        return data.packed(index) if packs else data.rows(index)
+
     def _picked(self, rows: Rows, features: Tensor | None) -> Tensor:
         return self.pick(rows) if features is None else features
 
@@ -237,9 +266,9 @@ class Task(Objective):
         try:
             for start in range(0, len(order), batch):
                 index = order[start : start + batch]
-                rows = data.rows(index).to(device)
+                rows = self._rows(data, index).to(device)
                 features = None if data.features is None else data.features[index].to(device)
-                with torch.inference_mode():
+                with torch.inference_mode(), half_on_gpu(device):
                     found = read(self._picked(rows, features)).float().cpu()
                 yield index, found
         finally:
@@ -251,6 +280,12 @@ class Task(Objective):
         for index, picked in self._each(data, 64, lambda picked: picked):
             features[index] = picked
         return features
+
+
+def half_on_gpu(device: torch.device) -> torch.autocast:
+    """A task answers on a GPU as it learns there by default: in bf16, where there is that."""
+    has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.autocast(device.type, torch.bfloat16, enabled=has)
 
 
 def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:

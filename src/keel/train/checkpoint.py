@@ -8,14 +8,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, note
@@ -24,6 +26,7 @@ from keel.train.parallel import World, like, whole
 
 TENSORS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+EXTRA = "extra.safetensors"
 STATE = "state.json"
 SUMS = "sums.json"
 
@@ -85,12 +88,21 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
-@dataclass(frozen=True)
+def _copied(value: Tensor) -> Tensor:
+    """On the CPU, in memory of its own: the run goes on and changes `value`. Locked memory is filled fast by a GPU."""
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda).copy_(value)
+
+
+@dataclass
 class Checkpoints:
-    """The checkpoints of one run: the last few and the best; without a folder there are none."""
+    """The checkpoints of one run: the last few and the best; without a folder there are none.
+
+    A thread writes while the run goes on: whoever needs the last one on disk, or ends the run, calls `wait`.
+    """
 
     folder: Path | None
     keep: int
+    _writing: Future[None] | None = field(default=None, init=False, repr=False, compare=False)
 
     def steps(self) -> list[int]:
         """The steps that were saved, oldest first."""
@@ -103,43 +115,66 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(
-        self, step: int, objective: Objective, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], world: World
+        self,
+        step: int,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+        world: World,
+        extra: Mapping[str, Tensor] = {},
     ) -> None:
-        """Write step `step`, then drop what is neither recent nor best. Every process gathers, the first one writes."""
-        weights = {name: whole(value.detach()).cpu().contiguous() for name, value in objective.state_dict().items()}
+        """Copy all there is at step `step` and start to write it. Every process gathers, the first one copies."""
+        self.wait()
+        weights = objective.state_dict()  # before the parameters are named: it makes shards of them again
         moments = {
-            f"{kind}.{name}": whole(value).cpu().contiguous()
+            f"{kind}.{name}": value
             for name, parameter in objective.named_parameters()
             for kind, value in optimizer.state.get(parameter, {}).items()
         }
+        files = {TENSORS: weights, OPTIMIZER: moments} | ({EXTRA: extra} if extra else {})
+        copies: dict[str, dict[str, Tensor]] = {}
+        for file, tensors in files.items():
+            gathered = ((name, whole(value.detach())) for name, value in tensors.items())
+            copies[file] = {name: _copied(value) for name, value in gathered if world.leads}
+        if world.leads:
+            text = json.dumps({"step": step, **state})
+            writer = ThreadPoolExecutor(1, "checkpoint")
+            self._writing = writer.submit(self._write, step, copies, text, state.get("best_step"))
+            writer.shutdown(wait=False)  # takes no more, and ends when this is done
+
+    def wait(self) -> None:
+        """Until the last save stands on disk; what hindered it is raised here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, step: int, tensors: dict[str, dict[str, Tensor]], state: str, best: int | None) -> None:
+        """Write one checkpoint; when it stands, drop what is neither recent nor best."""
 
         def write(folder: Path) -> None:
-            save_file(weights, folder / TENSORS)
-            save_file(moments, folder / OPTIMIZER)
-            (folder / STATE).write_text(json.dumps({"step": step, **state}, indent=1))
-            (folder / SUMS).write_text(
-                json.dumps({name: digest(folder / name) for name in (TENSORS, OPTIMIZER, STATE)})
-            )
+            for name, values in tensors.items():
+                save_file(values, folder / name)
+            (folder / STATE).write_text(state)
+            (folder / SUMS).write_text(json.dumps({name: digest(folder / name) for name in (*tensors, STATE)}))
 
-        if world.leads:
-            # What is as far or further was found damaged, or this run would have gone on from there.
-            for damaged in self.steps():
-                if damaged >= step:
-                    shutil.rmtree(self.path(damaged))
-            write_folder(self.path(step), write)
-            kept = {*self.steps()[-self.keep :], state.get("best_step")}
-            for old in set(self.steps()) - kept:
-                shutil.rmtree(self.path(old))
-            for torn in self.path(step).parent.glob(".step-*.new"):  # left by a run that was killed while it saved
-                shutil.rmtree(torn)
-        world.wait()
+        # What is as far or further was found damaged, or this run would have gone on from there.
+        for damaged in self.steps():
+            if damaged >= step:
+                shutil.rmtree(self.path(damaged))
+        write_folder(self.path(step), write)
+        for old in {*self.steps()} - {*self.steps()[-self.keep :], best}:
+            shutil.rmtree(self.path(old))
+        for torn in self.path(step).parent.glob(".step-*.new"):  # left by a run that was killed while it saved
+            shutil.rmtree(torn)
 
     def latest(self, on_event: OnEvent) -> dict[str, Any] | None:
         """The state of the newest checkpoint that is whole; a damaged one is said and passed over."""
+        self.wait()
         for step in reversed(self.steps()):
             try:
                 sums = json.loads((self.path(step) / SUMS).read_text())
-                wrong = [name for name in (TENSORS, OPTIMIZER, STATE) if digest(self.path(step) / name) != sums[name]]
+                files = {TENSORS, OPTIMIZER, STATE, *sums}
+                wrong = [name for name in sorted(files) if digest(self.path(step) / name) != sums[name]]
                 if not wrong:
                     return json.loads((self.path(step) / STATE).read_text())
                 fault = f"the checksum of {wrong[0]} does not fit"
@@ -163,3 +198,8 @@ class Checkpoints:
             parameter = parameters[name]
             held = value.to(parameter.device) if value.ndim == 0 else like(value, parameter)
             optimizer.state[parameter][kind] = held
+
+    def load_extra(self, step: int) -> dict[str, Tensor]:
+        """What was saved beside weights and moments."""
+        path = self.path(step) / EXTRA
+        return load_file(path) if path.exists() else {}

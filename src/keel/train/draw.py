@@ -25,16 +25,32 @@ def mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-@lru_cache(maxsize=256)
 def _word(*parts: int | str) -> int:
     """One signed 64-bit key from several small parts: the same mixing, in Python's own integers."""
+    return _mixed(parts)
+
+
+# The compiler then takes the key as it is instead of following big integers (torch.compiler.assume_constant_result
+# would do this, after importing all of the compiler).
+_word._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@lru_cache(maxsize=256)
+def _mixed(parts: tuple[int | str, ...]) -> int:
     key = 0
     for part in parts:
-        key = (key ^ (crc32(part.encode()) if isinstance(part, str) else part)) + GAMMA & MASK
+        key = (key ^ _number(part)) + GAMMA & MASK
         key = (key ^ key >> 30) * FIRST & MASK
         key = (key ^ key >> 27) * SECOND & MASK
         key ^= key >> 31
     return key - (key >> 63 << 64)
+
+
+def _number(part: int | str) -> int:
+    return crc32(part.encode()) if isinstance(part, str) else part
+
+
+_number._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def seed_of(*parts: int | str) -> int:
@@ -60,15 +76,24 @@ class Draw:
     """The draws of one step; every method takes the rows' numbers within the step and gives one result a row."""
 
     seed: int
-    step: int
-    first: int
+    step: int | Tensor
+    first: int | Tensor
     """How many rows the steps before this one drew: what is read in order goes on from there."""
+    phase: int = 0
+    """Which part of the training the step is in."""
 
     def bits(self, name: str, rows: Tensor, count: int = 1) -> Tensor:
         """[rows, count] integers of 63 random bits; `name` tells the draws of a row apart."""
         column = torch.arange(count, device=rows.device)
-        key = mix(rows * GAMMA + _word(self.seed, self.step, name))
+        key = mix(rows * GAMMA + self._key(name))
         return mix(key[:, None] + column * GAMMA) & (2**63 - 1)
+
+    def _key(self, name: str) -> int | Tensor:
+        """Of all draws of that name in the step; a step that is a tensor gives the same key on its own device."""
+        if isinstance(self.step, int):
+            return _word(self.seed, self.step, name)
+        key = mix((self.step ^ _word(self.seed)) + GAMMA)
+        return mix((key ^ _number(name)) + GAMMA)
 
     def below(self, name: str, rows: Tensor, high: Tensor | int, count: int = 1) -> Tensor:
         """[rows, count] integers from 0 to `high` - 1."""

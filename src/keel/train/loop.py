@@ -13,18 +13,20 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, OnEvent, ignore, note
+from keel.train.average import Average
+from keel.train.batches import AHEAD
 from keel.train.checkpoint import Checkpoints
-from keel.train.draw import Draw, seed_of
-from keel.train.objective import Objective, Tensors
-from keel.train.optimizers import adamw
-from keel.train.parallel import World, hold_gradients, whole
+from keel.train.draw import Draw
+from keel.train.objective import Objective
+from keel.train.parallel import World, whole
 from keel.train.plan import Plan, Train
 from keel.train.signals import caught_signals
+from keel.train.step import Stepper, Taken, add_up, autocast
 
 Evaluate = Callable[[Objective], dict[str, float]]
 """Figures by name for the network as it now is, "loss" among them."""
@@ -63,7 +65,11 @@ def fit(
         # Shards stay inside: the caller's own network gets the whole weights back.
         sharded = world.size > 1 and train.parallel == "fsdp"
         working = deepcopy(objective) if sharded else objective
-        history = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {})).go(stopping)
+        run = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {}))
+        try:
+            history = run.go(stopping)
+        finally:
+            run.checkpoints.wait()  # whatever happened, what was being written is written
         if sharded:
             objective.load_state_dict({name: whole(value) for name, value in working.state_dict().items()})
         return history
@@ -84,10 +90,10 @@ def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total))
                 batch = objective.batch(data, Draw(seed=0, step=0, first=0), part).to(device)
-                with _autocast(train, device):
+                with autocast(train, device):
                     losses, _ = objective(batch)
-                _add(sums, losses)
-                _add(counts, objective.counts(batch))
+                add_up(sums, losses)
+                add_up(counts, objective.counts(batch))
         objective.train(was_training)
         values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
         return {"loss": sum(values.values()), **values}
@@ -118,17 +124,10 @@ class _Run:
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
-        if train.compile:
-            for block in objective.blocks():
-                block.compile()
-        self.wrapped = world.wrap(objective, train.parallel)
-        self.optimizer = adamw(
-            objective.named_parameters(),
-            lr=train.lr,
-            weight_decay=train.weight_decay,
-            betas=(train.beta1, train.beta2),
-            epsilon=train.epsilon,
-        )
+        self.stepper = Stepper(self.objective, data, train, world, on_event)
+        self.average = Average()
+        self.costs: dict[tuple[int, int], float] = {}
+        """Seconds of a step by its rows and its phase, as rehearsed."""
         self.history = History()
         self.tally = _Tally()
         self.best: tuple[float, int] = (math.inf, -1)
@@ -146,6 +145,8 @@ class _Run:
                 self.check(step)
             if step % self.train.log_every == 0 or step == plan.steps:
                 self.report(step, plan)
+            if step == plan.steps:
+                self.average.apply(self.objective)
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
@@ -154,10 +155,11 @@ class _Run:
             if stop or due or regular or step == plan.steps:
                 self.check(step)
                 if not stop and step - saved_step >= 5:  # fewer tell little, compiling may be among them
-                    plan = self.replan(step, plan, (time.monotonic() - saved_at) / (step - saved_step))
+                    plan = self.replan(step, plan, saved_step, time.monotonic() - saved_at)
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
+                self.checkpoints.wait()
                 kept = ", saved: run the same command again to go on" if self.checkpoints.folder else ""
                 raise Interrupted(f"stopped at step {step} of {plan.steps}{kept}")
         self.history.steps, self.history.seconds = step, self.seconds
@@ -168,47 +170,17 @@ class _Run:
         return self.history.seconds + time.monotonic() - self.began
 
     def step(self, step: int, plan: Plan) -> None:
-        """One update: rows drawn by number, sums of losses over global counts, one backward pass a micro-batch."""
-        batches, counts = self.draw(step)
-        rate = plan.rate(step, self.train)
-        losses = self.gradients(step, batches, counts)
-        norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.tally.add(losses, counts, norm, rate)
-
-    def draw(self, step: int) -> tuple[list[Tensors], dict[str, Tensor]]:
-        """This process's micro-batches of one step, and the global counts of what they predict."""
-        draw = Draw(seed=self.train.seed, step=step, first=step * self.train.batch)
-        rows = range(self.train.batch)
-        parts = [self.world.part(rows, self.train.accumulate, number) for number in range(self.train.accumulate)]
-        batches = [self.objective.batch(self.data, draw, part).to(self.world.device) for part in parts]
-        counts: dict[str, Tensor] = {}
-        for batch in batches:
-            _add(counts, self.objective.counts(batch))
-        names = sorted(counts)
-        totals = self.world.total(torch.stack([counts[name].double() for name in names]))
-        return batches, dict(zip(names, totals, strict=True))
-
-    def gradients(self, step: int, batches: list[Tensors], counts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients of the mean losses; gives this process's share of each mean."""
-        shares: dict[str, Tensor] = {}
-        for number, batch in enumerate(batches):
-            torch.manual_seed(seed_of(self.train.seed, step, self.world.rank, number))  # for dropout alone
-            with hold_gradients(self.wrapped, number < len(batches) - 1):
-                with _autocast(self.train, self.world.device):
-                    losses, _ = self.wrapped(batch)
-                means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
-                # Processes average their gradients, so each one brings its share of the mean times their number.
-                (sum(means.values(), start=torch.zeros((), device=self.world.device)) * self.world.size).backward()
-            _add(shares, {name: mean.detach() for name, mean in means.items()})
-        return shares
+        """One update, its rows and its rate by the plan."""
+        place = plan.at(step)
+        coming = [plan.at(later) for later in range(step + 1, min(step + 1 + AHEAD, plan.steps))]
+        self.tally.add(self.stepper.take(place, coming), place.rate)
+        if plan.averages(step):
+            self.average.add(self.objective)
 
     def check(self, step: int) -> None:
         """Stop at once on a loss that is no number: the last checkpoint is from before it."""
         if not self.tally.finite(self.world):
+            self.checkpoints.wait()
             last = self.checkpoints.steps()
             kept = f"the checkpoint of step {last[-1]} is kept" if last else "no checkpoint was written yet"
             remedy = "try a lower --lr or more --train.warmup"
@@ -244,6 +216,8 @@ class _Run:
             return
         state = {
             "plan": plan.steps,
+            "parts": self.stepper.parts,
+            "costs": [[*shape, seconds] for shape, seconds in self.costs.items()],
             "settings": self.settings,
             "seconds": self.seconds,
             "best": self.best[0] if self.best[1] >= 0 else None,
@@ -252,7 +226,9 @@ class _Run:
             "losses": self.history.losses,
         }
         with self.tally.paused():
-            self.checkpoints.save(step, self.objective, self.optimizer, state, self.world)
+            self.checkpoints.save(
+                step, self.objective, self.stepper.optimizer, state, self.world, extra=self.average.tensors()
+            )
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
     def resume(self) -> tuple[int, Plan] | None:
@@ -261,14 +237,17 @@ class _Run:
         if state is None:
             return None
         steps = self.refuse_changes(state)
-        self.checkpoints.load(state["step"], self.objective, self.optimizer)
+        self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
+        self.average.restore(self.checkpoints.load_extra(state["step"]), self.objective)
+        self.stepper.parts = state["parts"]
+        self.costs = {(rows, phase): seconds for rows, phase, seconds in state["costs"]}
         self.history.evaluations, self.history.losses = state["evaluations"], [tuple(pair) for pair in state["losses"]]
         self.history.seconds = state["seconds"]
         if state["best"] is not None:
             self.best = (state["best"], state["best_step"])
         if state["step"] < steps:
             note(self.on_event, f"going on from step {state['step']} of {steps}")
-        return state["step"], Plan(steps)
+        return state["step"], self.plan(steps)
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """The steps to go to; a setting that changed since the checkpoint is named and refused."""
@@ -285,37 +264,54 @@ class _Run:
             raise UsageError(f"this run was started {told}: {remedy}")
         return self.train.steps if extended else state["plan"]
 
+    def plan(self, steps: int) -> Plan:
+        return Plan(steps, self.train, self.objective.phases())
+
     def first_plan(self) -> Plan:
         """Steps as asked, or as many as fit into the minutes by the first measured steps (which change nothing)."""
         if self.train.steps:
-            return Plan(self.train.steps)
+            return self.plan(self.train.steps)
         if self.train.epochs:
-            return Plan(max(1, math.ceil(self.train.epochs * self.objective.rows(self.data) / self.train.batch)))
-        times: list[float] = []
-        for number in range(6):
-            start = time.monotonic()
-            batches, counts = self.draw(number)
-            tally = _Tally()
-            tally.add(self.gradients(number, batches, counts), counts, None, 0.0)
-            tally.finite(self.world)  # waits for the device
-            times.append(time.monotonic() - start)
-        self.optimizer.zero_grad(set_to_none=True)
-        seconds = median(times[2:]) * 1.1  # the optimizer, evaluations and checkpoints take their part
-        return self.agree_on_plan(0, (60 * self.train.minutes - self.seconds) / seconds, seconds)
+            return self.plan(self.plan(1_000_000).steps_for(self.train.epochs * self.objective.rows(self.data)))
+        self.rehearse()
+        return self.plan_by_clock(0, 1.0)
 
-    def replan(self, step: int, plan: Plan, seconds: float) -> Plan:
+    def rehearse(self) -> None:
+        """Every shape of step that a plan will meet is tried and timed; nothing has changed afterwards."""
+        plan = self.plan(1_000_000)
+        for stretch in plan.stretches:
+            times: list[float] = []
+            for number in range(6):
+                start = time.monotonic()
+                tally = _Tally()
+                tally.add(self.stepper.rehearse(plan.at(stretch.begin + number)), 0.0)
+                tally.finite(self.world)  # waits for the device
+                times.append(time.monotonic() - start)
+            self.costs[stretch.rows, stretch.phase] = median(times[2:]) * 1.05  # the optimizer takes its part
+
+    def replan(self, step: int, plan: Plan, since: int, took: float) -> Plan:
         """A clock-planned run is planned anew at checkpoints, by the speed that was seen, if it is well off."""
         if not self.train.minutes or step >= plan.steps:
             return plan
+        slower = took / (plan.seconds(self.costs, since) - plan.seconds(self.costs, step))
         left = 60 * self.train.minutes - self.seconds
-        off = abs(left - (plan.steps - step) * seconds) >= 0.05 * 60 * self.train.minutes
+        off = abs(left - slower * plan.seconds(self.costs, step)) >= 0.03 * 60 * self.train.minutes
         _, off = self.agreed(False, off and self.world.leads)  # every clock differs: the first one counts
-        return self.agree_on_plan(step, left / seconds, seconds) if off else plan
+        return self.plan_by_clock(step, slower) if off else plan
 
-    def agree_on_plan(self, step: int, left: float, seconds: float) -> Plan:
-        agreed = self.world.total(torch.tensor(left if self.world.leads else 0.0, device=self.world.device))
-        plan = Plan(step + max(1, int(agreed)))
-        text = f"{self.train.minutes:g} minutes are {plan.steps} steps of {seconds:.3g} s"
+    def plan_by_clock(self, step: int, slower: float) -> Plan:
+        """As many steps as fit into the minutes left, if they are slower than in the rehearsal by that factor."""
+        left = (60 * self.train.minutes - self.seconds) / slower
+        fits, beyond = step + 1, step + 2
+        while self.plan(beyond).seconds(self.costs, step) <= left:
+            fits, beyond = beyond, 2 * beyond
+        while beyond - fits > 1:
+            middle = (fits + beyond) // 2
+            fits, beyond = (middle, beyond) if self.plan(middle).seconds(self.costs, step) <= left else (fits, middle)
+        agreed = self.world.total(torch.tensor(fits if self.world.leads else 0, device=self.world.device))
+        plan = self.plan(int(agreed))
+        each = slower * plan.seconds(self.costs, step) / (plan.steps - step)
+        text = f"{self.train.minutes:g} minutes are {plan.steps} steps of {each:.3g} s{plan.told()}"
         text += f"; the same run by count: --steps {plan.steps}"
         self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
         return plan
@@ -332,10 +328,10 @@ class _Tally:
         self.rate = 0.0
         self.began = time.monotonic()
 
-    def add(self, losses: dict[str, Tensor], counts: dict[str, Tensor], norm: Tensor | None, rate: float) -> None:
-        _add(self.sums, losses)
-        _add(self.counted, {name: count for name, count in counts.items() if name not in losses})
-        self.norm, self.rate = norm, rate
+    def add(self, taken: Taken, rate: float) -> None:
+        add_up(self.sums, taken.losses)
+        add_up(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
+        self.norm, self.rate = taken.norm, rate
         self.steps += 1
 
     @contextmanager
@@ -362,12 +358,3 @@ class _Tally:
         if self.norm is not None:
             event["norm"] = float(self.norm)
         return event
-
-
-def _add(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, value in values.items():
-        totals[name] = totals[name] + value if name in totals else value
-
-
-def _autocast(train: Train, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=train.precision == "bf16")

@@ -1,5 +1,6 @@
 """What the loop asks of whatever it trains: batches, counts, losses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -16,13 +17,61 @@ State = Any
 class Tensors:
     """A record of tensors that moves between devices as one."""
 
-    def to(self, device: torch.device | str) -> Self:
-        moved = {
-            field.name: value.to(device)
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
+        return self._each(lambda value: value.to(device, non_blocking=non_blocking))
+
+    def pin(self) -> Self:
+        """The same in memory from which a GPU copies while the CPU goes on."""
+        return self._each(Tensor.pin_memory)
+
+    def clone(self) -> Self:
+        return self._each(Tensor.clone)
+
+    def rows_of(self, rows: range) -> Self:
+        """These rows of every tensor inside."""
+        return self._each(lambda value: value[rows.start : rows.stop])
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors inside, in the order of their fields."""
+        found: list[Tensor] = []
+        self._each(lambda value: found.append(value) or value)
+        return found
+
+    def bytes(self) -> int:
+        return sum(value.numel() * value.element_size() for value in self.tensors())
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors()[0].device
+
+    def signature(self) -> tuple[Any, ...]:
+        """Equal for records whose tensors are alike in shape and type, and whose other fields are equal."""
+        return tuple(
+            value.signature()
+            if isinstance(value, Tensors)
+            else (value.shape, value.dtype)
+            if isinstance(value, Tensor)
+            else value
+            for value in (getattr(self, field.name) for field in fields(self))
+        )
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        changed = {
+            field.name: value._each(change) if isinstance(value, Tensors) else change(value)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor | Tensors)
         }
-        return replace(self, **moved)
+        return replace(self, **changed)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the training in which all rows are of one shape."""
+
+    share: float = 1.0
+    """Of the steps."""
+    rows: float = 1.0
+    """How many rows make a step, as a share of the batch: longer ones are fewer."""
 
 
 class Objective(nn.Module):
@@ -33,7 +82,10 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def batch(self, data: Any, draw: Draw, rows: range) -> Tensors:
-        """These rows of one step: a pure function of the draw's (seed, step) and of each row's number."""
+        """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
+
+        If `data` is a record of tensors, so that it can live on a GPU, all tensors of a batch have its rows first.
+        """
         raise NotImplementedError
 
     def counts(self, batch: Any) -> dict[str, Tensor]:
@@ -43,6 +95,10 @@ class Objective(nn.Module):
     def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         """Sums of losses by name (never means: the loop divides by the global counts) and the state to hand on."""
         raise NotImplementedError
+
+    def phases(self) -> list[Phase]:
+        """The parts of the training, in order; a draw tells `batch` in which one it is."""
+        return [Phase()]
 
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""

@@ -1,11 +1,18 @@
-"""AdamW with the usual two groups, and the learning rate as a pure function of the step."""
+"""AdamW or Muon, as a run's settings say, and the learning rate as a pure function of the step."""
 
 import math
-from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from keel.errors import UsageError
+from keel.train.muon import Muon
+from keel.train.objective import Objective
+
+if TYPE_CHECKING:
+    from keel.train.plan import Train
 
 Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
 
@@ -27,18 +34,53 @@ def rate_share(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldo
     return 1.0
 
 
-def adamw(
-    parameters: Iterable[tuple[str, nn.Parameter]],
-    *,
-    lr: float,
-    weight_decay: float,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> torch.optim.AdamW:
-    """AdamW that decays matrices only: biases and norms are vectors, and decay would only hold them back."""
-    trained = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
-    matrices = [(name, parameter) for name, parameter in trained if parameter.ndim > 1]
-    vectors = [(name, parameter) for name, parameter in trained if parameter.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimizer:
+    """AdamW for all that is trained; or Muon for the matrices inside the blocks, and AdamW for the rest.
+
+    Only matrices decay: biases and norms are vectors, and decay would only hold them back.
+    """
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    if train.optimizer == "muon" and any(isinstance(parameter, DTensor) for parameter in trained):
+        remedy = "use --train.parallel ddp or --train.optimizer adamw"
+        raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
+    parts = _parts(objective) if train.optimizer == "muon" else {}
+    rest = [parameter for parameter in trained if parameter not in parts]
+    groups: list[dict[str, Any]] = [
+        {"params": list(parts), "parts": parts, "weight_decay": train.weight_decay},
+        {"params": [parameter for parameter in rest if parameter.ndim > 1], "weight_decay": train.weight_decay},
+        {"params": [parameter for parameter in rest if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]
     groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=epsilon, fused=True)
+    on_gpu = trained[0].is_cuda
+    for group in groups:
+        # A CUDA graph keeps every number that it was captured with, so there the rate is a tensor, filled anew.
+        group["lr"] = torch.tensor(train.lr, device=trained[0].device) if on_gpu else train.lr
+        group["scale"] = 1.0
+    betas = (train.beta1, train.beta2)
+    if train.optimizer == "muon":
+        return Muon(groups, betas=betas, epsilon=train.epsilon)
+    return torch.optim.AdamW(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group its share ("scale") of the rate; never waits for the GPU."""
+    for group in optimizer.param_groups:
+        share = rate * group.get("scale", 1.0)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(share)
+        else:
+            group["lr"] = share
+
+
+def _parts(objective: Objective) -> dict[nn.Parameter, int]:
+    """The trained matrices inside the blocks, each with the number of matrices that it is made of.
+
+    A fused layer says so by an attribute `parts`: 3 for queries, keys and values in one.
+    """
+    return {
+        weight: getattr(module, "parts", 1)
+        for block in objective.blocks()
+        for module in block.modules()
+        for weight in module.parameters(recurse=False)
+        if weight.ndim == 2 and weight.requires_grad
+    }

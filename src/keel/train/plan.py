@@ -1,10 +1,15 @@
 """How a run is to go: its settings, and the plan of steps that they come to."""
 
+import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from keel.errors import UsageError
+from keel.train.objective import Phase
 from keel.train.optimizers import Schedule, rate_share
 from keel.train.parallel import Parallel
 
@@ -21,8 +26,12 @@ class Train:
     """Wall-clock time; becomes a plan of steps after the first measured ones."""
     batch: int = 32
     """Rows in one update, over all devices and micro-batches."""
+    ramp: float = 0.0
+    """Share of the steps, at the start, over which the batch doubles twice to its full size."""
     accumulate: int = 1
     """Micro-batches that a device cuts its rows into, to save memory."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon for the matrices inside the blocks and AdamW for the rest."""
     lr: float = 1e-4
     """The full learning rate."""
     schedule: Schedule = "linear"
@@ -41,8 +50,10 @@ class Train:
     """AdamW's denominator."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 lets any pass."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the products; weights and sums stay fp32."""
+    average: float = 0.0
+    """Share of the steps, at the end, whose weights are averaged into the result."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of the products; weights and sums stay fp32. auto takes bf16 on a GPU that has it."""
     compile: bool = False
     """Compile every block."""
     parallel: Parallel = "ddp"
@@ -79,7 +90,7 @@ class Train:
         for name in ("warmup", "weight_decay", "clip", "evaluate_every", "checkpoint_every"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be below 0, as {getattr(self, name)} is")
-        for name in ("beta1", "beta2", "cooldown"):
+        for name in ("beta1", "beta2", "cooldown", "ramp", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
         most = 4 * (os.cpu_count() or 1)
@@ -90,17 +101,91 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where in a plan a step stands: everything about it that does not depend on the data."""
+
+    step: int
+    rows: int
+    """Of this step, over all devices and micro-batches."""
+    first: int
+    """How many rows the steps before this one drew in its phase."""
+    phase: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps that are alike in shape."""
+
+    begin: int
+    stop: int
+    rows: int
+    phase: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The steps to go, stored with every checkpoint: the rate is a pure function of it."""
+    """The steps to go, stored with every checkpoint as their number: all else follows from it and the settings."""
 
     steps: int
+    train: Train
+    phases: Sequence[Phase] = (Phase(),)
 
-    def rate(self, step: int, train: Train) -> float:
-        warmup = round(train.warmup * self.steps) if train.warmup < 1 else round(train.warmup)
-        return train.lr * rate_share(
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        """The plan cut wherever the rows of a step or the phase change."""
+        ramp = [(0.0, 4), (self.train.ramp / 2, 2), (self.train.ramp, 1)] if self.train.ramp else [(0.0, 1)]
+        begins = list(accumulate((phase.share for phase in self.phases), initial=0.0))[:-1]
+        cuts = sorted({round(share * self.steps) for share in (*begins, *(share for share, _ in ramp))} | {self.steps})
+        found = []
+        for begin, stop in pairwise(cuts):
+            number = max(n for n, share in enumerate(begins) if round(share * self.steps) <= begin)
+            parts = [parts for share, parts in ramp if round(share * self.steps) <= begin][-1]
+            rows = max(1, round(self.train.batch * self.phases[number].rows / parts))
+            found.append(Stretch(begin, stop, rows, number))
+        return found
+
+    def at(self, step: int) -> Place:
+        """One step of the plan."""
+        here = next(stretch for stretch in self.stretches if step < stretch.stop)
+        before = [each for each in self.stretches if each.phase == here.phase and each.begin < here.begin]
+        first = sum((each.stop - each.begin) * each.rows for each in before) + (step - here.begin) * here.rows
+        # A smaller batch wants a smaller rate: the noise of its gradient is larger.
+        full = self.train.batch * self.phases[here.phase].rows
+        rate = self.train.lr * self.share(step) * min(1.0, here.rows / full) ** 0.5
+        return Place(step=step, rows=here.rows, first=first, phase=here.phase, rate=rate)
+
+    def averages(self, step: int) -> bool:
+        """Whether the weights after this step go into the average: a hundred at even distances, or all if fewer."""
+        steps = round(self.train.average * self.steps)
+        return step >= self.steps - steps and (self.steps - 1 - step) % max(1, steps // 100) == 0
+
+    def steps_for(self, rows: float) -> int:
+        """How many steps of the first phase draw that many rows, with the shares of this plan."""
+        drawn = sum((each.stop - each.begin) * each.rows / self.phases[each.phase].rows for each in self.stretches)
+        return max(1, math.ceil(rows * self.steps / drawn))
+
+    def seconds(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
+        """From step `begin` to the end, if a step of some rows in some phase costs so many."""
+        return sum(costs[each.rows, each.phase] * max(0, each.stop - max(begin, each.begin)) for each in self.stretches)
+
+    def told(self) -> str:
+        """In words, whatever is not the same from the first step to the last."""
+        parts = [f"{each.rows} rows from step {each.begin}" for each in self.stretches]
+        parts = parts if len(parts) > 1 else []
+        if self.train.schedule == "trapezoid":
+            parts.append(f"cool-down from step {self.steps - round(self.train.cooldown * self.steps)}")
+        if self.train.average:
+            parts.append(f"average from step {self.steps - round(self.train.average * self.steps)}")
+        return "".join(f", {part}" for part in parts)
+
+    def share(self, step: int) -> float:
+        """The share of the full rate at a step."""
+        warmup = round(self.train.warmup * self.steps) if self.train.warmup < 1 else round(self.train.warmup)
+        return rate_share(
             step,
             self.steps,
-            schedule=train.schedule,
+            schedule=self.train.schedule,
             warmup=min(warmup, self.steps - 1),
-            cooldown=round(train.cooldown * self.steps),
+            cooldown=round(self.train.cooldown * self.steps),
         )

@@ -1,0 +1,72 @@
+"""Which numbers a dropout keeps: a pure function of (seed, salt, plane, row, column), the same here and in the kernels.
+
+A row is hashed well, once; from there columns step by the golden ratio, and an element costs one shift and one product.
+"""
+
+import torch
+from torch import Tensor
+
+from keel.kernels.language import tl, triton
+
+MASK = 2**32 - 1
+
+
+def threshold(p: float) -> int:
+    """Hashes below it, of 32 bits, are dropped."""
+    return round(p * 2**32)
+
+
+def drop(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
+    """The eager twin: x [..., rows, columns] with a share p of its numbers zeroed and the others scaled up."""
+    if p == 0:
+        return x
+    assert seed is not None, "dropout needs a seed"
+    *planes, rows, columns = x.shape
+    kept = keep(seed, salt, planes, rows, columns, p)
+    return torch.where(kept, x / (1 - p), 0.0)
+
+
+def keep(seed: Tensor, salt: int, planes: list[int], rows: int, columns: int, p: float) -> Tensor:
+    """[*planes, rows, columns] bool: True where a number is kept."""
+    count = torch.Size(planes).numel()
+    key = _join(_join(_join(torch.zeros_like(seed), seed & MASK), (seed >> 32) & MASK), torch.full_like(seed, salt))
+    key = _join(key, torch.arange(count, device=seed.device)).view(*planes, 1, 1)
+    row = _join(key, torch.arange(rows, device=seed.device)[:, None])
+    x = (row + torch.arange(columns, device=seed.device) * 0x9E3779B9) & MASK
+    return ((x ^ x >> 13) * 0x846CA68B & MASK) >= threshold(p)
+
+
+def _join(key: Tensor, value: Tensor) -> Tensor:
+    """Both in one hash: 32 bits, well mixed (the constants of Wellons' lowbias32), in integers of 64."""
+    x = ((key ^ value) + 0x9E3779B9) & MASK
+    x = (x ^ x >> 16) * 0x7FEB352D & MASK
+    x = (x ^ x >> 15) * 0x846CA68B & MASK
+    return x ^ x >> 16
+
+
+@triton.jit
+def join(key, value):
+    x = (key ^ tl.cast(value, tl.uint32)) + 0x9E3779B9
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def plane_key(seed, salt, plane):
+    """From a pointer to the seed, one scalar for a plane of rows and columns."""
+    value = tl.load(seed)
+    key = join(tl.zeros([], tl.uint32), value)
+    return join(join(join(key, value >> 32), salt), plane)
+
+
+@triton.jit
+def row_hash(key, row):
+    return join(key, row)
+
+
+@triton.jit
+def kept(hashed, column, threshold):
+    """True where an element stays, from its row's hash and its column, broadcast."""
+    x = hashed + tl.cast(column, tl.uint32) * 0x9E3779B9
+    return (x ^ (x >> 13)) * 0x846CA68B >= threshold

@@ -1,0 +1,131 @@
+"""GELU (Hendrycks, Gimpel 2016) on a product that still lacks its bias: x Phi(x) with x = h + bias.
+
+The exact form costs more arithmetic than memory on a fast GPU if erf comes from the library: here the normal
+distribution is one exponential, which the derivative needs anyway, times a polynomial (Abramowitz, Stegun 7.1.26).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.kernels import usable
+from keel.kernels.language import multiprocessors, tl, triton
+
+
+def bias_gelu(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
+    """gelu(h + bias) in h's type, exact or by its tanh approximation: [..., width], [width] to [..., width]."""
+    if not usable(h):
+        return bias_gelu_twin(h, bias, tanh=tanh)
+    return _BiasGelu.apply(h, bias, tanh)
+
+
+def bias_gelu_twin(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
+    return F.gelu(h.float() + bias, approximate="tanh" if tanh else "none").to(h.dtype)
+
+
+@triton.jit
+def _below(x, tanh: tl.constexpr):
+    """The factor of x in gelu(x) and x times the factor's derivative."""
+    if tanh:
+        # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)); a reciprocal as a squared rsqrt is two instructions.
+        root = tl.rsqrt(1.0 + tl.exp2(x * (-2.302208198 - 0.1029432407 * x * x)))
+        share = root * root
+        slope = x * share * (1.0 - share) * (1.5957691216 + 0.2140644432 * x * x)
+    else:
+        bell = tl.exp2(x * x * -0.7213475204)  # exp(-x^2 / 2)
+        root = tl.rsqrt(1.0 + 0.2316418882 * tl.abs(x))
+        t = root * root
+        tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
+        tail *= bell
+        share = tl.where(x < 0, tail, 1.0 - tail)
+        slope = x * bell * 0.3989422804
+    return share, slope
+
+
+@triton.jit
+def _forward(
+    h, bias, out, rows, width, tanh: tl.constexpr, tile: tl.constexpr, block: tl.constexpr, stages: tl.constexpr
+):
+    column = tl.program_id(0) * block + tl.arange(0, block)[None, :]
+    inside = column < width
+    b = tl.load(bias + column, inside, 0.0)
+    for first in tl.range(tl.program_id(1) * tile, rows, tl.num_programs(1) * tile, num_stages=stages):
+        row = first + tl.arange(0, tile)[:, None]
+        place = row.to(tl.int64) * width + column
+        mask = (row < rows) & inside
+        x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
+        share, _ = _below(x, tanh)
+        tl.store(out + place, (x * share).to(out.dtype.element_ty), mask)
+
+
+@triton.jit
+def _backward(
+    dout,
+    h,
+    bias,
+    dh,
+    sums,
+    rows,
+    width,
+    tanh: tl.constexpr,
+    tile: tl.constexpr,
+    block: tl.constexpr,
+    stages: tl.constexpr,
+):
+    column = tl.program_id(0) * block + tl.arange(0, block)[None, :]
+    inside = column < width
+    b = tl.load(bias + column, inside, 0.0)
+    dbias = tl.zeros([1, block], tl.float32)
+    for first in tl.range(tl.program_id(1) * tile, rows, tl.num_programs(1) * tile, num_stages=stages):
+        row = first + tl.arange(0, tile)[:, None]
+        place = row.to(tl.int64) * width + column
+        mask = (row < rows) & inside
+        x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
+        share, slope = _below(x, tanh)
+        gradient = tl.load(dout + place, mask, 0.0).to(tl.float32) * (share + slope)
+        tl.store(dh + place, gradient.to(dh.dtype.element_ty), mask)
+        dbias += tl.sum(gradient, 0, keep_dims=True)
+    tl.store(sums + tl.program_id(1) * width + column, dbias, inside)
+
+
+def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int, int]:
+    """Columns in a block, rows in a tile, warps, programs on a multiprocessor, stages of loads ahead."""
+    if backward:
+        block = 1024 if width % 1024 == 0 else 512
+        return block, 2, block // 256, 8192 // block, 1
+    return 512, 2, 4, 16, 1
+
+
+def _grid(h: Tensor, backward: bool) -> tuple[tuple[int, int], dict[str, int]]:
+    width = h.shape[-1]
+    block, tile, warps, waves, stages = tiling(width, backward=backward)
+    columns = -(-width // block)
+    rows = max(1, min(-(-h.numel() // width // tile), -(-waves * multiprocessors(h.device) // columns)))
+    return (columns, rows), {"block": block, "tile": tile, "stages": stages, "num_warps": warps}
+
+
+class _BiasGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, bias: Tensor, tanh: bool) -> Tensor:
+        h = h.contiguous()
+        out = torch.empty_like(h)
+        grid, cut = _grid(h, backward=False)
+        width = h.shape[-1]
+        _forward[grid](h, bias, out, h.numel() // width, width, tanh=tanh, **cut)
+        ctx.save_for_backward(h, bias)
+        ctx.tanh = tanh
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        h, bias = ctx.saved_tensors
+        dh = torch.empty_like(h)
+        grid, cut = _grid(h, backward=True)
+        width = h.shape[-1]
+        sums = torch.empty(grid[1], width, dtype=torch.float32, device=h.device)
+        _backward[grid](
+            *(gradients[0].contiguous(), h, bias, dh, sums, h.numel() // width, width), tanh=ctx.tanh, **cut
+        )
+        return dh, sums.sum(0), None

@@ -1,0 +1,39 @@
+"""Triton where it is installed; elsewhere stand-ins, enough to import the kernels' files and run their twins."""
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+
+    class Anything(type):
+        def __getattr__(cls, name: str) -> Any: ...
+
+    class Language(metaclass=Anything):
+        constexpr = Any  # of a parameter that is known when the kernel is compiled
+
+    triton: Any = None
+    tl = Language
+else:
+    try:
+        import triton
+        import triton.language as tl
+    except ImportError:
+        triton = SimpleNamespace(jit=lambda function=None, **options: function or (lambda inner: inner))
+        tl = SimpleNamespace(constexpr=int)
+
+PRESENT = hasattr(triton, "__version__")
+INTERPRETED = PRESENT and os.environ.get("TRITON_INTERPRET") == "1"
+"""Read when Triton is imported, and by Triton too: set it before."""
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many programs run side by side, at least; the interpreter runs one after another."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+def power_of_two(size: int) -> int:
+    """The smallest power of two that is no less than size."""
+    return 1 << (size - 1).bit_length()

@@ -1,0 +1,83 @@
+"""Whole steps as CUDA graphs: one launch instead of a thousand, for small networks and short rows."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.events import OnEvent, note
+from keel.train.objective import Tensors
+
+WARM = 2
+"""Times a shape is seen before it is captured: rare ones do not pay, and the first steps set things up."""
+MOST = 64
+"""Graphs that are kept."""
+
+Found = tuple[dict[str, Tensor], Tensor | None]
+Update = Callable[..., Found]
+"""(batches, counts, seeds) to losses and norm: a whole update."""
+
+
+@dataclass(frozen=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    found: Found
+
+
+class StepGraphs:
+    """Updates by shape of the batch: met for the first times they run as they are, then as a graph."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self.on_event = on_event
+        self.refused: set[Any] = set()
+        self.seen: Counter[Any] = Counter()
+        self.captured: dict[Any, _Captured] = {}
+        self.pool: Any = None
+
+    def clear(self) -> None:
+        """Forget all graphs, and give their memory back."""
+        self.seen.clear()
+        self.captured.clear()
+        self.pool = None
+
+    def run(self, batch: Tensors, counts: Mapping[str, Tensor], seed: int, update: Update) -> Found:
+        """The update of this batch with dropout by `seed`."""
+        tensors = [*batch.tensors(), *counts.values()]
+        shape = batch.signature(), tuple(counts)
+        if shape not in self.captured:
+            self.seen[shape] += 1
+            if self.seen[shape] <= WARM or len(self.captured) >= MOST or shape in self.refused:
+                return update([batch], counts, [seed])
+            try:
+                self.captured[shape] = self._capture(batch, counts, update)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                reason = " ".join(str(error).split())[:200]
+                note(self.on_event, f"steps of this shape cannot be captured, which costs speed alone ({reason})")
+                self.refused.add(shape)
+                return update([batch], counts, [seed])
+        captured = self.captured[shape]
+        for still, given in zip(captured.inputs, tensors, strict=True):
+            still.copy_(given)
+        torch.manual_seed(seed)
+        captured.graph.replay()
+        losses, norm = captured.found
+        # The next replay writes over what this one found.
+        return {name: value.clone() for name, value in losses.items()}, None if norm is None else norm.clone()
+
+    def _capture(self, batch: Tensors, counts: Mapping[str, Tensor], update: Update) -> _Captured:
+        still = batch.clone()
+        kept = {name: value.clone() for name, value in counts.items()}
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # graphs have a pool of their own
+        graph = torch.cuda.CUDAGraph()
+        # Another thread may draw batches meanwhile, into memory that it asks the driver for.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            found = update([still], kept, [None])
+        self.pool = self.pool or graph.pool()
+        return _Captured(graph, [*still.tensors(), *kept.values()], found)

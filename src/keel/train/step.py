@@ -1,0 +1,154 @@
+"""One update of the network: rows drawn, gradients of mean losses, a step of the optimizer."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from keel.errors import UsageError
+from keel.events import OnEvent, note
+from keel.text.tokens import cache_folder
+from keel.train.batches import batches_of, brief, from_compiler
+from keel.train.draw import seed_of
+from keel.train.graph import StepGraphs
+from keel.train.objective import Objective, Tensors
+from keel.train.optimizers import make_optimizer, set_rate
+from keel.train.parallel import World, hold_gradients, whole
+from keel.train.plan import Place, Train
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one step found: this process's share of each mean loss, the global counts, the gradient's norm."""
+
+    losses: dict[str, Tensor]
+    counts: dict[str, Tensor]
+    norm: Tensor | None
+
+
+class Stepper:
+    """Takes the steps of a plan; which kernels, graphs and threads that needs stays in here."""
+
+    def __init__(self, objective: Objective, data: Any, train: Train, world: World, on_event: OnEvent):
+        self.objective, self.train, self.world, self.on_event = objective, train, world, on_event
+        self.parts = train.accumulate
+        """Micro-batches that a step is cut into: more than asked for once memory did not suffice."""
+        # What was compiled once need not be again; torch's own place is emptied by many machines.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+        self.compiled = train.compile
+        if train.compile:
+            for block in objective.blocks():
+                block.compile()
+        self.wrapped = world.wrap(objective, train.parallel)
+        self.optimizer = make_optimizer(objective, train)
+        self.batches = batches_of(objective, data, train, world.device, on_event)
+        self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
+
+    def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:
+        """One update; `coming` are the places after this one, whose rows may be drawn meanwhile."""
+        taken = self._careful(place, coming, update=True)
+        return replace(taken, norm=None if taken.norm is None else whole(taken.norm))
+
+    def rehearse(self, place: Place) -> Taken:
+        """The work of a step without its update: nothing has changed afterwards."""
+        return self._careful(place, (), update=False)
+
+    def _careful(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
+        """A step, tried again in smaller parts if memory does not suffice, or without the compiler if that fails."""
+        while True:
+            try:
+                return self._step(place, coming, update)
+            except torch.OutOfMemoryError:
+                rows = -(-place.rows // (self.world.size * self.parts))
+                if self.world.size > 1 or rows < 2:
+                    raise
+                self.parts *= 2
+                what = f"{rows} rows at once do not fit into the memory of the GPU"
+                now = f"a step is {self.parts} parts of {-(-rows // 2)} now, which sum up to the same"
+                note(self.on_event, f"{what}: {now}")
+            except Exception as error:
+                if not (self.compiled and from_compiler(error)):
+                    raise
+                self.compiled = False
+                for block in self.objective.blocks():
+                    block._compiled_call_impl = None
+                note(self.on_event, f"the blocks cannot be compiled here and run as they are ({brief(error)})")
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.graphs:
+                self.graphs.clear()
+            if self.world.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _step(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
+        batches, counts = self._draw(place, coming)
+        set_rate(self.optimizer, place.rate)
+        seeds = [seed_of(self.train.seed, place.step, self.world.rank, number) for number in range(len(batches))]
+        if self.graphs and update and len(batches) == 1:
+            found = self.graphs.run(batches[0], counts, seeds[0], self._update)
+        else:
+            found = self._update(batches, counts, seeds, update)
+        return Taken(found[0], counts, found[1])
+
+    def _update(
+        self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None], update: bool = True
+    ) -> tuple[dict[str, Tensor], Tensor | None]:
+        losses = self._gradients(batches, counts, seeds)
+        norm = None
+        if update:
+            norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return losses, norm
+
+    def _draw(self, place: Place, coming: Sequence[Place]) -> tuple[list[Tensors], dict[str, Tensor]]:
+        """This process's micro-batches of one step, and the global counts of what they predict."""
+        parts = self._parts(place)
+        batches, found = self.batches.get(place, parts, [(other, self._parts(other)) for other in coming])
+        names = sorted(found)
+        totals = self.world.total(torch.stack([found[name].double() for name in names]))
+        return batches, dict(zip(names, totals, strict=True))
+
+    def _parts(self, place: Place) -> list[range]:
+        return [self.world.part(range(place.rows), self.parts, number) for number in range(self.parts)]
+
+    def _gradients(
+        self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None]
+    ) -> dict[str, Tensor]:
+        """Gradients of the mean losses; gives this process's share of each mean."""
+        shares: dict[str, Tensor] = {}
+        for number, (batch, seed) in enumerate(zip(batches, seeds, strict=True)):
+            if seed is not None:
+                torch.manual_seed(seed)  # for dropout alone
+            with hold_gradients(self.wrapped, number < len(batches) - 1):
+                with autocast(self.train, self.world.device):
+                    losses, _ = self.wrapped(batch)
+                means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
+                # Processes average their gradients, so each one brings its share of the mean times their number.
+                (sum(means.values(), start=torch.zeros((), device=self.world.device)) * self.world.size).backward()
+            add_up(shares, {name: mean.detach() for name, mean in means.items()})
+        return shares
+
+
+def add_up(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Add each value to the total of its name."""
+    for name, value in values.items():
+        totals[name] = totals[name] + value if name in totals else value
+
+
+def precision(train: Train, device: torch.device) -> str:
+    """fp32 or bf16: what "auto" comes to on this device; what the device lacks is refused."""
+    has = device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+    if train.precision == "auto":
+        return "bf16" if device.type == "cuda" and has else "fp32"
+    if train.precision == "bf16" and not has:
+        raise UsageError(f"{torch.cuda.get_device_name(device)} has no bf16: use --train.precision fp32")
+    return train.precision
+
+
+def autocast(train: Train, device: torch.device) -> torch.autocast:
+    """Products in the precision that the settings come to."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision(train, device) == "bf16")
