@@ -56,6 +56,7 @@ class Tuning:
         else:
             encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
         task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze)
+        task.precision = self.train.precision
         return task.to(pick_device(self.train.device))
 
     def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
@@ -104,6 +105,7 @@ class Tuning:
             if self.freeze
             else self.kind(parent.system, parent.encoder, parent.tokenizer, self.labels)
         )
+        task.precision = self.train.precision
         return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:

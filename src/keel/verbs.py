@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from keel.config import to_dict, unknown_name, write_toml
+from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
@@ -61,9 +61,11 @@ def pretrain(
             raise unknown_name(probe_task, TASKS, "--probe-task")
         kind = TASKS[probe_task]
         examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
+        if apart is None:
+            raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
-            tokenizer = parent.tokenizer if parent else _tokenizer(source, text, train.seed, run, say)
+            tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
@@ -97,12 +99,14 @@ def pretrain(
         )
         grown = chosen.after(parent.system) if parent else chosen
         model = Model(system=grown, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
-        if examples is not None:
+        _saved(model, out, world)
+        if examples is not None:  # whatever happens to the probe, the model stands
             tuned = finetune(
                 model, examples, dev=apart, task=probe_task, seed=train.seed, device=train.device, on_event=say
             )
             card.scores["probe"] = tuned.card.scores["dev"]
-        return _saved(model, out, world)
+            _saved(model, out, world)
+        return model
 
 
 def finetune(
@@ -259,8 +263,10 @@ def _is_text(item: object) -> bool:
     return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
 
 
-def _tokenizer(corpus: Corpus, text: Text, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
-    """The tokenizer named by the settings, learned unless an earlier try of this run did."""
+def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
+    """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
+    if text.tokenizer == "auto":
+        text = replace(text, tokenizer=system.tokenizer)
     key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}".encode()).hexdigest()[:12]
     kept = run and run / f"tokenizer-{key}"
     if kept and kept.is_dir():

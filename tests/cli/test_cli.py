@@ -22,7 +22,7 @@ from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.train.plan import Train
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 

@@ -617,3 +617,28 @@ def test_a_step_as_a_tensor_draws_the_same() -> None:
         tensors = torch.tensor([step, first])
         two = objective.batch(documents, Draw(seed=3, step=tensors[0], first=tensors[1]), range(8))
         assert all(map(torch.equal, one.tensors(), two.tensors()))
+
+
+def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the blocks, the embeddings and the head are cut otherwise; here by the kernels' twins, in fp32."""
+    data = random_documents(40)
+    objective = make_objective(data, dropout=0.0, attention_dropout=0.0, whole_words=False)
+    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(8))
+
+    def outcome() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        objective.zero_grad()
+        losses, _ = objective(batch)
+        sum(losses.values(), start=torch.zeros(())).backward()
+        return losses, {name: value.grad for name, value in objective.named_parameters() if value.grad is not None}
+
+    losses, gradients = outcome()
+    for kernel in ("attention", "gelu", "norm", "loss"):
+        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+    monkeypatch.setattr("keel.systems.bert.fast", lambda x: True)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
+    fused_losses, fused_gradients = outcome()
+    assert fused_gradients.keys() == gradients.keys()
+    for name, value in losses.items():
+        torch.testing.assert_close(fused_losses[name], value, rtol=1e-5, atol=1e-5)
+    for name, value in gradients.items():
+        torch.testing.assert_close(fused_gradients[name], value, rtol=1e-4, atol=1e-5, msg=name)

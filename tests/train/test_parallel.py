@@ -190,7 +190,7 @@ def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
 @pytest.mark.multi
 def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> None:
     assert "not finite before step 4; no checkpoint was written yet" in found["nan"]
-    assert "batch 1 has too few rows for 2 processes" in found["few"]
+    assert "1 rows of a step are too few for 2 processes" in found["few"]
     assert found["clock"] == "done"
     assert {name: found[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
         (folder / "found-1.json").read_text()

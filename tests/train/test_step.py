@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import Event
 from keel.train.batches import Ahead, Here, batches_of
 from keel.train.draw import Draw
@@ -15,7 +15,7 @@ from keel.train.loop import fit
 from keel.train.objective import Objective, Tensors
 from keel.train.parallel import World
 from keel.train.plan import Plan, Train
-from keel.train.step import Stepper, precision
+from keel.train.step import Stepper, settled
 from tests.train.test_loop import Plane, Points
 
 TRAIN = Train(steps=6, batch=8, device="cpu", log_every=1, schedule="constant", warmup=1, lr=0.1)
@@ -59,7 +59,7 @@ def test_a_batch_too_large_is_cut_and_the_run_stays_the_same(data: Tensor) -> No
 def test_one_row_too_large_is_an_error(data: Tensor) -> None:
     objective = Greedy()
     objective.room = 0
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(KeelError, match="1 rows do not fit"):
         fit(objective, data, TRAIN)
 
 
@@ -137,10 +137,10 @@ def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "an old GPU")
     for has in (True, False):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
-        assert precision(TRAIN, gpu) == ("bf16" if has else "fp32")
-    assert precision(TRAIN, CPU) == "fp32"
+        assert settled("auto", gpu) == ("bf16" if has else "fp32")
+    assert settled("auto", CPU) == "fp32"
     with pytest.raises(UsageError, match="an old GPU has no bf16: use --train"):
-        precision(replace(TRAIN, precision="bf16"), gpu)
+        settled("bf16", gpu)
 
 
 def test_data_that_does_not_fit_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:

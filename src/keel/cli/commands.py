@@ -52,12 +52,12 @@ def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
 
 
 def _named_system(seen: Namespace) -> System:
-    """The system that is named by itself, in a recipe or by a model folder; the first there is if none is."""
+    """The system that is named by itself, in a recipe or by a model folder; the youngest if none is."""
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
-    return SYSTEMS.get(str(named), next(iter(SYSTEMS.values())))()
+    return SYSTEMS.get(str(named), [*SYSTEMS.values()][-1])()
 
 
 def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:

@@ -11,10 +11,11 @@ from keel.errors import KeelError
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.word2vec import Word2vec
 
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
-WORD_HEAD, NEXT_HEAD = "masked word head", "next sentence head"
-PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD}
+WORD_HEAD, NEXT_HEAD, CONTEXTS = "masked word head", "next sentence head", "output vectors"
+PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, CONTEXTS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +203,45 @@ BERT = Architecture(
     write_settings=_write_bert,
     untrained=lambda system: set() if system.next_sentence else {NEXT_HEAD},
 )
-ARCHITECTURES = {"bert": BERT}
+
+
+def _read_word2vec(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Word2vec, int]:
+    system = from_dict(Word2vec, config.get("keel", {}).get("settings", {}), where)
+    vocabulary = config.get("vocab_size")
+    if type(vocabulary) is not int or vocabulary < 1:
+        raise KeelError(f"{where}: vocab_size must be a whole number above 0, not {vocabulary!r}")
+    return system, vocabulary
+
+
+def _write_word2vec(system: Word2vec, vocabulary: int) -> dict[str, Any]:
+    keel = {"system": system.name, "settings": to_dict(system)}
+    return {"model_type": "word2vec", "vocab_size": vocabulary, "hidden_size": system.width, "keel": keel}
+
+
+WORD2VEC = Architecture(
+    system=Word2vec,
+    modules={
+        "encoder.words": "word2vec.embeddings.words",
+        "contexts": "contexts",
+        "classifier": "classifier",
+    },
+    prefix="word2vec.",
+    parts={"word2vec.": BODY, "contexts": CONTEXTS, "classifier.": CLASSIFIER},
+    classes={
+        "Word2vecForSequenceClassification": {BODY, CLASSIFIER},
+        "Word2vecForPreTraining": {BODY, CONTEXTS},
+        "Word2vecModel": {BODY},
+    },
+    bare="Word2vecModel",
+    whole=(CONTEXTS,),
+    ties={},
+    old_names={},
+    buffers=re.compile(r"(?!)"),
+    read_settings=_read_word2vec,
+    write_settings=_write_word2vec,
+    untrained=lambda system: set(),
+)
+ARCHITECTURES = {"bert": BERT, "word2vec": WORD2VEC}
 """By the `model_type` of their config.json."""
 
 

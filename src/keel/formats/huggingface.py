@@ -54,7 +54,7 @@ class Stored:
     @property
     def pretrained(self) -> bool:
         """Whether there is any head of pre-training."""
-        return not set(self.missing) >= PRETRAINING_HEADS
+        return not set(self.missing) >= PRETRAINING_HEADS & set(architecture_of(self.system).whole)
 
     @property
     def labels(self) -> tuple[str, ...]:

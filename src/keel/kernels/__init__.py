@@ -5,6 +5,8 @@ Dropout is a hash of (seed, salt, place), drawn again in the backward pass and n
 measures itself: the same input gives the same bits in every run.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -15,4 +17,14 @@ _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 def usable(x: Tensor) -> bool:
     """Whether the kernels can take x; if not, the eager twins do the work."""
-    return PRESENT and (x.is_cuda or INTERPRETED) and x.dtype in _TYPES
+    if not PRESENT or x.dtype not in _TYPES:
+        return False
+    if not x.is_cuda:
+        return INTERPRETED
+    # Triton launches on the current device alone, and only what is younger than Volta and Turing is known to it.
+    return x.device.index == torch.cuda.current_device() and _young(x.device.index)
+
+
+@cache
+def _young(index: int) -> bool:
+    return torch.cuda.get_device_capability(index) >= (8, 0)

@@ -16,7 +16,12 @@ from torch import Tensor
 
 from keel.kernels import usable
 from keel.kernels.dropout import drop, kept, plane_key, row_hash, threshold
-from keel.kernels.language import multiprocessors, power_of_two, tl, triton
+from keel.kernels.language import multiprocessors, power_of_two, shared_memory, tl, triton
+
+WIDTHS = (16, 32, 64, 128)
+"""Of a head, that the kernels can take."""
+SHARED = 160_000
+"""Bytes of fast memory that a program must be able to take for the large tiles; gaming cards have less."""
 
 
 def attend(
@@ -37,7 +42,7 @@ def attend(
     Row r is the tokens from starts[r] on, lengths[r] of them, `longest` at most; rows are in order and do not overlap.
     A token of no row gets zeros. Dropout falls on the attention weights.
     """
-    if not usable(qkv) or qkv.shape[1] // 3 // heads not in (16, 32, 64, 128):
+    if not usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
         return attend_twin(
             *(qkv, bias, starts, lengths),
             longest=longest,
@@ -67,16 +72,18 @@ def attend_twin(
     place = torch.arange(longest, device=qkv.device)
     real = place < lengths[:, None]  # [rows, time]
     index = torch.where(real, starts[:, None] + place, 0)
-    # Each [rows, heads, time, width / heads].
-    q, k, v = (qkv.float() + bias)[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     seen = real[:, None, None, :]
     if causal:
         seen = seen & (place[:, None] >= place)
-    # Rows without a token would divide by nothing; theirs is not read.
-    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, torch.finfo(torch.float32).min)
-    mixed = drop(scores.softmax(-1), dropout, seed, salt) @ v
-    out = torch.zeros(tokens, width, device=qkv.device)
-    out = out.index_put((index[real],), mixed.transpose(1, 2).flatten(2)[real])
+    with torch.autocast(qkv.device.type, enabled=False):  # all in fp32
+        # Each [rows, heads, time, width / heads].
+        q, k, v = (qkv.float() + bias)[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        # Rows without a token would divide by nothing; theirs is not read.
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, torch.finfo(torch.float32).min)
+        mixed = drop(scores.softmax(-1), dropout, seed, salt) @ v
+        # What is beyond a row's end goes to one more place, which is cut off.
+        out = torch.zeros(tokens + 1, width, device=qkv.device)
+        out = out.index_put((torch.where(real, index, tokens),), mixed.transpose(1, 2).flatten(2))[:tokens]
     return out.to(qkv.dtype)
 
 
@@ -375,8 +382,10 @@ class Tiling(NamedTuple):
     """Of loads under way at a time."""
 
 
-def tiling(longest: int, d: int, dtype: torch.dtype, *, backward: bool) -> Tiling:
+def tiling(longest: int, d: int, dtype: torch.dtype, *, backward: bool, shared: int = SHARED) -> Tiling:
     block = max(16, power_of_two(longest))
+    if shared < SHARED and block > 64:
+        return Tiling(64, 64, 4, 1)
     if dtype == torch.float32 or d > 64:
         block = min(block, 32 if dtype == torch.float32 and backward else 64)
         return Tiling(block, block, 8 if d > 64 and block == 64 else 4, 1)
@@ -408,7 +417,7 @@ class _Attend(torch.autograd.Function):
         out = torch.empty(tokens, width, dtype=qkv.dtype, device=qkv.device)
         # The logarithm of what each query's weights were divided by and, for dropout, the query's hash.
         normalizers = torch.empty(2 if dropout else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
-        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=False)
+        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
         blocks = -(-longest // queries)
         _forward[(rows * heads * blocks,)](
             *(qkv, bias, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
@@ -436,7 +445,7 @@ class _Attend(torch.autograd.Function):
         dout = gradients[0].contiguous()
         dqkv = torch.empty_like(qkv)
         sums = torch.empty(rows, 3 * width, dtype=torch.float32, device=qkv.device)
-        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=True)
+        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
         rest = {"heads": heads, "d": d, "threshold": threshold(dropout), "causal": causal, "num_warps": warps}
         if longest <= keys:
             programs = min(rows * heads, max(1, 8 // warps) * multiprocessors(qkv.device))

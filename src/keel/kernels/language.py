@@ -34,6 +34,13 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
+def shared_memory(device: torch.device) -> int:
+    """Bytes of fast memory that one program may take; the interpreter has no bounds."""
+    if device.type != "cuda":
+        return 1 << 30
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
 def power_of_two(size: int) -> int:
     """The smallest power of two that is no less than size."""
     return 1 << (size - 1).bit_length()

@@ -2,5 +2,6 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.word2vec import Word2vec
 
-SYSTEMS: dict[str, type[System]] = {"bert": Bert}
+SYSTEMS: dict[str, type[System]] = {"word2vec": Word2vec, "bert": Bert}

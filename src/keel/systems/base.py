@@ -64,12 +64,15 @@ class Recorder(Protocol):
 class Encoder(nn.Module):
     """Ids to vectors. A static word vector is an encoder with no blocks."""
 
-    packs: ClassVar[bool] = False
-    """Whether it takes packed rows."""
     vocabulary: int
     """How many ids it knows."""
     width: int
     """Of the vectors it gives."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether it takes packed rows, as it is and where it is."""
+        return False
 
     def embed(self, rows: Rows) -> Tensor:
         """[batch, time, width]: words, positions and whatever else a row's ids mean before any context."""
@@ -132,6 +135,8 @@ class System:
     sizes: ClassVar[dict[str, dict[str, Any]]] = {}
     train: ClassVar[Train]
     """The paper's own way to train it."""
+    tokenizer: ClassVar[str] = "auto"
+    """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
 

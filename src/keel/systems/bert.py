@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
+from keel.kernels import usable
 from keel.kernels.loss import cross_entropy
 from keel.kernels.norm import norm
 from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
@@ -157,8 +158,6 @@ class Bert(System):
 class BertEncoder(Encoder):
     """Words + positions + segments, a norm, a stack of post-norm blocks; [CLS]'s top vector, one layer on, sums up."""
 
-    packs: ClassVar[bool] = True
-
     def __init__(self, system: Bert, vocabulary: int):
         super().__init__()
         self.vocabulary, self.width = vocabulary, system.width
@@ -181,6 +180,10 @@ class BertEncoder(Encoder):
         )
         self.pooler = nn.Linear(system.width, system.width)
         self.apply(initialize)
+
+    @property
+    def packs(self) -> bool:
+        return self.stack.fusible and usable(self.words.weight)
 
     def embed(self, rows: Rows) -> Tensor:
         # [time, width], or packed [1, tokens, width]
@@ -209,6 +212,7 @@ class BertEncoder(Encoder):
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> Output:
+        assert rows.starts is None or self.stack.fusible
         if rows.starts is not None or (record is None and fast(vectors) and self.stack.fusible):
             top, layers = self.stack.run_fused(vectors, Spans.of(rows), all_layers=all_layers)
         else:

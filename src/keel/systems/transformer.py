@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.kernels import usable
-from keel.kernels.attention import attend
+from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_norm_twice
 from keel.systems.base import Recorder, Rows
@@ -197,7 +197,8 @@ class Block(nn.Module):
     @property
     def fusible(self) -> bool:
         """Whether there are kernels for all of it."""
-        return not self.pre_norm and self.activation_name in ("gelu", "gelu_tanh")
+        width = self.attention.out.in_features // self.attention.heads
+        return not self.pre_norm and self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """max(0, x W1 + b1) W2 + b2, with the activation of the system's choice."""

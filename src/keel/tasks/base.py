@@ -18,6 +18,8 @@ from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Precision
+from keel.train.step import autocast
 
 TILE = 128
 """Packed rows fill up whole tiles of this many tokens."""
@@ -140,6 +142,8 @@ class Task(Objective):
         super().__init__()
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
+        self.precision: Precision = "auto"
+        """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
         if frozen:
             encoder.requires_grad_(False)
             for parameter in self.head_parameters():
@@ -241,7 +245,8 @@ class Task(Objective):
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         response = self.respond(self._picked(batch.rows, batch.features))
-        return {"loss": self.losses(response.float(), batch.targets) @ batch.shares}, state
+        # Not a dot product: autocast would take that in bf16.
+        return {"loss": (self.losses(response.float(), batch.targets) * batch.shares).sum()}, state
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows and the responses to them, all rows by and by, those of one length together."""
@@ -249,8 +254,8 @@ class Task(Objective):
 
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
-        packs = self.encoder.packs and next(self.parameters()).is_cuda
-        return data.packed(index) if packs else data.rows(index)
+        on_gpu = next(self.encoder.parameters()).is_cuda
+        return data.packed(index) if on_gpu and self.encoder.packs else data.rows(index)
 
     def _picked(self, rows: Rows, features: Tensor | None) -> Tensor:
         return self.pick(rows) if features is None else features
@@ -268,7 +273,7 @@ class Task(Objective):
                 index = order[start : start + batch]
                 rows = self._rows(data, index).to(device)
                 features = None if data.features is None else data.features[index].to(device)
-                with torch.inference_mode(), half_on_gpu(device):
+                with torch.inference_mode(), autocast(self.precision, device):
                     found = read(self._picked(rows, features)).float().cpu()
                 yield index, found
         finally:
@@ -280,12 +285,6 @@ class Task(Objective):
         for index, picked in self._each(data, 64, lambda picked: picked):
             features[index] = picked
         return features
-
-
-def half_on_gpu(device: torch.device) -> torch.autocast:
-    """A task answers on a GPU as it learns there by default: in bf16, where there is that."""
-    has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.autocast(device.type, torch.bfloat16, enabled=has)
 
 
 def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:

@@ -210,6 +210,11 @@ class Tokenizer:
         """The id of a blank."""
         return self._special("mask")
 
+    @property
+    def special_ids(self) -> list[int]:
+        """The ids that stand for no text of their own."""
+        return sorted(self._special(name) for name in self._specials)
+
     @cached_property
     def continues_word(self) -> np.ndarray:
         """For every id, whether the piece only ever continues a word ("##ing")."""

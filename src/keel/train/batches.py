@@ -9,6 +9,7 @@ from torch import Tensor
 
 from keel.events import OnEvent, note
 from keel.train.draw import Draw
+from keel.train.failures import brief, from_compiler
 from keel.train.objective import Objective, Tensors
 from keel.train.plan import Place, Train
 
@@ -29,7 +30,7 @@ class Batches(Protocol):
 
 def batches_of(objective: Objective, data: Any, train: Train, device: torch.device, on_event: OnEvent) -> Batches:
     """The way to draw batches of this data that keeps the device busy."""
-    if device.type == "cpu" or not isinstance(data, Tensors):
+    if device.type != "cuda" or not isinstance(data, Tensors):
         return Here(objective, data, train.seed, device)
     free, _ = torch.cuda.mem_get_info(device)
     if data.bytes() <= ROOM * free:
@@ -37,15 +38,6 @@ def batches_of(objective: Objective, data: Any, train: Train, device: torch.devi
     what = f"{data.bytes() / 2**30:.1f} GiB of tokens would take too much of the GPU's memory"
     note(on_event, f"{what}: they stay outside, {AHEAD} batches are kept ready")
     return Ahead(objective, data, train.seed, device)
-
-
-def from_compiler(error: Exception) -> bool:
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
-
-
-def brief(error: Exception) -> str:
-    """The end of what a compiler says, where the reason stands."""
-    return " ".join(str(error).split())[-300:]
 
 
 class Here:
@@ -132,7 +124,7 @@ def _counted(objective: Objective, batches: list[Any]) -> Drawn:
 
 def _moved(batches: list[Tensors], counts: dict[str, Tensor], device: torch.device) -> Drawn:
     """On the device, by way of memory from which a GPU copies for itself."""
-    if device.type == "cpu":
-        return batches, counts
+    if device.type != "cuda":
+        return [batch.to(device) for batch in batches], {name: value.to(device) for name, value in counts.items()}
     moved = [batch.pin().to(device, non_blocking=True) for batch in batches]
     return moved, {name: value.pin_memory().to(device, non_blocking=True) for name, value in counts.items()}

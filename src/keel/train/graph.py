@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from keel.events import OnEvent, note
+from keel.train.failures import NoRoomError, brief
 from keel.train.objective import Tensors
 
 WARM = 2
@@ -33,7 +34,8 @@ class StepGraphs:
 
     def __init__(self, on_event: OnEvent) -> None:
         self.on_event = on_event
-        self.refused: set[Any] = set()
+        self.off = False
+        """Whether a capture has failed: no more are tried then."""
         self.seen: Counter[Any] = Counter()
         self.captured: dict[Any, _Captured] = {}
         self.pool: Any = None
@@ -50,16 +52,18 @@ class StepGraphs:
         shape = batch.signature(), tuple(counts)
         if shape not in self.captured:
             self.seen[shape] += 1
-            if self.seen[shape] <= WARM or len(self.captured) >= MOST or shape in self.refused:
+            if self.seen[shape] <= WARM or len(self.captured) >= MOST or self.off:
                 return update([batch], counts, [seed])
+            stream = torch.cuda.current_stream()
             try:
                 self.captured[shape] = self._capture(batch, counts, update)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                reason = " ".join(str(error).split())[:200]
-                note(self.on_event, f"steps of this shape cannot be captured, which costs speed alone ({reason})")
-                self.refused.add(shape)
+            except (RuntimeError, NoRoomError) as error:
+                torch.cuda.set_stream(stream)  # a capture that breaks off may not give it back
+                self.clear()
+                self.off = True
+                note(
+                    self.on_event, f"steps cannot be captured as graphs here, which costs speed alone ({brief(error)})"
+                )
                 return update([batch], counts, [seed])
         captured = self.captured[shape]
         for still, given in zip(captured.inputs, tensors, strict=True):
@@ -73,10 +77,8 @@ class StepGraphs:
     def _capture(self, batch: Tensors, counts: Mapping[str, Tensor], update: Update) -> _Captured:
         still = batch.clone()
         kept = {name: value.clone() for name, value in counts.items()}
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # graphs have a pool of their own
         graph = torch.cuda.CUDAGraph()
-        # Another thread may draw batches meanwhile, into memory that it asks the driver for.
+        # Other threads, such as the one that writes checkpoints, may ask the driver for memory meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             found = update([still], kept, [None])
         self.pool = self.pool or graph.pool()

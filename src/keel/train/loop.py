@@ -26,7 +26,7 @@ from keel.train.objective import Objective
 from keel.train.parallel import World, whole
 from keel.train.plan import Plan, Train
 from keel.train.signals import caught_signals
-from keel.train.step import Stepper, Taken, add_up, autocast
+from keel.train.step import Taken, add_up, autocast, stepper_of
 
 Evaluate = Callable[[Objective], dict[str, float]]
 """Figures by name for the network as it now is, "loss" among them."""
@@ -84,13 +84,13 @@ def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
         objective.eval()
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
-        chunk = max(1, train.batch // train.accumulate)
+        chunk = min(64, train.batch)  # fits wherever training does, in however small parts
         total = min(rows, objective.rows(data))
         with torch.no_grad():
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total))
                 batch = objective.batch(data, Draw(seed=0, step=0, first=0), part).to(device)
-                with autocast(train, device):
+                with autocast(train.precision, device):
                     losses, _ = objective(batch)
                 add_up(sums, losses)
                 add_up(counts, objective.counts(batch))
@@ -115,16 +115,17 @@ class _Run:
         evaluate: Evaluate | None,
         identity: dict[str, Any],
     ):
-        if train.batch < world.size * train.accumulate:
+        least = min(stretch.rows for stretch in Plan(1_000_000, train, objective.phases()).stretches)
+        if least < world.size * train.accumulate:
             raise UsageError(
-                f"batch {train.batch} has too few rows for {world.size} processes with {train.accumulate} micro-batches"
+                f"{least} rows of a step are too few for {world.size} processes with {train.accumulate} micro-batches"
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
-        self.stepper = Stepper(self.objective, data, train, world, on_event)
+        self.stepper = stepper_of(self.objective, data, train, world, on_event)
         self.average = Average()
         self.costs: dict[tuple[int, int], float] = {}
         """Seconds of a step by its rows and its phase, as rehearsed."""
@@ -152,10 +153,13 @@ class _Run:
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
             stop, due = self.agreed(stopping.is_set(), due and self.world.leads)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
+            regular = regular or (self.train.minutes > 0 and step == 100)  # to plan by steps as they now are
             if stop or due or regular or step == plan.steps:
                 self.check(step)
                 if not stop and step - saved_step >= 5:  # fewer tell little, compiling may be among them
                     plan = self.replan(step, plan, saved_step, time.monotonic() - saved_at)
+                    if step < plan.average_from:  # a longer plan averages later
+                        self.average = Average()
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
@@ -252,7 +256,8 @@ class _Run:
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """The steps to go to; a setting that changed since the checkpoint is named and refused."""
         before, now = state["settings"], self.settings
-        extended = self.train.steps > state["plan"] and before["steps"] and self.train.schedule == "constant"
+        alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).stretches) == 1
+        extended = self.train.steps > state["plan"] and before["steps"] and alike and not self.train.average
         free = {*Train.FREE, "processes", "parallel", *(["steps"] if extended else [])}
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
@@ -312,7 +317,7 @@ class _Run:
         plan = self.plan(int(agreed))
         each = slower * plan.seconds(self.costs, step) / (plan.steps - step)
         text = f"{self.train.minutes:g} minutes are {plan.steps} steps of {each:.3g} s{plan.told()}"
-        text += f"; the same run by count: --steps {plan.steps}"
+        text += f"; the same run by count: --steps {plan.steps}" if step == 0 else ""
         self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
         return plan
 

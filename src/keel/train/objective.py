@@ -103,3 +103,16 @@ class Objective(nn.Module):
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
         return []
+
+
+class Kernel(Objective):
+    """An objective that learns by updates of its own making, on a CPU; `forward` stays as their definition."""
+
+    def update(
+        self, data: Any, draw: Draw, rows: range, rate: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Learn from these rows of one step; the sum of each loss, and counts as in `counts`.
+
+        With one thread the result is the same to the bit every time; several write without waiting for each other.
+        """
+        raise NotImplementedError

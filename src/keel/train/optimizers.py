@@ -59,7 +59,14 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     betas = (train.beta1, train.beta2)
     if train.optimizer == "muon":
         return Muon(groups, betas=betas, epsilon=train.epsilon)
-    return torch.optim.AdamW(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
+    adamw = torch.optim.AdamW(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
+    for parameter in trained:  # at once: should memory not suffice, no weight has moved yet
+        adamw.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return adamw
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

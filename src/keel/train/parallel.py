@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -53,7 +53,10 @@ class World:
         """The processes that `torchrun` started, or this one alone."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
-            yield cls(0, 1, pick_device(device))
+            place = pick_device(device)
+            if place.type == "cuda" and place.index is not None:
+                torch.cuda.set_device(place)  # kernels and graphs work on the current one
+            yield cls(0, 1, place)
             return
         on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         place = pick_device(f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else device)
@@ -105,6 +108,8 @@ class World:
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
             fully_shard(block, mesh=mesh)
+            if hasattr(block, "fused"):  # the other way into it, which must gather its weights too
+                register_fsdp_forward_method(block, "fused")
         fully_shard(objective, mesh=mesh)  # in place
         return objective
 

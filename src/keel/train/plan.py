@@ -13,6 +13,8 @@ from keel.train.objective import Phase
 from keel.train.optimizers import Schedule, rate_share
 from keel.train.parallel import Parallel
 
+Precision = Literal["auto", "fp32", "bf16"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -52,7 +54,7 @@ class Train:
     """Largest norm of the gradient; 0 lets any pass."""
     average: float = 0.0
     """Share of the steps, at the end, whose weights are averaged into the result."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Precision = "auto"
     """Of the products; weights and sums stay fp32. auto takes bf16 on a GPU that has it."""
     compile: bool = False
     """Compile every block."""
@@ -155,10 +157,16 @@ class Plan:
         rate = self.train.lr * self.share(step) * min(1.0, here.rows / full) ** 0.5
         return Place(step=step, rows=here.rows, first=first, phase=here.phase, rate=rate)
 
+    @property
+    def average_from(self) -> int:
+        """The first step whose weights may go into the average."""
+        return self.steps - round(self.train.average * self.steps)
+
     def averages(self, step: int) -> bool:
         """Whether the weights after this step go into the average: a hundred at even distances, or all if fewer."""
-        steps = round(self.train.average * self.steps)
-        return step >= self.steps - steps and (self.steps - 1 - step) % max(1, steps // 100) == 0
+        return (
+            step >= self.average_from and (self.steps - 1 - step) % max(1, (self.steps - self.average_from) // 100) == 0
+        )
 
     def steps_for(self, rows: float) -> int:
         """How many steps of the first phase draw that many rows, with the shares of this plan."""
@@ -176,7 +184,7 @@ class Plan:
         if self.train.schedule == "trapezoid":
             parts.append(f"cool-down from step {self.steps - round(self.train.cooldown * self.steps)}")
         if self.train.average:
-            parts.append(f"average from step {self.steps - round(self.train.average * self.steps)}")
+            parts.append(f"average from step {self.average_from}")
         return "".join(f", {part}" for part in parts)
 
     def share(self, step: int) -> float:

@@ -3,22 +3,24 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note
 from keel.text.tokens import cache_folder
-from keel.train.batches import batches_of, brief, from_compiler
-from keel.train.draw import seed_of
+from keel.train.batches import batches_of
+from keel.train.draw import Draw, seed_of
+from keel.train.failures import NoRoomError, brief, from_compiler
 from keel.train.graph import StepGraphs
-from keel.train.objective import Objective, Tensors
+from keel.train.objective import Kernel, Objective, Tensors
 from keel.train.optimizers import make_optimizer, set_rate
 from keel.train.parallel import World, hold_gradients, whole
-from keel.train.plan import Place, Train
+from keel.train.plan import Place, Precision, Train
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,11 @@ class Stepper:
         while True:
             try:
                 return self._step(place, coming, update)
-            except torch.OutOfMemoryError:
+            except NoRoomError:
                 rows = -(-place.rows // (self.world.size * self.parts))
                 if self.world.size > 1 or rows < 2:
-                    raise
+                    remedy = "lower --batch, or cut it into parts with --train.accumulate"
+                    raise KeelError(f"{rows} rows do not fit into the memory of the GPU: {remedy}") from None
                 self.parts *= 2
                 what = f"{rows} rows at once do not fit into the memory of the GPU"
                 now = f"a step is {self.parts} parts of {-(-rows // 2)} now, which sum up to the same"
@@ -96,7 +99,11 @@ class Stepper:
     def _update(
         self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None], update: bool = True
     ) -> tuple[dict[str, Tensor], Tensor | None]:
-        losses = self._gradients(batches, counts, seeds)
+        self.optimizer.zero_grad(set_to_none=True)  # of a try that was broken off
+        try:
+            losses = self._gradients(batches, counts, seeds)
+        except torch.OutOfMemoryError as error:  # nothing has changed yet, unlike in the optimizer's own step
+            raise NoRoomError from error
         norm = None
         if update:
             norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
@@ -113,7 +120,8 @@ class Stepper:
         return batches, dict(zip(names, totals, strict=True))
 
     def _parts(self, place: Place) -> list[range]:
-        return [self.world.part(range(place.rows), self.parts, number) for number in range(self.parts)]
+        parts = [self.world.part(range(place.rows), self.parts, number) for number in range(self.parts)]
+        return [part for part in parts if part] if self.world.size == 1 else parts
 
     def _gradients(
         self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None]
@@ -124,7 +132,7 @@ class Stepper:
             if seed is not None:
                 torch.manual_seed(seed)  # for dropout alone
             with hold_gradients(self.wrapped, number < len(batches) - 1):
-                with autocast(self.train, self.world.device):
+                with autocast(self.train.precision, self.world.device):
                     losses, _ = self.wrapped(batch)
                 means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
                 # Processes average their gradients, so each one brings its share of the mean times their number.
@@ -133,22 +141,60 @@ class Stepper:
         return shares
 
 
+class KernelStepper:
+    """Takes the steps of an objective that makes its own updates: no gradients, no optimizer, one process on a CPU."""
+
+    def __init__(self, objective: Kernel, data: Any, train: Train, world: World, on_event: OnEvent):
+        if world.size > 1 or world.device.type != "cpu":
+            raise UsageError(
+                "this system learns on the CPU of one machine, with --threads: use --device cpu, no torchrun"
+            )
+        self.objective, self.data, self.train = objective, data, train
+        self.threads = train.threads or os.cpu_count() or 1
+        self.parts = 1
+        self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember
+        if self.threads > 1:
+            note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
+
+    def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:
+        return self._taken(self.objective, place)
+
+    def rehearse(self, place: Place) -> Taken:
+        return self._taken(deepcopy(self.objective), place)
+
+    def _taken(self, objective: Kernel, place: Place) -> Taken:
+        draw = Draw(seed=self.train.seed, step=place.step, first=place.first, phase=place.phase)
+        sums, counts = objective.update(self.data, draw, range(place.rows), place.rate, self.threads)
+        means = {
+            name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
+        }
+        return Taken(means, {name: torch.tensor(float(count)) for name, count in counts.items()}, None)
+
+
+def stepper_of(
+    objective: Objective, data: Any, train: Train, world: World, on_event: OnEvent
+) -> Stepper | KernelStepper:
+    """What takes the steps of this objective."""
+    kind = KernelStepper if isinstance(objective, Kernel) else Stepper
+    return kind(objective, data, train, world, on_event)  # pyright: ignore[reportArgumentType]
+
+
 def add_up(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Add each value to the total of its name."""
     for name, value in values.items():
         totals[name] = totals[name] + value if name in totals else value
 
 
-def precision(train: Train, device: torch.device) -> str:
+def settled(precision: Precision, device: torch.device) -> Precision:
     """fp32 or bf16: what "auto" comes to on this device; what the device lacks is refused."""
     has = device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-    if train.precision == "auto":
+    if precision == "auto":
         return "bf16" if device.type == "cuda" and has else "fp32"
-    if train.precision == "bf16" and not has:
+    if precision == "bf16" and not has:
         raise UsageError(f"{torch.cuda.get_device_name(device)} has no bf16: use --train.precision fp32")
-    return train.precision
+    return precision
 
 
-def autocast(train: Train, device: torch.device) -> torch.autocast:
-    """Products in the precision that the settings come to."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision(train, device) == "bf16")
+def autocast(precision: Precision, device: torch.device) -> torch.autocast:
+    """Products in the precision that the setting comes to."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=settled(precision, device) == "bf16")

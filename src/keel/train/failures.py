@@ -1,0 +1,15 @@
+"""What can go wrong below a step, without being the fault of the run."""
+
+
+class NoRoomError(Exception):
+    """The rows of a step do not fit into memory at once."""
+
+
+def from_compiler(error: Exception) -> bool:
+    """Whether torch's compiler could not do its work."""
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+def brief(error: Exception) -> str:
+    """The end of what a library says, where the reason stands."""
+    return " ".join(str(error).split())[-300:]

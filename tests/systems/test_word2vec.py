@@ -1,0 +1,178 @@
+"""word2vec: the compiled updates are the gradients of the written loss, and the path is that of every system."""
+
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import KeelError, UsageError
+from keel.model import Model
+from keel.systems.base import Rows
+from keel.systems.documents import Documents
+from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, alias_table
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.verbs import finetune, pretrain
+
+SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
+WORDS = 60
+QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    draw = np.random.default_rng(0)
+    ids = draw.choice(np.arange(1, WORDS + 5), 6000, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
+    starts = np.append(np.sort(draw.choice(np.arange(1, 6000), 400, replace=False)), 6000)
+    starts = np.concatenate([[0], starts])
+    bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    return Documents.of(cast(Tokens, tokens))
+
+
+def make(**fields: Any) -> Word2vecTraining:
+    torch.manual_seed(0)
+    system = Word2vec(**{"width": 20, "window": 3, "length": 50, "subsample": 1e-2, **fields})
+    objective = system.objective(system.encoder(WORDS + 5), SPECIALS)
+    with torch.no_grad():
+        objective.encoder.words.weight.normal_()
+        objective.contexts.normal_()
+    return objective
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize("negatives", [1, 5, 7])
+@pytest.mark.parametrize("width", [20, 32])
+def test_updates_are_the_gradients_of_the_loss(
+    documents: Documents, architecture: Any, negatives: int, width: int
+) -> None:
+    """Window after window, in float64: one step down the gradient of `forward`."""
+    ours = make(architecture=architecture, negatives=negatives, width=width)
+    theirs = deepcopy(ours).double()
+    draw, rate = Draw(seed=1, step=3, first=12), 0.05
+    sums, counts = ours.update(documents, draw, range(4), rate, 1)
+    batch = theirs.batch(documents, draw, range(4))
+    loss, predictions = 0.0, 0.0
+    for number in range(len(batch.near)):
+        near, present, targets, compared = (value[number : number + 1] for value in batch.tensors())
+        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double())
+        theirs.zero_grad()
+        found = theirs(one)[0]["negative"]
+        found.backward()
+        loss += found.item()
+        predictions += theirs.counts(one)["negative"].item()
+        # Each word of a mean takes the whole change, as in the first code.
+        share = present.sum().item() if architecture == "cbow" else 1.0
+        with torch.no_grad():
+            assert theirs.encoder.words.weight.grad is not None
+            assert theirs.contexts.grad is not None
+            theirs.encoder.words.weight -= rate * share * theirs.encoder.words.weight.grad
+            theirs.contexts -= rate * theirs.contexts.grad
+    assert sums["negative"] == pytest.approx(loss, rel=1e-5)
+    assert counts["negative"] == predictions > 50
+    torch.testing.assert_close(ours.encoder.words.weight.double(), theirs.encoder.words.weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.contexts.double(), theirs.contexts, rtol=1e-4, atol=1e-5)
+
+
+def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
+    objective = make(subsample=0.0, window=4, length=6000)
+    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+    ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
+    near = {
+        (ids[a], ids[b])
+        for begin, stop in zip(starts[:-1], starts[1:], strict=True)
+        for kept in [[place for place in range(begin, stop) if ids[place] > 4]]
+        for i, a in enumerate(kept)
+        for b in kept[max(0, i - 4) : i + 5]
+        if a != b
+    }
+    rows = zip(batch.targets[:, 0].tolist(), batch.near.tolist(), batch.present.tolist(), strict=True)
+    seen = {(center, word) for center, words, there in rows for word, real in zip(words, there, strict=True) if real}
+    assert len(seen) > 100
+    assert seen <= near
+    assert batch.targets[:, 0].min() > 4
+
+
+def test_frequent_words_are_passed_over_and_rare_ones_read() -> None:
+    from keel.systems.word2vec import _chances_of
+
+    counts = np.array([0, 1_000_000, 10_000, 10])
+    keep = _chances_of(counts, 1e-3, 0.75).keep / 2**32
+    share = counts / counts.sum()
+    assert keep[0] == 0
+    assert keep[1] == pytest.approx((1e-3 / share[1]) ** 0.5 + 1e-3 / share[1], rel=1e-6)
+    assert keep[3] == 1
+
+
+def test_drawn_words_follow_their_weights() -> None:
+    weights = np.array([0.0, 1.0, 2.0, 5.0, 0.5])
+    chances, others = alias_table(weights)
+    found = np.zeros(5)
+    for place, (chance, other) in enumerate(zip(chances, others, strict=True)):
+        found[place] += chance / 5
+        found[other] += (1 - chance) / 5
+    np.testing.assert_allclose(found, weights / weights.sum(), atol=1e-12)
+
+
+def test_one_thread_gives_equal_bits_and_two_learn_as_well(english_corpus: Path, tmp_path: Path) -> None:
+    one, two = (pretrain("word2vec", english_corpus, out=tmp_path / name, epochs=2, **QUICK) for name in "ab")
+    assert torch.equal(one.encoder.state_dict()["words.weight"], two.encoder.state_dict()["words.weight"])
+    said: list[dict[str, Any]] = []
+    many = {**QUICK, "threads": 2}
+    pretrain("word2vec", english_corpus, out=tmp_path / "c", epochs=2, on_event=said.append, **many)
+    assert any("--threads 1" in event.get("text", "") for event in said)
+
+
+def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("word2vec", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
+    again = Model.load(tmp_path / "m")
+    assert again.system == model.system
+    assert again.objective is not None
+    examples = [("the farmer is good", "good"), ("the pilot was bad", "bad")] * 10
+    for freeze in (False, True):
+        tuned = finetune(again, examples, dev=None, epochs=30, lr=0.1, freeze=freeze)
+        tuned.save(tmp_path / f"t{freeze}")
+        assert str(Model.load(tmp_path / f"t{freeze}").predict("the pilot was bad").name) == "bad"
+    assert again.encode(["the farmer", "the pilot"]).shape == (2, 16)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    import os
+    import signal
+
+    from keel.errors import Interrupted
+
+    settings = {**QUICK, "epochs": 2, "log_every": 1}
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        pretrain("word2vec", english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
+    cut = pretrain("word2vec", english_corpus, out=tmp_path / "cut", **settings)
+    whole = pretrain("word2vec", english_corpus, out=tmp_path / "whole", **settings)
+    assert torch.equal(cut.encoder.state_dict()["words.weight"], whole.encoder.state_dict()["words.weight"])
+
+
+def test_a_row_is_the_mean_of_its_words() -> None:
+    encoder = make().encoder
+    rows = Rows.pad([[5, 6, 7], [8]])
+    found = encoder.gist(rows)
+    weights = encoder.words.weight
+    torch.testing.assert_close(found, torch.stack([weights[[5, 6, 7]].mean(0), weights[8]]))
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("word word word word\n" * 20)
+    with pytest.raises(KeelError, match="fewer than two words"):
+        pretrain("word2vec", tmp_path / "one.txt", out=tmp_path / "m", epochs=1, **QUICK)
+    with pytest.raises(UsageError, match="window must be 1 or more"):
+        Word2vec(window=0)
+    with pytest.raises(UsageError, match="subsample"):
+        Word2vec(subsample=-1.0)
