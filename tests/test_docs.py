@@ -12,6 +12,8 @@ PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob
 SHORTER = {
     "--minutes 20": "--steps 3",
     "--steps 1000": "--steps 3",
+    "nearest river": "nearest farmer",
+    '"king - man + woman"': '"farmer - pilot + the"',
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",

@@ -9,11 +9,24 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.word2vec import Word2vec
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
+    from keel.verbs import (
+        analogy,
+        convert,
+        embed,
+        evaluate,
+        fill,
+        finetune,
+        judge,
+        nearest,
+        predict,
+        pretrain,
+        similarity,
+    )
 
 __version__ = "0.1.0"
 
@@ -26,14 +39,19 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Train",
+    "Word2vec",
+    "analogy",
     "check",
     "convert",
     "embed",
     "evaluate",
     "fill",
     "finetune",
+    "judge",
+    "nearest",
     "predict",
     "pretrain",
+    "similarity",
 ]
 _HOMES = {
     "Bert": "keel.systems.bert",
@@ -44,6 +62,7 @@ _HOMES = {
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Word2vec": "keel.systems.word2vec",
     "check": "keel.checks",
 }
 

@@ -16,7 +16,9 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.formats import huggingface
 from keel.formats.folder import save_folder
+from keel.formats.vectors import Vectors, looks_like_vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
+from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Example, Examples, Labels
 from keel.tasks.metrics import main_text
@@ -134,8 +136,10 @@ class Model:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
-        """Read a model folder, ours or Hugging Face's: all of it, or an error."""
+        """Read a model folder, ours or Hugging Face's, or a file of word vectors: all of it, or an error."""
         folder = Path(folder)
+        if folder.is_file() and looks_like_vectors(folder):
+            return cls.of_vectors(read_vectors(folder, on_event=on_event), title=folder.name).to(device)
         stored = huggingface.read(folder, on_event)
         tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
@@ -153,6 +157,30 @@ class Model:
             card=Card.read(stored.config, folder),
             missing=stored.missing,
         ).to(device)
+
+    @classmethod
+    def of_vectors(cls, vectors: Vectors, *, title: str = "") -> Self:
+        """A model that knows a vector for each of these words, and nothing of their context."""
+        tokenizer = Tokenizer.from_words(vectors.words)
+        system = Word2vec(width=vectors.matrix.shape[1])
+        encoder = system.encoder(len(tokenizer))
+        places = [tokenizer.id_of(word) for word in vectors.words]
+        with torch.no_grad():
+            encoder.words.weight.zero_()  # the special pieces mean nothing
+            encoder.words.weight[places] = torch.from_numpy(vectors.matrix)
+        return cls(system=system, encoder=encoder, tokenizer=tokenizer, card=Card(title=title))
+
+    def space(self) -> Vectors:
+        """The words it has vectors for and these vectors, special pieces left out."""
+        words = getattr(self.encoder, "words", None)
+        if not isinstance(words, nn.Embedding):
+            raise KeelError(
+                f"{self.system.name} has no vectors for words alone: take a word2vec or another with a table"
+            )
+        special = set(self.tokenizer.special_ids)
+        places = [place for place in range(len(self.tokenizer)) if place not in special]
+        matrix = words.weight.detach()[places].float().cpu().numpy()
+        return Vectors([self.tokenizer.token_of(place) for place in places], matrix)
 
     def to(self, device: str | torch.device) -> Self:
         """This model, moved to a device."""

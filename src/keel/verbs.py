@@ -3,24 +3,37 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from keel.config import replace, to_dict, unknown_name, write_toml
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.explain.neighbours import (
+    Analogies,
+    Judged,
+    Neighbour,
+    Space,
+    evaluate_analogies,
+    evaluate_similarity,
+    nearest_texts,
+)
 from keel.formats import huggingface
+from keel.formats.vectors import read_vectors, write_vectors
 from keel.model import Candidate, Card, Model, Pool
 from keel.run import Text, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.tasks import TASKS, Task
-from keel.tasks.examples import Columns, Examples, hold_out
+from keel.tasks.examples import Columns, Examples, hold_out, read_examples
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
+from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.checkpoint import write_folder
@@ -31,6 +44,7 @@ from keel.train.parallel import World
 from keel.train.plan import Train
 from keel.tuning import Tuning
 
+VECTOR_FILES: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
 Source = Any
 """Wherever a file may stand: a path, a glob, "-", a list, (text, label) pairs, a DataFrame."""
 
@@ -222,9 +236,71 @@ def embed(
     return _loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
+def nearest(
+    query: str,
+    *,
+    model: Model | str | Path,
+    among: Source | None = None,
+    top: int = 10,
+    on_event: OnEvent = ignore,
+    **settings: Any,
+) -> list[Neighbour]:
+    """The words nearest to one, or the texts of a file or list nearest to a text, the nearest first."""
+    known = _loaded(model, on_event)
+    if among is None:
+        return _space(known).nearest(query, top=top)
+    (columns,) = route(settings, Columns())
+    texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
+    vectors = known.encode(texts, on_event=on_event)
+    return nearest_texts(vectors, known.encode(query, on_event=on_event), texts, top=top)
+
+
+def analogy(
+    expression: str,
+    *,
+    model: Model | str | Path,
+    top: int = 5,
+    by: Literal["add", "multiply"] = "add",
+    on_event: OnEvent = ignore,
+) -> list[Neighbour]:
+    """What "king - man + woman" comes to: the words nearest to it, those of the question left out."""
+    return _space(_loaded(model, on_event)).analogy(expression, top=top, by=by)
+
+
+def similarity(first: str, second: str, *, model: Model | str | Path, on_event: OnEvent = ignore) -> float:
+    """The cosine between two words, or between two texts by the means of their vectors."""
+    known = _loaded(model, on_event)
+    one, two = known.encode([first, second], on_event=on_event)
+    return float(one @ two / max(float(np.linalg.norm(one) * np.linalg.norm(two)), 1e-12))
+
+
+def judge(
+    model: Model | str | Path, path: str | Path, *, by: Literal["add", "multiply"] = "add", on_event: OnEvent = ignore
+) -> Judged | Analogies:
+    """How well word vectors agree with people on a published file of similar words, or solve one of analogies."""
+    space = _space(_loaded(model, on_event))
+    if any(line.startswith(":") for _, line in islice(open_text(path), 5)):  # the sections of word2vec's questions
+        return evaluate_analogies(space, Path(path), by=by, on_event=on_event)
+    return evaluate_similarity(space, Path(path), on_event=on_event)
+
+
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:
-    """Make a Keel folder of a model that others saved, and check that both give the same numbers."""
-    huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
+    """Make a Keel folder of a model or a vector file that others saved, and check that both give the same numbers.
+
+    A target named .txt, .vec or .bin gets the vectors of words alone, in word2vec's formats.
+    """
+    if Path(out).suffix in VECTOR_FILES:
+        if Path(out).exists() and not overwrite:
+            raise UsageError(f"{out} is there already: name another, or give --overwrite")
+        space = Model.load(source, on_event=on_event).space()
+        write_vectors(Path(out), space, form=VECTOR_FILES[Path(out).suffix])
+        copy = read_vectors(out)
+        if copy.words != space.words or not np.array_equal(copy.matrix, space.matrix):
+            raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
+    elif Path(source).is_file():
+        Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
+    else:
+        huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 
 
 def _start(
@@ -333,6 +409,11 @@ def _task_of(model: Model | str | Path, on_event: OnEvent) -> Task:
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     return model.task
+
+
+def _space(model: Model) -> Space:
+    vectors = model.space()
+    return Space(vectors.words, vectors.matrix)
 
 
 def _loaded(model: Model | str | Path, on_event: OnEvent) -> Model:

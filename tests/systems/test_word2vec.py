@@ -1,6 +1,7 @@
 """word2vec: the compiled updates are the gradients of the written loss, and the path is that of every system."""
 
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -71,8 +72,8 @@ def test_updates_are_the_gradients_of_the_loss(
         with torch.no_grad():
             assert theirs.encoder.words.weight.grad is not None
             assert theirs.contexts.grad is not None
-            theirs.encoder.words.weight -= rate * share * theirs.encoder.words.weight.grad
-            theirs.contexts -= rate * theirs.contexts.grad
+            theirs.encoder.words.weight.sub_(rate * share * theirs.encoder.words.weight.grad)
+            theirs.contexts.sub_(rate * theirs.contexts.grad)
     assert sums["negative"] == pytest.approx(loss, rel=1e-5)
     assert counts["negative"] == predictions > 50
     torch.testing.assert_close(ours.encoder.words.weight.double(), theirs.encoder.words.weight, rtol=1e-4, atol=1e-5)
@@ -85,7 +86,7 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
     ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
     near = {
         (ids[a], ids[b])
-        for begin, stop in zip(starts[:-1], starts[1:], strict=True)
+        for begin, stop in pairwise(starts)
         for kept in [[place for place in range(begin, stop) if ids[place] > 4]]
         for i, a in enumerate(kept)
         for b in kept[max(0, i - 4) : i + 5]

@@ -28,6 +28,9 @@ GROUPS = {
         "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
         "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
+        "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
+        "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
+        "similarity": Line("A B --model M", "how near two words or texts are; or --file: published pairs or questions"),
     },
     "look after": {
         "info": Line("[FOLDER]", "what a folder or this machine holds"),
@@ -126,6 +129,6 @@ def _explain(error: BaseException) -> tuple[str, int]:
 def _overview() -> str:
     lines = ["usage: keel COMMAND ...     (keel COMMAND --help says more)"]
     for group, verbs in GROUPS.items():
-        lines += ["", group, *(f"  {name:10}{line.does}" for name, line in verbs.items())]
+        lines += ["", group, *(f"  {name:11}{line.does}" for name, line in verbs.items())]
     lines += ["", "Results go to stdout, messages to stderr; --json for machines, - for stdin.", "", EXAMPLE]
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -16,6 +16,8 @@ import torch
 
 from keel import verbs
 from keel.checks import check as check_files
+from keel.cli import vectors
+from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
@@ -29,15 +31,6 @@ from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores
 from keel.text.files import kind_of, open_text
 from keel.train.plan import Train
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What goes to stdout: `lines` for a person or, with --json, `data` for a machine (none: lines that are JSON)."""
-
-    lines: Iterable[str] = ()
-    data: Any = None
-    code: int = 0
 
 
 def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
@@ -290,8 +283,8 @@ def _texts(options: Namespace, console: Console) -> list[str]:
 
 
 def _convert_flags(flags: Flags) -> None:
-    flags.add_argument("source", metavar="IN", help="a model folder of Hugging Face's, also with pickled weights")
-    flags.add_argument("out", metavar="OUT", help="the folder to write")
+    flags.add_argument("source", metavar="IN", help="another's model folder, pickled weights too, or a vector file")
+    flags.add_argument("out", metavar="OUT", help="the folder to write; named .txt, .vec or .bin, the words' vectors")
     flags.add_argument("--overwrite", action="store_true", help="replace what OUT holds")
 
 
@@ -409,6 +402,9 @@ COMMANDS = {
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
     "embed": Command(_embed_flags, embed),
+    "nearest": Command(vectors.nearest_flags, vectors.nearest),
+    "analogy": Command(vectors.analogy_flags, vectors.analogy),
+    "similarity": Command(vectors.similarity_flags, vectors.similarity),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),
     "info": Command(_info_flags, info),

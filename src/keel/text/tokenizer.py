@@ -102,6 +102,16 @@ class Tokenizer:
         return cls(rules.mark_specials(inner, SPECIALS.values()))
 
     @classmethod
+    def from_words(cls, words: Iterable[str]) -> "Tokenizer":
+        """One piece for each of these words, after the special ones; without capitals among them, all lower case."""
+        pieces = {piece: number for number, piece in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
+        lowercase = all(piece == piece.lower() for piece in pieces if piece not in SPECIALS.values())
+        model = models.WordLevel(pieces, unk_token=SPECIALS["unk"])
+        return cls(
+            rules.mark_specials(rules.make("words", model, lowercase=lowercase, accents=True), SPECIALS.values())
+        )
+
+    @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
         pieces = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
