@@ -13,6 +13,7 @@ from keel.errors import KeelError
 from keel.text.corpus import Corpus
 from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
+from keel.text.wordcache import WordCache
 
 KINDS = ["wordpiece", "bpe", "words", "characters"]
 
@@ -79,7 +80,11 @@ def test_bert_ids_equal_hugging_faces(data_dir: Path, mixed_lines: list[str], na
     assert_equal_ids(tokenizer, mixed_lines, expected)
 
 
-def test_gpt2_ids_equal_hugging_faces(data_dir: Path, mixed_lines: list[str]) -> None:
+@pytest.mark.parametrize("much", [0, 10**9], ids=["compiled", "remembered"])
+def test_gpt2_ids_equal_hugging_faces(
+    data_dir: Path, mixed_lines: list[str], much: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WordCache, "much_text", much)
     vocabulary, merges = data_dir / "vocab/gpt2.encoder.json", data_dir / "vocab/gpt2.vocab.bpe"
     peer = GPT2Tokenizer(vocab=str(vocabulary), merges=str(merges))
     expected = peer([mended(line) for line in mixed_lines])["input_ids"]
@@ -103,8 +108,10 @@ def trained(request: pytest.FixtureRequest, corpus: Corpus) -> Tokenizer:
     return Tokenizer.train(corpus, kind=request.param, size=500)
 
 
-def test_the_fast_way_gives_the_librarys_ids(trained: Tokenizer) -> None:
-    lines = HOSTILE + hostile_lines(2000)
+@pytest.mark.parametrize("much", [0, 10**9], ids=["compiled", "remembered"])
+def test_the_fast_way_gives_the_librarys_ids(trained: Tokenizer, much: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WordCache, "much_text", much)
+    lines = HOSTILE + hostile_lines(2000) + ["a [MASK] in <|endoftext|> the text", "<|endoftext|>", "x" * 5000, ""]
     expected = trained._inner.encode_batch([mended(line) for line in lines], add_special_tokens=False)
     assert trained.encode_many(lines) == [found.ids for found in expected]
 

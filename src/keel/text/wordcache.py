@@ -1,14 +1,19 @@
 """Encoding by remembered words: most of a text is words seen before."""
 
+import json
 import re
 from collections.abc import Callable
+from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
 
 from keel.text.sentences import CJK
+
+if TYPE_CHECKING:
+    from keel.text.bytepairs import BytePairs
 
 ALONE = CJK + "、。，！？：；（）《》〈〉「」『』【】“”‘’…—·"
 """Characters that BERT's rules put apart from their neighbours on both sides."""
@@ -30,16 +35,24 @@ class WordCache:
 
     most_words = 200_000
     most_characters = 4_000_000
+    much_text = 1_000_000
+    """Characters after which GPT-2's kind of pieces is worth compiled code, which takes a second to get ready."""
 
     def __init__(self, inner: tokenizers.Tokenizer, rules: dict[str, Any]):
         self._inner = inner
         self._cut = _cutter(rules)
+        self._added = [token["content"] for token in rules["added_tokens"]]
+        self._seen = 0
         self._forget()
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of all texts in one array [ids], and how many each text has [texts]."""
         if self._cut is None:
             return self._whole(texts)
+        if self._cut is _before_spaces:
+            self._seen += sum(map(len, texts))
+            if self._seen > self.much_text and self._pairs is not None:
+                return self._compiled(texts)
         if len(self._numbers) > self.most_words or self._characters > self.most_characters:
             self._forget()
         parts = list(map(self._cut, texts))
@@ -53,6 +66,26 @@ class WordCache:
         places = np.arange(ends[-1]) + np.repeat(self._starts[words] - ends[:-1], lengths)
         bounds = ends[np.concatenate([[0], np.cumsum(sizes)])]
         return self._store[places], np.diff(bounds)
+
+    @cached_property
+    def _pairs(self) -> "BytePairs | None":
+        from keel.text.bytepairs import BytePairs  # not sooner: it brings Numba
+
+        return BytePairs.of(json.loads(self._inner.to_str()))
+
+    def _compiled(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """By our own code; what that is not sure of, and what holds special pieces, by the library."""
+        assert self._pairs is not None
+        special = [any(token in text for token in self._added) for text in texts]
+        ids, lengths = self._pairs.encode(["" if held else text for text, held in zip(texts, special, strict=True)])
+        left = [number for number, held in enumerate(special) if held or lengths[number] < 0]
+        if not left:
+            return ids, lengths
+        found = np.split(ids, np.cumsum(np.maximum(lengths, 0))[:-1])
+        theirs, sizes = self._whole([texts[number] for number in left])
+        for number, part in zip(left, np.split(theirs, np.cumsum(sizes)[:-1]), strict=True):
+            found[number] = part
+        return np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found))
 
     def _forget(self) -> None:
         self._numbers = _Numbers()
