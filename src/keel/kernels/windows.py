@@ -87,6 +87,19 @@ def next_window(words, sentences, count, center, window, chances, others, negati
 
 
 @njit(cache=True, nogil=True, fastmath=True)
+def _copy(table, places, count, filled, width, rows):
+    """Copy the vectors at these places into rows that lie close together, and zeros up to `filled` rows."""
+    for row in range(count):
+        source, target = table[places[row]], rows[row]
+        for i in range(width):
+            target[i] = source[i]
+    for row in range(count, filled):
+        target = rows[row]
+        for i in range(width):
+            target[i] = np.float32(0.0)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
 def _compare(v, rows, u, columns, size, scores):
     """scores = v u^T for rows and columns that are filled up to multiples of 2 and 3: six sums at a time."""
     for row in range(0, rows, 2):
@@ -106,35 +119,45 @@ def _compare(v, rows, u, columns, size, scores):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _errors(scores, rows, columns, rate, powers, bits):
-    """Turn scores into (label - sigmoid(score)) * rate, where column 0 is true; the sum of the losses.
+def _chances(scores, count, powers, bits, scale):
+    """Turn scores into sigmoid(score), and powers into exp(-score), for `count` numbers in a row.
 
     exp is 2^n 2^f with n whole: the first by writing n into the exponent of a float, the second by a polynomial, so
-    that all scores of a window go through side by side.
+    that all scores of a window go through side by side. `scale` is `bits`, seen as floats.
     """
-    for row in range(rows):
-        for column in range(columns):
-            power = -min(max(scores[row, column], -EDGE), EDGE) * LOG2_E
-            whole = np.floor(power + np.float32(0.5))
-            part = power - whole
-            bits[row, column] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-            powers[row, column] = np.float32(1.0) + part * (
-                P1 + part * (P2 + part * (P3 + part * (P4 + part * (P5 + part * P6))))
-            )
-    scale = bits.view(np.float32)
+    for i in range(count):
+        power = -min(max(scores[i], -EDGE), EDGE) * LOG2_E
+        whole = np.floor(power + np.float32(0.5))
+        part = power - whole
+        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        powers[i] = np.float32(1.0) + part * (P1 + part * (P2 + part * (P3 + part * (P4 + part * (P5 + part * P6)))))
+    for i in range(count):
+        powers[i] *= scale[i]
+        scores[i] = np.float32(1.0) / (np.float32(1.0) + powers[i])
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _errors(scores, rows, columns, rate, powers):
+    """Turn chances into (label - chance) * rate, where column 0 is true; the sum of the losses."""
     loss, product = 0.0, 1.0
     for row in range(rows):
-        for column in range(columns):
-            power = powers[row, column] * scale[row, column]  # exp(-score)
-            chance = np.float32(1.0) / (np.float32(1.0) + power)
-            powers[row, column] = chance * power if column > 0 else chance  # of what is so
-            scores[row, column] = ((np.float32(1.0) if column == 0 else np.float32(0.0)) - chance) * rate
-        for column in range(columns):
-            product *= powers[row, column]
+        product *= scores[row, 0]
+        scores[row, 0] = (np.float32(1.0) - scores[row, 0]) * rate
+        for column in range(1, columns):
+            product *= scores[row, column] * powers[row, column]  # the chance that it is not so
+            scores[row, column] *= -rate
         if product < 1e-150:  # one logarithm for many
             loss -= np.log(product)
             product = 1.0
     return loss - np.log(product)
+
+
+@njit(cache=True, nogil=True)
+def _blank(scores, found, rows, compared, columns):
+    """No error where there is no word."""
+    for row in range(rows):
+        for column in range(0 if row >= found else compared, columns):
+            scores[row, column] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -176,7 +199,9 @@ def skipgram(words, sentences, count, inputs, outputs, window, chances, others, 
     v, u = np.zeros((most, size), np.float32), np.zeros((drawn, size), np.float32)
     changes = np.zeros((most, size), np.float32)
     scores, powers = np.zeros((most, drawn), np.float32), np.zeros((most, drawn), np.float32)
-    bits = np.zeros((most, drawn), np.int32)
+    flat_scores, flat_powers = scores.ravel(), powers.ravel()  # the same numbers, in one row
+    bits = np.zeros(most * drawn, np.int32)
+    scale = bits.view(np.float32)
     loss, pairs = 0.0, 0
     for center in range(count):
         found, compared, state = next_window(
@@ -184,19 +209,14 @@ def skipgram(words, sentences, count, inputs, outputs, window, chances, others, 
         )
         if found == 0:
             continue
-        for row in range(found):
-            v[row, :width] = inputs[near[row]]
-        even = found + found % 2
-        v[found:even] = np.float32(0.0)
-        for column in range(compared):
-            u[column, :width] = outputs[targets[column]]
-        threes = (compared + 2) // 3 * 3
-        u[compared:threes] = np.float32(0.0)
+        even, threes = found + found % 2, (compared + 2) // 3 * 3
+        _copy(inputs, near, found, even, width, v)
+        _copy(outputs, targets, compared, threes, width, u)
         _compare(v, even, u, threes, size, scores)
-        loss += _errors(scores, found, compared, rate, powers, bits)
+        _chances(flat_scores, found * drawn, flat_powers, bits, scale)
+        loss += _errors(scores, found, compared, rate, powers)
         pairs += found
-        scores[found:even] = np.float32(0.0)
-        scores[:, compared:threes] = np.float32(0.0)
+        _blank(scores, found, even, compared, threes)
         _mix_rows(scores, found, u, threes, size, changes)
         for column in range(compared):
             _add_columns(scores, even, v, outputs[targets[column]], column, width)
@@ -221,7 +241,9 @@ def cbow(words, sentences, count, inputs, outputs, window, chances, others, nega
     v, u = np.zeros((2, size), np.float32), np.zeros((drawn, size), np.float32)
     changes = np.zeros((1, size), np.float32)
     scores, powers = np.zeros((2, drawn), np.float32), np.zeros((2, drawn), np.float32)
-    bits = np.zeros((2, drawn), np.int32)
+    flat_scores, flat_powers = scores.ravel(), powers.ravel()
+    bits = np.zeros(2 * drawn, np.int32)
+    scale = bits.view(np.float32)
     mean, change = v[0], changes[0]
     loss, centers = 0.0, 0
     for center in range(count):
@@ -230,7 +252,8 @@ def cbow(words, sentences, count, inputs, outputs, window, chances, others, nega
         )
         if found == 0:
             continue
-        mean[:] = np.float32(0.0)
+        for i in range(size):
+            mean[i] = np.float32(0.0)
         for row in range(found):
             source = inputs[near[row]]
             for i in range(width):
@@ -238,15 +261,13 @@ def cbow(words, sentences, count, inputs, outputs, window, chances, others, nega
         share = np.float32(1.0) / np.float32(found)
         for i in range(size):
             mean[i] *= share
-        for column in range(compared):
-            u[column, :width] = outputs[targets[column]]
         threes = (compared + 2) // 3 * 3
-        u[compared:threes] = np.float32(0.0)
+        _copy(outputs, targets, compared, threes, width, u)
         _compare(v, 2, u, threes, size, scores)
-        loss += _errors(scores, 1, compared, rate, powers, bits)
+        _chances(flat_scores, drawn, flat_powers, bits, scale)
+        loss += _errors(scores, 1, compared, rate, powers)
         centers += 1
-        scores[:, compared:threes] = np.float32(0.0)
-        scores[1] = np.float32(0.0)
+        _blank(scores, 1, 2, compared, threes)
         _mix_rows(scores, 1, u, threes, size, changes)
         for column in range(compared):
             _add_columns(scores, 2, v, outputs[targets[column]], column, width)
