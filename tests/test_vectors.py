@@ -71,3 +71,12 @@ def test_what_has_no_vectors_says_so(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("this is no file of vectors at all\n")
     with pytest.raises(KeelError):
         keel.nearest("this", model=tmp_path / "prose.txt")
+
+
+def test_unknown_words_are_not_scored(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("the king\nan apple\n")
+    with pytest.raises(KeelError, match="knows no word of 'zzzq'"):
+        keel.similarity("zzzq", "king", model=file)
+    with pytest.raises(KeelError, match="knows no word of 'zzzq qqqz'"):
+        keel.nearest("zzzq qqqz", model=file, among=tmp_path / "notes.txt")
+    assert keel.similarity("zzzq king", "king", model=file) == pytest.approx(1.0)

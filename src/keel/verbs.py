@@ -77,6 +77,7 @@ def pretrain(
         examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
+        examples.labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
@@ -252,7 +253,7 @@ def nearest(
     (columns,) = route(settings, Columns())
     texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
     vectors = known.encode(texts, on_event=on_event)
-    return nearest_texts(vectors, known.encode(query, on_event=on_event), texts, top=top)
+    return nearest_texts(vectors, _known(known.encode(query, on_event=on_event), query), texts, top=top)
 
 
 def analogy(
@@ -270,8 +271,9 @@ def analogy(
 def similarity(first: str, second: str, *, model: Model | str | Path, on_event: OnEvent = ignore) -> float:
     """The cosine between two words, or between two texts by the means of their vectors."""
     known = _loaded(model, on_event)
-    one, two = known.encode([first, second], on_event=on_event)
-    return float(one @ two / max(float(np.linalg.norm(one) * np.linalg.norm(two)), 1e-12))
+    vectors = known.encode([first, second], on_event=on_event)
+    one, two = (_known(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
+    return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
 
 
 def judge(
@@ -409,6 +411,13 @@ def _task_of(model: Model | str | Path, on_event: OnEvent) -> Task:
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     return model.task
+
+
+def _known(vector: np.ndarray, text: str) -> np.ndarray:
+    """The vector of a text, refused if no word of it is known: it would be near to nothing."""
+    if not vector.any():
+        raise KeelError(f"the model knows no word of {text!r}: take others (keel nearest shows those it knows)")
+    return vector
 
 
 def _space(model: Model) -> Space:

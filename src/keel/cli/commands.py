@@ -102,7 +102,8 @@ def pretrain(options: Namespace) -> Answer:
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
-    lines.append(f'next: keel fill "... [MASK] ..." --model {quote(out)}')
+    first = 'fill "... [MASK] ..."' if hasattr(model.objective, "predict_words") else "nearest WORD"
+    lines.append(f"next: keel {first} --model {quote(out)}")
     lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data)

@@ -16,6 +16,7 @@ from keel.errors import KeelError
 from keel.model import Model
 from keel.tasks.metrics import main_text
 from keel.text.tokens import Tokens, cache_folder
+from keel.train.checkpoint import Checkpoints
 
 
 def describe(folder: str | None) -> dict[str, Any]:
@@ -91,8 +92,12 @@ def _run(path: Path) -> dict[str, Any]:
         return {}
     with open(log, encoding="utf-8") as file:
         steps = [event for event in map(json.loads, file) if event.get("event") == "step"]
-    last = f"step {steps[-1]['step']:,} of {steps[-1]['steps']:,}, " if steps else ""
-    return {"run": f"{last}{_megabytes(path / 'run')} in {path / 'run'} (may be deleted)"}
+    saved = Checkpoints(path / "run" / "checkpoints", 1).steps()  # a run may have been stopped between two reports
+    step = max([*saved, *(event["step"] for event in steps[-1:])], default=0)
+    last = f"step {step:,}" + (f" of {steps[-1]['steps']:,}, " if steps else ", ") if step else ""
+    ready = (path / "config.json").is_file()
+    what = "may be deleted" if ready else "unfinished: run the same command again to go on"
+    return {"run": f"{last}{_megabytes(path / 'run')} in {path / 'run'} ({what})"}
 
 
 def _score(value: Any) -> Any:

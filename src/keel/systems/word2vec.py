@@ -144,6 +144,8 @@ class Word2vecTraining(Kernel):
         self.system, self.encoder = system, encoder
         self.contexts = nn.Parameter(torch.zeros(encoder.vocabulary, encoder.width))
         self.specials = tokenizer.special_ids
+        with torch.no_grad():
+            encoder.words.weight[self.specials] = 0.0  # never met in training: an unknown word adds nothing to a mean
         self._kept: dict[int, tuple[_Text, _Chances]] = {}
 
     def rows(self, data: Documents) -> int:

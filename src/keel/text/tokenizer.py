@@ -77,6 +77,8 @@ class Tokenizer:
             case = "in lower case" if lowercase else "with capital letters as they are"
             settings = "--text.tokenizer wordpiece|bpe|words|characters, --text.lowercase yes|no"
             note(on_event, f"the text looks like {how} are learned, {case} (to change that: {settings})")
+        if kind == "words" and language == "zh":
+            note(on_event, "Chinese has no spaces between words: each character is taken as one; give text that is cut")
         accents = not lowercase if accents == "auto" else accents
         return cls(rules.learn(texts, kind, size, lowercase=lowercase, accents=accents))
 
