@@ -212,7 +212,7 @@ class Model:
             config |= huggingface.label_settings(labels.names, labels.kind)
 
         def fill(stage: Path) -> None:
-            purpose = huggingface.write(stage, self.system, tensors, config)
+            purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
             self.tokenizer.save(stage)
             text = self.card.render(system=self.system.name, purpose=purpose)
             (stage / "README.md").write_text(text, encoding="utf-8")

@@ -11,11 +11,10 @@ from keel.errors import KeelError
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.bert import Bert
-from keel.systems.word2vec import Word2vec
 
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
-WORD_HEAD, NEXT_HEAD, CONTEXTS = "masked word head", "next sentence head", "output vectors"
-PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, CONTEXTS}
+WORD_HEAD, NEXT_HEAD, LEARNING_HEAD = "masked word head", "next sentence head", "what only pre-training needs"
+PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, LEARNING_HEAD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,43 +204,59 @@ BERT = Architecture(
 )
 
 
-def _read_word2vec(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Word2vec, int]:
-    system = from_dict(Word2vec, config.get("keel", {}).get("settings", {}), where)
-    vocabulary = config.get("vocab_size")
-    if type(vocabulary) is not int or vocabulary < 1:
-        raise KeelError(f"{where}: vocab_size must be a whole number above 0, not {vocabulary!r}")
-    return system, vocabulary
+@dataclass(frozen=True, kw_only=True)
+class Own(Architecture):
+    """How a system is written that nobody else has: by our names, with its own for the encoder."""
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        return (f"{self.system.name}.{ours.removeprefix('encoder.')}" if ours.startswith("encoder.") else ours,)
+
+    def part(self, theirs: str) -> str:
+        if theirs.startswith(f"{self.system.name}."):
+            return BODY
+        return CLASSIFIER if theirs.startswith("classifier.") else LEARNING_HEAD
+
+    def todays_name(self, theirs: str) -> str:
+        return theirs
 
 
-def _write_word2vec(system: Word2vec, vocabulary: int) -> dict[str, Any]:
-    keel = {"system": system.name, "settings": to_dict(system)}
-    return {"model_type": "word2vec", "vocab_size": vocabulary, "hidden_size": system.width, "keel": keel}
+def _own(system: type[System]) -> Own:
+    def read(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[System, int]:
+        vocabulary = config.get("vocab_size")
+        if type(vocabulary) is not int or vocabulary < 1:
+            raise KeelError(f"{where}: vocab_size must be a whole number above 0, not {vocabulary!r}")
+        return from_dict(system, config.get("keel", {}).get("settings", {}), where), vocabulary
+
+    def write(system: System, vocabulary: int) -> dict[str, Any]:
+        keel = {"system": system.name, "settings": to_dict(system)}
+        return {"model_type": system.name, "vocab_size": vocabulary, "keel": keel}
+
+    name = system.__name__
+    return Own(
+        system=system,
+        modules={},
+        prefix="",
+        parts={},
+        classes={
+            f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
+            f"{name}ForPreTraining": {BODY, LEARNING_HEAD},
+            f"{name}Model": {BODY},
+        },
+        bare=f"{name}Model",
+        whole=(LEARNING_HEAD,),
+        ties={},
+        old_names={},
+        buffers=re.compile(r"(?!)"),
+        read_settings=read,
+        write_settings=write,
+        untrained=lambda system: set(),
+    )
 
 
-WORD2VEC = Architecture(
-    system=Word2vec,
-    modules={
-        "encoder.words": "word2vec.embeddings.words",
-        "contexts": "contexts",
-        "classifier": "classifier",
-    },
-    prefix="word2vec.",
-    parts={"word2vec.": BODY, "contexts": CONTEXTS, "classifier.": CLASSIFIER},
-    classes={
-        "Word2vecForSequenceClassification": {BODY, CLASSIFIER},
-        "Word2vecForPreTraining": {BODY, CONTEXTS},
-        "Word2vecModel": {BODY},
-    },
-    bare="Word2vecModel",
-    whole=(CONTEXTS,),
-    ties={},
-    old_names={},
-    buffers=re.compile(r"(?!)"),
-    read_settings=_read_word2vec,
-    write_settings=_write_word2vec,
-    untrained=lambda system: set(),
-)
-ARCHITECTURES = {"bert": BERT, "word2vec": WORD2VEC}
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": BERT,
+    **{name: _own(system) for name, system in SYSTEMS.items() if not issubclass(system, Bert)},
+}
 """By the `model_type` of their config.json."""
 
 

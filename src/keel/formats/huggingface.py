@@ -40,16 +40,14 @@ class Stored:
 
     system: System
     tokenizer: Tokenizer
+    vocabulary: int
+    """How many ids the encoder knows."""
     tensors: dict[str, Tensor]
     """By the names that the objective and the task have for them: `encoder.` comes before the body's."""
     config: dict[str, Any]
     """All of config.json."""
     missing: tuple[str, ...]
     """Parts of a whole pre-trained model that the folder lacks."""
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.tensors["encoder.words.weight"])
 
     @property
     def pretrained(self) -> bool:
@@ -106,10 +104,14 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         tensors |= read_tensors(folder / EXTRA)
     held = architecture.parts_of(tensors)
     missing = tuple(part for part in architecture.whole if part not in held)
-    return Stored(system=system, tokenizer=tokenizer, tensors=tensors, config=config, missing=missing)
+    return Stored(
+        system=system, tokenizer=tokenizer, vocabulary=vocabulary, tensors=tensors, config=config, missing=missing
+    )
 
 
-def write(folder: Path, system: System, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+def write(
+    folder: Path, system: System, vocabulary: int, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
+) -> str:
     """Write settings and weights into an empty folder as one of their classes, and say what that is for.
 
     What the class does not have goes into a file beside its own.
@@ -130,7 +132,7 @@ def write(folder: Path, system: System, tensors: Mapping[str, Tensor], config: M
     write_tensors(folder / WEIGHTS, theirs)
     if extra:
         write_tensors(folder / EXTRA, extra)
-    settings = architecture.write_settings(system, len(tensors["encoder.words.weight"]))
+    settings = architecture.write_settings(system, vocabulary)
     keel = {**settings.pop("keel"), **config.get("keel", {})}
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -146,7 +148,7 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
         config |= label_settings(stored.labels)
 
     def fill(folder: Path) -> None:
-        write(folder, stored.system, stored.tensors, config)
+        write(folder, stored.system, stored.vocabulary, stored.tensors, config)
         stored.tokenizer.save(folder)
         if (source / "README.md").exists():  # the authors' own card, with their licence
             shutil.copyfile(source / "README.md", folder / "README.md")

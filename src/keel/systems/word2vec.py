@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
 from keel.systems.documents import Documents
+from keel.systems.static import StaticEncoder, StaticSystem
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Kernel, State, Tensors
@@ -25,11 +25,9 @@ from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word2vec(System):
+class Word2vec(StaticSystem):
     """The hyper-parameters of word2vec; as they stand, skip-gram with five negatives."""
 
-    width: int = 100
-    """Of the vectors."""
     architecture: Literal["skipgram", "cbow"] = "skipgram"
     """Whether each near word foretells the center, or their mean does."""
     window: int = 5
@@ -47,7 +45,6 @@ class Word2vec(System):
     train: ClassVar[Train] = Train(
         epochs=5, batch=16, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    tokenizer: ClassVar[str] = "words"
     tunable: ClassVar[tuple[str, ...]] = ("window", "negatives", "power", "subsample", "length", "architecture")
 
     def __post_init__(self) -> None:
@@ -57,53 +54,8 @@ class Word2vec(System):
         if self.subsample < 0:
             raise UsageError(f"subsample must not be below 0, as {self.subsample} is")
 
-    @property
-    def longest(self) -> int:
-        """A mean of vectors has no end; this bounds the memory of a batch."""
-        return 4096
-
-    def tuning(self, frozen: bool) -> Train:
-        return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
-
-    def encoder(self, vocabulary: int) -> "StaticEncoder":
-        return StaticEncoder(vocabulary, self.width)
-
-    def objective(self, encoder: "StaticEncoder", tokenizer: Tokenizer) -> "Word2vecTraining":
+    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "Word2vecTraining":
         return Word2vecTraining(self, encoder, tokenizer)
-
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """The words as they are; of a pair one after the other, the second in segment 1."""
-        ids = first + (second or [])
-        ids = ids or [tokenizer.unknown_id]
-        return Framed(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
-
-
-class StaticEncoder(Encoder):
-    """A vector for each word whatever stands around it; a row is the mean of its words."""
-
-    def __init__(self, vocabulary: int, width: int):
-        super().__init__()
-        self.vocabulary, self.width = vocabulary, width
-        self.words = nn.Embedding(vocabulary, width)
-        nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
-
-    def embed(self, rows: Rows) -> Tensor:
-        return self.words(rows.ids)
-
-    def contextualize(
-        self,
-        vectors: Tensor,
-        rows: Rows,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> Output:
-        return Output(top=vectors, layers=[vectors] if all_layers else [])
-
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
-        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)
 
 
 @dataclass(frozen=True, kw_only=True)

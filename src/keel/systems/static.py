@@ -1,0 +1,67 @@
+"""Word vectors without context: what one-hot, word2vec, GloVe and fastText share."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.text.tokenizer import Tokenizer
+from keel.train.objective import State
+from keel.train.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticSystem(System):
+    """A system whose encoder is a table of vectors."""
+
+    width: int = 100
+    """Of the vectors."""
+
+    tokenizer: ClassVar[str] = "words"
+
+    @property
+    def longest(self) -> int:
+        """A mean of vectors has no end; this bounds the memory of a batch."""
+        return 4096
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
+
+    def encoder(self, vocabulary: int) -> "StaticEncoder":
+        return StaticEncoder(vocabulary, self.width)
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """The words as they are; of a pair one after the other, the second in segment 1."""
+        ids = first + (second or [])
+        ids = ids or [tokenizer.unknown_id]
+        return Framed(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
+
+
+class StaticEncoder(Encoder):
+    """A vector for each word whatever stands around it; a row is the mean of its words."""
+
+    def __init__(self, vocabulary: int, width: int):
+        super().__init__()
+        self.vocabulary, self.width = vocabulary, width
+        self.words = nn.Embedding(vocabulary, width)
+        nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
+
+    def embed(self, rows: Rows) -> Tensor:
+        return self.words(rows.ids)
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        return Output(top=vectors, layers=[vectors] if all_layers else [])
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
+        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)
