@@ -231,8 +231,8 @@ def with_tiling(case: Case, backward: bool, tiling: tuple[int, ...]) -> None:
     original = getattr(case.module, "fixed", case.module.tiling)
     case.module.fixed = original  # pyright: ignore[reportAttributeAccessIssue]
 
-    def chosen(*arguments: Any, backward: bool, asked: bool = backward) -> Any:
-        return tiling if backward == asked else original(*arguments, backward=backward)
+    def chosen(*arguments: Any, backward: bool, asked: bool = backward, **more: Any) -> Any:
+        return tiling if backward == asked else original(*arguments, backward=backward, **more)
 
     case.module.tiling = chosen  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -1,0 +1,110 @@
+"""The GPU path of a whole system against the plain one: draws, kernels, packed rows, graphs, resume."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import keel
+from keel.systems.base import Rows
+from keel.systems.bert import Bert
+from keel.systems.documents import Documents
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.batches import Here
+from keel.train.graph import StepGraphs
+from keel.train.objective import Objective
+from keel.train.parallel import World
+from keel.train.plan import Plan, Train
+from keel.train.step import Stepper
+
+pytestmark = pytest.mark.gpu
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_width": 64, "positions": 64, "length": 64}
+TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
+
+
+@pytest.fixture
+def learning(english_corpus: Path) -> tuple[Objective, Documents]:
+    corpus = Corpus(english_corpus)
+    tokenizer = Tokenizer.train(corpus, size=400)
+    system = Bert(**SHAPE)
+    torch.manual_seed(0)
+    return system.objective(system.encoder(len(tokenizer)), tokenizer), Documents.of(Tokens.build(corpus, tokenizer))
+
+
+def take_all(objective: Objective, data: Documents, graphs: bool) -> tuple[list[dict[str, float]], list[Tensor]]:
+    """The losses of eight steps, and the weights after them."""
+    plan = Plan(TRAIN.steps, TRAIN, objective.phases())
+    with World.join("cuda") as world:
+        stepper = Stepper(objective.to("cuda").train(), data, TRAIN, world, lambda event: None)
+        assert isinstance(stepper.graphs, StepGraphs)
+        if not graphs:
+            stepper.graphs = None
+        taken = [stepper.take(plan.at(step)) for step in range(TRAIN.steps)]
+        assert not graphs or stepper.graphs.captured  # pyright: ignore[reportOptionalMemberAccess]
+    losses = [{name: loss.item() for name, loss in each.losses.items()} for each in taken]
+    return losses, [value.detach().cpu() for value in objective.parameters()]
+
+
+def test_draws_on_the_gpu_are_the_cpus(learning: tuple[Objective, Documents]) -> None:
+    objective, data = learning
+    plan = Plan(TRAIN.steps, TRAIN, objective.phases())
+    with World.join("cuda") as world:
+        there = Stepper(objective.to("cuda"), data, TRAIN, world, lambda event: None).batches
+        for step in (0, 1, 7):
+            place = plan.at(step)
+            (batch,), _ = there.get(place, [range(place.rows)], [])
+            (expected,), _ = Here(objective, data, TRAIN.seed, torch.device("cpu")).get(place, [range(place.rows)], [])
+            pairs = zip(batch.tensors(), expected.tensors(), strict=True)
+            assert all(torch.equal(found.cpu(), wanted) for found, wanted in pairs)
+
+
+def test_graphs_give_the_bits_of_single_launches(learning: tuple[Objective, Documents]) -> None:
+    objective, data = learning
+    start = {name: value.clone() for name, value in objective.state_dict().items()}
+    losses, weights = take_all(objective, data, graphs=True)
+    objective.load_state_dict(start)
+    again, same = take_all(objective, data, graphs=False)
+    assert losses == again
+    assert all(torch.equal(one, other) for one, other in zip(weights, same, strict=True))
+
+
+def test_packed_and_padded_rows_give_the_same(learning: tuple[Objective, Documents]) -> None:
+    objective, _ = learning
+    encoder: Any = objective.encoder
+    encoder.to("cuda").eval()
+    lengths = [5, 64, 17, 1]
+    ids = [torch.randint(5, 300, (length,), device="cuda") for length in lengths]
+    starts = torch.tensor([0, 5, 69, 86], device="cuda")
+    packed = Rows(
+        ids=torch.cat(ids)[None],
+        lengths=torch.tensor(lengths, device="cuda"),
+        starts=starts,
+        places=torch.cat([torch.arange(length, device="cuda") for length in lengths])[None],
+        longest=64,
+    )
+    padded = Rows.pad([row.tolist() for row in ids]).to("cuda")
+    assert encoder.packs
+    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+        one, other = encoder.gist(packed).float(), encoder.gist(padded).float()
+    exact = encoder.gist(padded)  # in float32, by torch's own operations
+    assert torch.allclose(one, other, atol=1e-2)
+    assert (one - exact).norm() / exact.norm() < 2e-2
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"batch": 32, "device": "cuda", "vocabulary": 400, "checkpoint_every": 4, **SHAPE}
+    whole = keel.pretrain("bert", english_corpus, out=tmp_path / "whole", steps=12, **settings)
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keel.pretrain("bert", english_corpus, out=tmp_path / "cut", steps=12, log_every=1, on_event=stop, **settings)
+    resumed = keel.pretrain("bert", english_corpus, out=tmp_path / "cut", steps=12, log_every=1, **settings)
+    for name, value in whole.encoder.state_dict().items():
+        assert torch.equal(value, resumed.encoder.state_dict()[name])
