@@ -44,8 +44,13 @@ def test_texts_of_ones_own_are_searched_by_their_words(file: Path, tmp_path: Pat
 def test_vectors_are_judged_by_published_files(file: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("king\tqueen\t8\nman\twoman\t7\nking\tapple\t1\nking\tman\t5\n")
     (tmp_path / "questions.txt").write_text(": family\nman king woman queen\nking man queen woman\nx y z w\n")
-    assert "4 pairs" in str(keel.judge(file, tmp_path / "pairs.tsv"))
-    assert "100.0%" in str(keel.judge(file, tmp_path / "questions.txt"))
+    assert "4 pairs" in str(keel.evaluate(file, tmp_path / "pairs.tsv"))
+    found = keel.evaluate(file, str(tmp_path / "questions.txt"), out=tmp_path / "out")
+    assert (found.main_value, found.count) == (1, 2)
+    assert '"unknown": 1' in (tmp_path / "out" / "scores.json").read_text()
+    (tmp_path / "labels.tsv").write_text("text\tlabel\nthe old king\troyal\na red apple\tfruit\n")
+    with pytest.raises(UsageError, match=r"royal\.vec knows no task yet"):
+        keel.evaluate(file, tmp_path / "labels.tsv")
 
 
 def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +62,13 @@ def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert -1 <= float(capsys.readouterr().out) <= 1
     assert main(["nearest", "kong", "--model", str(file)]) == 1
     assert "did you mean 'king'" in capsys.readouterr().err
+    assert main(["odd", "king queen", "apple", "--model", str(file)]) == 0
+    assert capsys.readouterr().out.split()[1] == "apple"
+    (tmp_path / "questions.txt").write_text(": family\nman king woman queen\nx y z w\n")
+    assert main(["evaluate", str(file), str(tmp_path / "questions.txt")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "family 100.0% of 1, 1 more unknown"
+    assert main(["odd", "king", "queen", "--model", str(file)]) == 2
+    assert "takes three or more" in capsys.readouterr().err
     assert main(["similarity", "king", "--model", str(file)]) == 2
     assert main(["nearest", "king"]) == 2
 
