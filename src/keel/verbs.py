@@ -36,6 +36,8 @@ from keel.tuning import Tuning
 from keel.words import loaded, space_of
 
 VECTOR_FILES: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
+OTHER_FILES = ".csv .tsv .json .jsonl .npy .npz .pt .pth .safetensors .h5 .onnx .model .kv .gz .xz .zst .bz2 .zip"
+"""Endings that promise a file which Keel does not write."""
 Source = Any
 """Wherever a file may stand: a path, a glob, "-", a list, (text, label) pairs, a DataFrame."""
 
@@ -249,6 +251,8 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
         copy = read_vectors(out)
         if copy.words != space.words or not np.array_equal(copy.matrix, space.matrix):
             raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
+    elif Path(out).suffix in OTHER_FILES.split():
+        raise UsageError(f"{out}: vectors are written as .txt, .vec or .bin and models as folders: name one of these")
     elif Path(source).is_file():
         Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
     else:

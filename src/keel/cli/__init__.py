@@ -34,7 +34,7 @@ GROUPS = {
         "similarity": Line("A B --model M", "how near two words or texts are"),
     },
     "look after": {
-        "info": Line("[FOLDER]", "what a folder or this machine holds"),
+        "info": Line("[FOLDER]", "what a folder, a file of word vectors or this machine holds"),
         "convert": Line("IN OUT", "another's model folder to one of Keel's, with a check that nothing changed"),
     },
     "see for yourself": {

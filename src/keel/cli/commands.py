@@ -303,7 +303,8 @@ def convert(options: Namespace) -> Answer:
 
 
 def _info_flags(flags: Flags) -> None:
-    flags.add_argument("folder", nargs="?", metavar="FOLDER", help="of a model or of tokens; without it, this machine")
+    what = "of a model or of tokens, or a file of word vectors; without it, this machine"
+    flags.add_argument("folder", nargs="?", metavar="FOLDER", help=what)
 
 
 def info(options: Namespace) -> Answer:
