@@ -44,8 +44,13 @@ def test_texts_of_ones_own_are_searched_by_their_words(file: Path, tmp_path: Pat
 def test_vectors_are_judged_by_published_files(file: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("king\tqueen\t8\nman\twoman\t7\nking\tapple\t1\nking\tman\t5\n")
     (tmp_path / "questions.txt").write_text(": family\nman king woman queen\nking man queen woman\nx y z w\n")
-    assert "4 pairs" in str(keel.judge(file, tmp_path / "pairs.tsv"))
-    assert "100.0%" in str(keel.judge(file, tmp_path / "questions.txt"))
+    assert "4 pairs" in str(keel.evaluate(file, tmp_path / "pairs.tsv"))
+    found = keel.evaluate(file, str(tmp_path / "questions.txt"), out=tmp_path / "out")
+    assert (found.main_value, found.count) == (1, 2)
+    assert '"unknown": 1' in (tmp_path / "out" / "scores.json").read_text()
+    (tmp_path / "labels.tsv").write_text("text\tlabel\nthe old king\troyal\na red apple\tfruit\n")
+    with pytest.raises(UsageError, match=r"royal\.vec knows no task yet"):
+        keel.evaluate(file, tmp_path / "labels.tsv")
 
 
 def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +62,13 @@ def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert -1 <= float(capsys.readouterr().out) <= 1
     assert main(["nearest", "kong", "--model", str(file)]) == 1
     assert "did you mean 'king'" in capsys.readouterr().err
+    assert main(["odd", "king queen", "apple", "--model", str(file)]) == 0
+    assert capsys.readouterr().out.split()[1] == "apple"
+    (tmp_path / "questions.txt").write_text(": family\nman king woman queen\nx y z w\n")
+    assert main(["evaluate", str(file), str(tmp_path / "questions.txt")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "family 100.0% of 1, 1 more unknown"
+    assert main(["odd", "king", "queen", "--model", str(file)]) == 2
+    assert "takes three or more" in capsys.readouterr().err
     assert main(["similarity", "king", "--model", str(file)]) == 2
     assert main(["nearest", "king"]) == 2
 
@@ -80,3 +92,64 @@ def test_unknown_words_are_not_scored(file: Path, tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="knows no word of 'zzzq qqqz'"):
         keel.nearest("zzzq qqqz", model=file, among=tmp_path / "notes.txt")
     assert keel.similarity("zzzq king", "king", model=file) == pytest.approx(1.0)
+
+
+def test_info_of_a_file_of_vectors(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(file)]) == 0
+    said = capsys.readouterr().out
+    for part in ("word2vec text", "words:          9", "width:          8", "lengths:        2.24 to 3"):
+        assert part in said
+    (tmp_path / "unit.txt").write_text("a 1 0\nb 0.6 0.8\na 0 1\n")
+    assert main(["info", str(tmp_path / "unit.txt")]) == 0
+    said = capsys.readouterr().out
+    for part in ("GloVe text", "words:          2", "normalised", "1 words came again"):
+        assert part in said
+    (tmp_path / "prose.txt").write_text("this is prose\n")
+    assert main(["info", str(tmp_path / "prose.txt")]) == 1
+    assert "is no file of word vectors" in capsys.readouterr().err
+
+
+BAD_FILES = {
+    "header.vec": ("3 2\na 1 0\nb 0 1\n", ":1: the first line says 3 words, but 2 follow"),
+    "short.vec": ("2 2\na 1 0\nb 0\n", ":3: here stand 1 numbers, but 2"),
+    "nan.txt": ("a 1 0\nb nan 1\n", "the vector of 'b' holds a number that is NaN"),
+    "mixed.txt": ("a 1 0\nb 0 1\nc 1 0 1\n", ":3: here stand 3 numbers, but 2"),
+    "cut.bin": ("2 2\na \x00\x01\x02", "the file ends after 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("words", ["nearest a --model FILE", "info FILE", "convert FILE OUT", "evaluate FILE PAIRS"])
+def test_what_is_wrong_with_a_file_is_one_sentence(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, message = BAD_FILES[name]
+    (tmp_path / name).write_text(text)
+    (tmp_path / "pairs").write_text("a\tb\t1\n")
+    given = {"FILE": tmp_path / name, "OUT": tmp_path / "out.vec", "PAIRS": tmp_path / "pairs"}
+    assert main([str(given.get(word, word)) for word in words.split()]) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert message in sentence
+    assert not (tmp_path / "out.vec").exists()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.npy", "out.txt.gz", "model.safetensors"])
+def test_an_ending_that_is_not_written_is_refused(
+    file: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(file), str(tmp_path / name)]) == 2
+    assert f"{name}: vectors are written as .txt, .vec or .bin" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_tickets_of_ones_own_are_searched(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ['1,"an apple, please"', "2,the queen and the woman", "3,man and king", "4,nothing that is known"]
+    (tmp_path / "tickets.csv").write_text("id,message\n" + "\n".join(rows) + "\n")
+    ask = ["nearest", "is my king a man", "--in", str(tmp_path / "tickets.csv"), "--model", str(file)]
+    assert main([*ask, "--text-column", "message", "--top", "2"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split(maxsplit=1) == ["1.0000", "man and king"]
+    assert float(second.split()[0]) < 0.5
+    assert main([*ask, "--text-column", "body"]) == 1
+    assert "has no column 'body'" in capsys.readouterr().err
+    assert main([*ask, "--approximate"]) == 2

@@ -14,19 +14,8 @@ if TYPE_CHECKING:
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import (
-        analogy,
-        convert,
-        embed,
-        evaluate,
-        fill,
-        finetune,
-        judge,
-        nearest,
-        predict,
-        pretrain,
-        similarity,
-    )
+    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
+    from keel.words import analogy, nearest, odd, similarity
 
 __version__ = "0.1.0"
 
@@ -47,8 +36,8 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
-    "judge",
     "nearest",
+    "odd",
     "predict",
     "pretrain",
     "similarity",
@@ -63,7 +52,11 @@ _HOMES = {
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
     "Word2vec": "keel.systems.word2vec",
+    "analogy": "keel.words",
     "check": "keel.checks",
+    "nearest": "keel.words",
+    "odd": "keel.words",
+    "similarity": "keel.words",
 }
 
 

@@ -179,7 +179,8 @@ class Model:
             )
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]
-        matrix = words.weight.detach()[places].float().cpu().numpy()
+        rows = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else places  # no copy
+        matrix = words.weight.detach()[rows].float().cpu().numpy()
         return Vectors([self.tokenizer.token_of(place) for place in places], matrix)
 
     def to(self, device: str | torch.device) -> Self:

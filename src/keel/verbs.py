@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +12,7 @@ import torch
 from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.neighbours import (
-    Analogies,
-    Judged,
-    Neighbour,
-    Space,
-    evaluate_analogies,
-    evaluate_similarity,
-    nearest_texts,
-)
+from keel.explain.judged import judge, published_form
 from keel.formats import huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.model import Candidate, Card, Model, Pool
@@ -30,10 +21,9 @@ from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.tasks import TASKS, Task
-from keel.tasks.examples import Columns, Examples, hold_out, read_examples
+from keel.tasks.examples import Columns, Examples, hold_out
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
-from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.checkpoint import write_folder
@@ -43,8 +33,11 @@ from keel.train.objective import Objective
 from keel.train.parallel import World
 from keel.train.plan import Train
 from keel.tuning import Tuning
+from keel.words import loaded, space_of
 
 VECTOR_FILES: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
+OTHER_FILES = ".csv .tsv .json .jsonl .npy .npz .pt .pth .safetensors .h5 .onnx .model .kv .gz .xz .zst .bz2 .zip"
+"""Endings that promise a file which Keel does not write."""
 Source = Any
 """Wherever a file may stand: a path, a glob, "-", a list, (text, label) pairs, a DataFrame."""
 
@@ -154,7 +147,7 @@ def finetune(
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     if out is not None and not isinstance(base, Model):
         refuse_same(base, out)
-    parent = _loaded(base, on_event)
+    parent = loaded(base, on_event)
     train, columns = route(settings, parent.system.tuning(freeze), Columns())
     kind = TASKS[task]
     everything = kind.read(data, columns, on_event)
@@ -197,11 +190,19 @@ def evaluate(
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Scores:
-    """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there."""
-    task = _task_of(model, on_event)
-    (columns,) = route(settings, Columns())
-    examples = task.read(data, columns, on_event)
-    scores = task.score(examples, task.predict(examples, on_event=on_event))
+    """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there.
+
+    Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
+    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows.
+    """
+    known = loaded(model, on_event)
+    if known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data):
+        scores = judge(space_of(known), data, on_event=on_event)
+    else:
+        task = _task_of(known, on_event)
+        (columns,) = route(settings, Columns())
+        examples = task.read(data, columns, on_event)
+        scores = task.score(examples, task.predict(examples, on_event=on_event))
     if out is not None:
         scores.write(Path(out))
     return scores
@@ -222,7 +223,7 @@ def predict(
 
 def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:
     """The likeliest words for every [MASK] (or ___) of a text."""
-    return _loaded(model, on_event).fill(text, top=top)
+    return loaded(model, on_event).fill(text, top=top)
 
 
 def embed(
@@ -234,56 +235,7 @@ def embed(
     on_event: OnEvent = ignore,
 ) -> Any:
     """Vectors of texts: one for each, or with pool="none" one for each piece in its context."""
-    return _loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
-
-
-def nearest(
-    query: str,
-    *,
-    model: Model | str | Path,
-    among: Source | None = None,
-    top: int = 10,
-    on_event: OnEvent = ignore,
-    **settings: Any,
-) -> list[Neighbour]:
-    """The words nearest to one, or the texts of a file or list nearest to a text, the nearest first."""
-    known = _loaded(model, on_event)
-    if among is None:
-        return _space(known).nearest(query, top=top)
-    (columns,) = route(settings, Columns())
-    texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
-    vectors = known.encode(texts, on_event=on_event)
-    return nearest_texts(vectors, _known(known.encode(query, on_event=on_event), query), texts, top=top)
-
-
-def analogy(
-    expression: str,
-    *,
-    model: Model | str | Path,
-    top: int = 5,
-    by: Literal["add", "multiply"] = "add",
-    on_event: OnEvent = ignore,
-) -> list[Neighbour]:
-    """What "king - man + woman" comes to: the words nearest to it, those of the question left out."""
-    return _space(_loaded(model, on_event)).analogy(expression, top=top, by=by)
-
-
-def similarity(first: str, second: str, *, model: Model | str | Path, on_event: OnEvent = ignore) -> float:
-    """The cosine between two words, or between two texts by the means of their vectors."""
-    known = _loaded(model, on_event)
-    vectors = known.encode([first, second], on_event=on_event)
-    one, two = (_known(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
-    return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
-
-
-def judge(
-    model: Model | str | Path, path: str | Path, *, by: Literal["add", "multiply"] = "add", on_event: OnEvent = ignore
-) -> Judged | Analogies:
-    """How well word vectors agree with people on a published file of similar words, or solve one of analogies."""
-    space = _space(_loaded(model, on_event))
-    if any(line.startswith(":") for _, line in islice(open_text(path), 5)):  # the sections of word2vec's questions
-        return evaluate_analogies(space, Path(path), by=by, on_event=on_event)
-    return evaluate_similarity(space, Path(path), on_event=on_event)
+    return loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:
@@ -299,6 +251,8 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
         copy = read_vectors(out)
         if copy.words != space.words or not np.array_equal(copy.matrix, space.matrix):
             raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
+    elif Path(out).suffix in OTHER_FILES.split():
+        raise UsageError(f"{out}: vectors are written as .txt, .vec or .bin and models as folders: name one of these")
     elif Path(source).is_file():
         Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
     else:
@@ -407,26 +361,10 @@ def _split(
 
 
 def _task_of(model: Model | str | Path, on_event: OnEvent) -> Task:
-    model = _loaded(model, on_event)
+    model = loaded(model, on_event)
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     return model.task
-
-
-def _known(vector: np.ndarray, text: str) -> np.ndarray:
-    """The vector of a text, refused if no word of it is known: it would be near to nothing."""
-    if not vector.any():
-        raise KeelError(f"the model knows no word of {text!r}: take others (keel nearest shows those it knows)")
-    return vector
-
-
-def _space(model: Model) -> Space:
-    vectors = model.space()
-    return Space(vectors.words, vectors.matrix)
-
-
-def _loaded(model: Model | str | Path, on_event: OnEvent) -> Model:
-    return model if isinstance(model, Model) else Model.load(model, device="auto", on_event=on_event)
 
 
 def _saved(model: Model, out: str | Path | None, world: World) -> Model:

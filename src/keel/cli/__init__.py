@@ -24,16 +24,17 @@ GROUPS = {
         "finetune": Line("MODEL FILE --task TASK --out DIR", "teach a model a task by labelled examples"),
     },
     "use": {
-        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors"),
+        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors; word vectors too"),
         "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
         "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
         "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
         "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
-        "similarity": Line("A B --model M", "how near two words or texts are; or --file: published pairs or questions"),
+        "odd": Line("WORD WORD WORD... --model M", "which of some words does not belong"),
+        "similarity": Line("A B --model M", "how near two words or texts are"),
     },
     "look after": {
-        "info": Line("[FOLDER]", "what a folder or this machine holds"),
+        "info": Line("[FOLDER]", "what a folder, a file of word vectors or this machine holds"),
         "convert": Line("IN OUT", "another's model folder to one of Keel's, with a check that nothing changed"),
     },
     "see for yourself": {

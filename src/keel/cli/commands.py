@@ -22,6 +22,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.errors import UsageError
+from keel.explain.judged import Analogies
 from keel.model import Model
 from keel.run import Text
 from keel.systems import SYSTEMS
@@ -174,8 +175,12 @@ def finetune(options: Namespace) -> Answer:
 
 
 def _predict_flags(flags: Flags) -> None:
-    flags.add_argument("model", metavar="MODEL", help="the folder of a fine-tuned model")
-    flags.add_argument("file", metavar="FILE", help="texts, one in each line or in a column; or -")
+    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -")
+
+
+def _read_flags(flags: Flags, model: str, file: str) -> None:
+    flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
+    flags.add_argument("file", metavar="FILE", help=file)
     flags.section("columns", Columns())
     _device_flags(flags)
 
@@ -187,7 +192,7 @@ def predict(options: Namespace) -> Answer:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    _predict_flags(flags)
+    _read_flags(flags, "fine-tuned; or word vectors", "labelled examples; for word vectors scored pairs or analogies")
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 
 
@@ -199,6 +204,8 @@ def evaluate(options: Namespace) -> Answer:
 
 
 def _score_lines(scores: Scores) -> Iterator[str]:
+    if isinstance(scores, Analogies):
+        yield from map(str, scores.sections)
     yield str(scores)
     if scores.confusion and len(scores.names) <= 12:
         yield "\nconfusion (a row for each true label, a column for each predicted one)"
@@ -296,7 +303,8 @@ def convert(options: Namespace) -> Answer:
 
 
 def _info_flags(flags: Flags) -> None:
-    flags.add_argument("folder", nargs="?", metavar="FOLDER", help="of a model or of tokens; without it, this machine")
+    what = "of a model or of tokens, or a file of word vectors; without it, this machine"
+    flags.add_argument("folder", nargs="?", metavar="FOLDER", help=what)
 
 
 def info(options: Namespace) -> Answer:
@@ -405,6 +413,7 @@ COMMANDS = {
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
+    "odd": Command(vectors.odd_flags, vectors.odd),
     "similarity": Command(vectors.similarity_flags, vectors.similarity),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),

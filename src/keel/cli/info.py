@@ -7,12 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import keel
 from keel.cli.console import clock
 from keel.config import to_dict
 from keel.errors import KeelError
+from keel.formats.vectors import form_of, looks_like_vectors, read_vectors
 from keel.model import Model
 from keel.tasks.metrics import main_text
 from keel.text.tokens import Tokens, cache_folder
@@ -20,7 +22,7 @@ from keel.train.checkpoint import Checkpoints
 
 
 def describe(folder: str | None) -> dict[str, Any]:
-    """The facts of a model folder or of a folder of tokens; of this machine if none is named."""
+    """The facts of a model folder, a folder of tokens or a file of word vectors; of this machine if none is named."""
     if folder is None:
         return _machine()
     path = Path(folder)
@@ -30,6 +32,10 @@ def describe(folder: str | None) -> dict[str, Any]:
         return _tokens(path)
     if (path / "run" / "log.jsonl").is_file():
         return {"folder": str(path), "holds": "a run that is not finished", **_run(path)}
+    if looks_like_vectors(path):
+        return _vectors(path)
+    if path.is_file():
+        raise KeelError(f"{path} is no file of word vectors: name one, or a folder of a model, of a run or of tokens")
     raise KeelError(f"{path} is no folder of a model, of a run or of tokens: it has no config.json and no index.json")
 
 
@@ -83,6 +89,26 @@ def _tokens(path: Path) -> dict[str, Any]:
         "unknown": f"{tokens.unknown_share:.2%}",
         "size": _megabytes(path),
     }
+
+
+def _vectors(path: Path) -> dict[str, Any]:
+    said: list[str] = []
+    vectors = read_vectors(path, on_event=lambda event: said.append(str(event["text"])))
+    lengths = np.linalg.norm(vectors.matrix, axis=1)
+    unit = bool(np.abs(lengths - 1).max() < 1e-3)
+    spread = f"{lengths.min():.3g} to {lengths.max():.3g}, {lengths.mean():.3g} on average"
+    facts = {
+        "file": str(path),
+        "holds": "word vectors",
+        "format": form_of(path),
+        "words": f"{len(vectors.words):,}",
+        "width": vectors.matrix.shape[1],
+        "lengths": "all 1: the vectors are normalised" if unit else spread,
+        "first words": " ".join(vectors.words[:8]),
+        "size": f"{path.stat().st_size / 1e6:,.1f} MB",
+        "notes": "; ".join(said[1:]),
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _run(path: Path) -> dict[str, Any]:

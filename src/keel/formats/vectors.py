@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
-from numba import njit
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.formats.lines import is_number, numbers_at_end, parse_lines, parse_odd_line, shortened
 from keel.text.files import DAMAGED, open_bytes
 
 SAMPLE = 1 << 18
@@ -31,7 +31,6 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEADER = re.compile(rb"(\d{1,18})[ \t]+(\d{1,18})\s*")
 CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 BLANKS = re.compile(r"[ \t\n\r\v\f]")  # what ends a word in these files; other scripts' spaces do not
-POWERS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
 
 
 @dataclass(frozen=True)
@@ -121,12 +120,17 @@ def write_vectors(path: str | Path, vectors: Vectors, *, form: Literal["text", "
 
 def looks_like_vectors(path: str | Path) -> bool:
     """Whether the first bytes are those of a file of vectors; a folder or what cannot be read is none."""
+    return bool(form_of(path))
+
+
+def form_of(path: str | Path) -> str:
+    """The name of a file's form by its first bytes, empty if it is no file of vectors."""
     try:
         with open_bytes(Path(path)) as file:
             form = _sniff(file.read(SAMPLE))
     except (KeelError, OSError, *DAMAGED):
-        return False
-    return form is not None and form.sure
+        return ""
+    return FORMS[form.kind] if form is not None and form.sure else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,22 +172,7 @@ def _runs(sample: bytes, start: int) -> list[int]:
     """How many numbers stand at the end of each of the first lines, after a word."""
     end = sample.rfind(b"\n") if len(sample) >= SAMPLE else len(sample)  # the last line may be cut off
     lines = sample[start : max(start, end)].split(b"\n", 100)[:100]
-    return [_run(line.split()) for line in lines if line.strip()]
-
-
-def _run(fields: list[bytes]) -> int:
-    run = 0
-    while run < len(fields) - 1 and _is_number(fields[-1 - run]):
-        run += 1
-    return run
-
-
-def _is_number(field: bytes | str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
+    return [numbers_at_end(line.split()) for line in lines if line.strip()]
 
 
 def _is_text(sample: bytes) -> bool:
@@ -276,11 +265,11 @@ def _read_text(blocks: Iterator[bytes], table: _Table, form: _Form) -> None:
         while len(starts) and table.room:
             now = min(len(starts), table.room)
             rows = np.empty((now, form.width), np.float32)
-            ends = _parse(codes, starts[:now], stops[:now], POWERS, rows)
+            ends = parse_lines(codes, starts[:now], stops[:now], rows)
             words = [text[start:end] for start, end in zip(starts[:now].tolist(), ends.tolist(), strict=True)]
             for odd in np.flatnonzero(ends < 0).tolist():
                 line = text[starts[odd] : stops[odd]]
-                words[odd] = _parse_odd(line, rows[odd], f"{table.path}:{number + odd}")
+                words[odd] = parse_odd_line(line, rows[odd], f"{table.path}:{number + odd}")
             table.add(words, rows, lambda row, start=number: f"{table.path}:{start + row}")
             starts, stops, number = starts[now:], stops[now:], number + now
         if not table.room:
@@ -306,91 +295,6 @@ def _whole_lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:
             raise KeelError(f"{path} has a line of more than {LONGEST} bytes, as no file of vectors has: get it again")
     if rest := rest.rstrip():
         yield rest
-
-
-@njit(cache=True, nogil=True)
-def _parse(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, powers: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Fill `rows` from the ends of lines; give where each line's word ends, or -1 for what needs a second look."""
-    ends = np.empty(len(starts), np.int64)
-    for row in range(len(starts)):
-        start, at = starts[row], _skip(text, starts[row], stops[row], True)
-        odd = False
-        for column in range(rows.shape[1] - 1, -1, -1):
-            stop = at
-            at = _skip(text, start, stop, False)
-            rows[row, column] = value = _number(text, at, stop, powers)
-            odd |= np.isnan(value)
-            at = _skip(text, start, at, True)
-        odd |= _skip(text, start, at, False) > start or at == start  # a word of several parts, or none
-        ends[row] = -1 if odd else at
-    return ends
-
-
-@njit(cache=True, nogil=True)
-def _skip(text: np.ndarray, start: int, at: int, blanks: bool) -> int:
-    """Go back over blanks, or over what is none."""
-    while at > start and (text[at - 1] == 32 or 9 <= text[at - 1] <= 13) == blanks:
-        at -= 1
-    return at
-
-
-@njit(cache=True, nogil=True)
-def _number(text: np.ndarray, at: int, stop: int, powers: np.ndarray) -> float:
-    """A number's digits times or over a power of ten, which is rounded right if a double holds both; else NaN."""
-    negative = at < stop and text[at] == ord("-")
-    if negative:
-        at += 1
-    digits, count, power, point = 0, 0, 0, False
-    while at < stop:
-        code = text[at]
-        if 48 <= code <= 57 and digits < 900_000_000_000_000:  # so it stays below 2 ** 53
-            digits = digits * 10 + (code - 48)
-            count += 1
-            power -= point
-        elif code == ord(".") and not point:
-            point = True
-        else:
-            break
-        at += 1
-    if count and at + 1 < stop and (text[at] == ord("e") or text[at] == ord("E")):
-        at += 1
-        sign = -1 if text[at] == ord("-") else 1
-        if text[at] == ord("-") or text[at] == ord("+"):
-            at += 1
-        exponent, count = 0, 0
-        while at < stop and 48 <= text[at] <= 57 and count < 4:
-            exponent = exponent * 10 + (text[at] - 48)
-            count += 1
-            at += 1
-        power += sign * exponent
-    if count == 0 or at < stop or abs(power) >= len(powers):
-        return np.nan
-    value = digits * powers[power] if power >= 0 else digits / powers[-power]
-    return -value if negative else value
-
-
-def _parse_odd(line: bytes, row: np.ndarray, place: str) -> bytes:
-    """Fill `row` from a line with long numbers or a word of several parts, and give the word; or say what is wrong."""
-    width = len(row)
-    fields = line.split()
-    if not fields or (line[:1].isspace() and len(fields) == width):
-        raise KeelError(f"{place}: the word is empty: remove the line, or get the file again")
-    word, *numbers = line.rsplit(None, width)
-    run = _run(fields)
-    if len(numbers) < width or run != width:
-        if run < len(fields) - 1 and run < width:
-            bad = fields[-1 - run].decode("utf-8", "replace")
-            raise KeelError(
-                f"{place}: a word and {width} numbers must stand here, but {_short(bad)!r} is no number: "
-                "correct the line, or get the file again"
-            )
-        raise KeelError(
-            f"{place}: here stand {run} numbers, but {width} in the rest of the file (or so its first line says): "
-            "get the file again if it was cut short, or else correct the line"
-        )
-    with np.errstate(over="ignore"):  # becomes infinite, which is refused
-        row[:] = [float(number) for number in numbers]
-    return word
 
 
 def _read_binary(blocks: Iterator[bytes], table: _Table, form: _Form) -> None:
@@ -441,16 +345,18 @@ def _checked(path: Path, vectors: Vectors, form: str) -> tuple[list[str], np.nda
     seen: set[str] = set()
     for word in vectors.words:
         if fault := _fault(word, form):
-            raise KeelError(f"the word {_short(word)!r} {fault}, which {path} cannot hold as {FORMS[form]}: rename it")
+            raise KeelError(
+                f"the word {shortened(word)!r} {fault}, which {path} cannot hold as {FORMS[form]}: rename it"
+            )
         if word in seen:
-            raise KeelError(f"the word {_short(word)!r} is there twice: give each word one vector, to write {path}")
+            raise KeelError(f"the word {shortened(word)!r} is there twice: give each word one vector, to write {path}")
         seen.add(word)
     with np.errstate(over="ignore"):
         matrix = np.ascontiguousarray(vectors.matrix, "<f4")
     if not np.isfinite(matrix).all():
         bad = vectors.words[int(np.isfinite(matrix).all(axis=1).argmin())]
         what = "holds a number that is NaN, infinite or too large"
-        raise KeelError(f"the vector of {_short(bad)!r} {what}: {path} was not written; train again")
+        raise KeelError(f"the vector of {shortened(bad)!r} {what}: {path} was not written; train again")
     return vectors.words, matrix
 
 
@@ -464,7 +370,7 @@ def _fault(word: str, form: str) -> str:
         return "has half a letter (a lone surrogate)"
     # GloVe's own files have words with spaces; they can be told from numbers as long as no part looks like one.
     parts = word.split(" ")
-    if form == "glove" and len(parts) > 1 and all(parts) and not _is_number(parts[-1]):
+    if form == "glove" and len(parts) > 1 and all(parts) and not is_number(parts[-1]):
         word = "".join(parts)
     return "has a space or line end in it" if BLANKS.search(word) else ""
 
@@ -477,7 +383,3 @@ def _encode(words: list[str], rows: np.ndarray, form: str) -> bytes:
     line = "%s" + " %.9g" * rows.shape[1] + "\n"  # nine figures give a float32 back to the bit
     pairs = zip(words, rows.tolist(), strict=True)
     return "".join([line % (word, *row) for word, row in pairs]).encode("utf-8")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -1,0 +1,61 @@
+"""Words with vectors whose answers are known, and a slow plain search."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from keel.explain.neighbours import Space
+
+# Royal, male, female, fruit, Chinese.
+ROYAL: dict[str, list[float]] = {
+    "man": [0, 1, 0, 0, 0],
+    "woman": [0, 0, 1, 0, 0],
+    "king": [3, 1, 0, 0, 0],
+    "queen": [3, 0, 1, 0, 0],
+    "皇帝": [3, 1, 0, 0, 2],
+    "皇后": [3, 0, 1, 0, 2],
+    "男": [0, 1, 0, 0, 2],
+    "女": [0, 0, 1, 0, 2],
+    "apple": [0, 0, 0, 1, 0],
+    "pear": [0, 0.1, 0, 2, 0],
+    "well-known": [1, 1, 1, 1, 0],
+}
+
+
+@pytest.fixture
+def royal() -> Space:
+    return Space(list(ROYAL), np.array(list(ROYAL.values()), dtype=np.float32))
+
+
+@pytest.fixture
+def random_space() -> Space:
+    random = np.random.default_rng(7)
+    return Space([f"word{number}" for number in range(300)], random.normal(size=(300, 12)).astype(np.float32))
+
+
+@pytest.fixture
+def plain_cosine() -> Callable[..., float]:
+    """The cosine of two rows of a space."""
+
+    def cosine(space: Space, x: int, y: int) -> float:
+        a, b = space.matrix[x].astype(float), space.matrix[y].astype(float)
+        return float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b))
+
+    return cosine
+
+
+@pytest.fixture
+def plain_analogy(plain_cosine: Callable[..., float]) -> Callable[..., list[int]]:
+    """All candidate rows, the best first: the formulas as they are printed, one word at a time."""
+
+    def analogy(space: Space, plus: list[int], minus: list[int], by: str, among: int = 0) -> list[int]:
+        def worth(x: int) -> float:
+            if by == "add":
+                return sum(plain_cosine(space, x, p) for p in plus) - sum(plain_cosine(space, x, n) for n in minus)
+            above = np.prod([(1 + plain_cosine(space, x, p)) / 2 for p in plus])
+            return float(above / np.prod([(1 + plain_cosine(space, x, n)) / 2 + 0.001 for n in minus]))
+
+        return sorted((x for x in range(among or len(space.words)) if x not in plus + minus), key=lambda x: -worth(x))
+
+    return analogy
