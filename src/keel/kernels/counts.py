@@ -18,21 +18,20 @@ def count_words(ids, begins, ends, words, documents):
 
 
 @njit(cache=True, nogil=True)
-def neighbours(ids, bounds, first, rank, size, keys):
+def neighbours(ids, begins, ends, first, rank, size, keys):
     """Fill in rank(left) * size + rank(right) for words side by side in the sentences from number `first` on.
 
-    `bounds` are where sentences start, and the end; a rank of -1 is no word. Gives the number of keys, and of the
-    sentence to go on with: one for which `keys` may have no room is left.
+    A rank of -1 is no word. Gives the number of keys, and of the sentence to go on with: the first that might not fit.
     """
     count = 0
-    for sentence in range(first, len(bounds) - 1):
-        if count + bounds[sentence + 1] - bounds[sentence] > len(keys):
+    for sentence in range(first, len(begins)):
+        if count + ends[sentence] - begins[sentence] > len(keys):
             return count, sentence
         left = np.int64(-1)
-        for place in range(bounds[sentence], bounds[sentence + 1]):
+        for place in range(begins[sentence], ends[sentence]):
             right = rank[np.int64(ids[place])]
             if left >= 0 and right >= 0:
                 keys[count] = left * size + right
                 count += 1
             left = right
-    return count, len(bounds) - 1
+    return count, len(begins)

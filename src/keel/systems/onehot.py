@@ -47,7 +47,7 @@ class Onehot(WordSystem):
         return 1_000_000
 
     def tuning(self, frozen: bool) -> Train:
-        return Train(epochs=20, batch=32, lr=1e-2)
+        return Train(epochs=8, batch=64, lr=1e-2)
 
     def encoder(self, vocabulary: int) -> "OnehotEncoder":
         return OnehotEncoder(vocabulary, self.weights)
