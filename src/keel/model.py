@@ -30,6 +30,8 @@ BLANK = re.compile(r"\[mask\]|_{2,}|＿{2,}", re.IGNORECASE)
 Pool = Literal["mean", "cls", "none"]
 BUDGET = 4096
 """Tokens in one batch of inference."""
+MOST = 4 << 30
+"""Bytes of vectors that one call may give, where they are as wide as the vocabulary."""
 
 
 class Candidate(NamedTuple):
@@ -172,15 +174,14 @@ class Model:
 
     def space(self) -> Vectors:
         """The words it has vectors for and these vectors, special pieces left out."""
-        words = getattr(self.encoder, "words", None)
-        if not isinstance(words, nn.Embedding):
-            raise KeelError(
-                f"{self.system.name} has no vectors for words alone: take a word2vec or another with a table"
-            )
+        table = self.encoder.table()
+        if table is None:
+            what = "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
+            raise KeelError(f"{self.system.name} {what}: take a word2vec or another with a table")
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]
         rows = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else places  # no copy
-        matrix = words.weight.detach()[rows].float().cpu().numpy()
+        matrix = table.detach()[rows].float().cpu().numpy()
         return Vectors([self.tokenizer.token_of(place) for place in places], matrix)
 
     def to(self, device: str | torch.device) -> Self:
@@ -217,6 +218,8 @@ class Model:
             self.tokenizer.save(stage)
             text = self.card.render(system=self.system.name, purpose=purpose)
             (stage / "README.md").write_text(text, encoding="utf-8")
+            for name, text in self.encoder.files(self.tokenizer).items():
+                (stage / name).write_text(text, encoding="utf-8")
 
         save_folder(Path(folder), fill, overwrite=overwrite)
 
@@ -244,6 +247,8 @@ class Model:
         many = [texts] if isinstance(texts, str) else list(texts)
         if pool == "none":
             found = self._word_vectors(many, layer, on_event)
+        elif self.encoder.sparse:
+            found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
             for part, vectors in self._vectors(self.tokenizer.encode_many(many), layer, on_event):
@@ -251,6 +256,18 @@ class Model:
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
             found = sums / counts
         return found[0] if isinstance(texts, str) else found
+
+    @torch.inference_mode()
+    def _gists(self, texts: list[list[int]]) -> np.ndarray:
+        """[texts, width]: what the encoder makes of each text at once, without a vector for each word."""
+        if (size := 4 * len(texts) * self.encoder.width) > MOST:
+            what = f"{len(texts):,} vectors of {self.encoder.width:,} numbers take {size / 2**30:.0f} GiB"
+            raise UsageError(f"{what}: give fewer texts at once")
+        found = np.empty((len(texts), self.encoder.width), np.float32)
+        for start in range(0, len(texts), 64):
+            framed = [self.system.frame(self.tokenizer, ids).ids for ids in texts[start : start + 64]]
+            found[start : start + 64] = self.encoder.gist(Rows.pad(framed).to(self.device)).float().cpu()
+        return found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent) -> list[WordVectors]:
         encoded = self.tokenizer.encode_pieces_many(texts)

@@ -21,7 +21,7 @@ WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 OURS = {
     *("config.json", WEIGHTS, "keel.safetensors", "README.md"),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "classes.tsv"),
 }
 
 

@@ -74,6 +74,20 @@ class Encoder(nn.Module):
         """Whether it takes packed rows, as it is and where it is."""
         return False
 
+    @property
+    def sparse(self) -> bool:
+        """Whether its vectors are as wide as the vocabulary and next to empty: then only `gist` is worth computing."""
+        return False
+
+    def table(self) -> Tensor | None:
+        """[vocabulary, width]: the vector of each word alone, where words have one."""
+        words = getattr(self, "words", None)
+        return words.weight if isinstance(words, nn.Embedding) else None
+
+    def files(self, tokenizer: Tokenizer) -> dict[str, str]:
+        """What it has to tell people, as further files of its folder, by name."""
+        return {}
+
     def embed(self, rows: Rows) -> Tensor:
         """[batch, time, width]: words, positions and whatever else a row's ids mean before any context."""
         raise NotImplementedError

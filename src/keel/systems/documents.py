@@ -68,15 +68,19 @@ class Documents(Tensors):
             self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
         return self._cuts[key]
 
+    def find(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in ids the n-th token stands, and which document that is in."""
+        document = torch.searchsorted(self.ends, token, right=True)
+        return self.starts[self.spans[document, 1]] - (self.ends[document] - token), document
+
     def place(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
         """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
 
         Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
         """
-        document = torch.searchsorted(self.ends, token, right=True)
+        token, document = self.find(token)
         first, last = self.spans[document].unbind(1)
         stop = self.starts[last]
-        token = stop - (self.ends[document] - token)  # its place in ids
         begin = self.starts[torch.searchsorted(self.starts, token, right=True) - 1]
         begin = torch.where(token - begin <= room // 4, begin, token)  # inside a sentence too long to go back
         # The first sentence from which the rest of the document fits; inside the one before it if much room were left.

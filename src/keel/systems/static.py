@@ -13,11 +13,8 @@ from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticSystem(System):
-    """A system whose encoder is a table of vectors."""
-
-    width: int = 100
-    """Of the vectors."""
+class WordSystem(System):
+    """A system that knows words by themselves, whatever stands around them."""
 
     tokenizer: ClassVar[str] = "words"
 
@@ -29,14 +26,22 @@ class StaticSystem(System):
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
 
-    def encoder(self, vocabulary: int) -> "StaticEncoder":
-        return StaticEncoder(vocabulary, self.width)
-
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """The words as they are; of a pair one after the other, the second in segment 1."""
         ids = first + (second or [])
         ids = ids or [tokenizer.unknown_id]
         return Framed(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticSystem(WordSystem):
+    """A system whose encoder is a table of vectors."""
+
+    width: int = 100
+    """Of the vectors."""
+
+    def encoder(self, vocabulary: int) -> "StaticEncoder":
+        return StaticEncoder(vocabulary, self.width)
 
 
 class StaticEncoder(Encoder):

@@ -205,7 +205,8 @@ class Task(Objective):
             targets=targets,
             batch_size=batch_size,
         )
-        return replace(data, features=self._features(data)) if self.frozen else data
+        keeps = self.frozen and not self.encoder.sparse
+        return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager
     def narrowed(self, data: Prepared) -> Iterator[Prepared]:

@@ -122,6 +122,7 @@ class _Run:
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
+        self.objective.meet(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)

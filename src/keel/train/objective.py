@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,9 @@ class Objective(nn.Module):
         """How many rows make one epoch."""
         raise NotImplementedError
 
+    def meet(self, data: Any) -> None:
+        """Look at all the data once, before the first step of a run or before it is taken up again."""
+
     def batch(self, data: Any, draw: Draw, rows: range) -> Tensors:
         """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
 
@@ -107,6 +110,9 @@ class Objective(nn.Module):
 
 class Kernel(Objective):
     """An objective that learns by updates of its own making, on a CPU; `forward` stays as their definition."""
+
+    races: ClassVar[bool] = True
+    """Whether several threads write into the same numbers, so that no two runs are equal."""
 
     def update(
         self, data: Any, draw: Draw, rows: range, rate: float, threads: int

@@ -153,7 +153,7 @@ class KernelStepper:
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
         self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember
-        if self.threads > 1:
+        if self.threads > 1 and objective.races:
             note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
 
     def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:

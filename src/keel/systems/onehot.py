@@ -1,0 +1,177 @@
+"""One-hot words and bags of them (tf-idf: Spärck Jones, "A statistical interpretation of term specificity", 1972).
+
+Before vectors were learned a word was a 1 at its own place among N, a text the sum of its words, a rare word worth more
+than a frequent one. No word is nearer to one than to another; for telling topics apart it is hard to beat.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import KeelError
+from keel.systems.base import Encoder, Output, Recorder, Rows
+from keel.systems.documents import Documents
+from keel.systems.static import WordSystem
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import Kernel, State, Tensors
+from keel.train.plan import Train
+
+Weights = Literal["one", "count", "tfidf"]
+MOST = 1 << 28
+"""Numbers in the one-hot vectors of a batch, if somebody asks for these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Onehot(WordSystem):
+    """What a word weighs in a text."""
+
+    weights: Weights = "tfidf"
+    """one if it is there, count as often as it is there, or tfidf: the more, the fewer documents have it."""
+
+    name: ClassVar[str] = "onehot"
+    train: ClassVar[Train] = Train(
+        epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
+    )
+    tunable: ClassVar[tuple[str, ...]] = ("weights",)
+    dropout: ClassVar[float] = 0.0
+    """Of the head of a task: a word of a short text is too much to lose."""
+
+    @property
+    def longest(self) -> int:
+        """A text of any length is one row of counts."""
+        return 1_000_000
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=8, batch=64, lr=1e-2)
+
+    def encoder(self, vocabulary: int) -> "OnehotEncoder":
+        return OnehotEncoder(vocabulary, self.weights)
+
+    def objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
+        return OnehotCounting(encoder, tokenizer)
+
+
+class OnehotEncoder(Encoder):
+    """A word is a 1 at its place; a text is how often it has each word, by the words' weights.
+
+    With tfidf a row has length one.
+    """
+
+    def __init__(self, vocabulary: int, weights: Weights):
+        super().__init__()
+        self.vocabulary = self.width = vocabulary
+        self.weights = weights
+        self.weight = nn.Parameter(torch.ones(vocabulary))
+        """Of each word: what tuning may change."""
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    def embed(self, rows: Rows) -> Tensor:
+        if rows.ids.numel() * self.width > MOST:
+            what = f"one-hot vectors for {rows.ids.numel():,} words of {self.width:,} do not fit into memory"
+            raise KeelError(f"{what}: ask for one vector a text, or give fewer words at once")
+        return F.one_hot(rows.ids, self.width).to(self.weight.dtype)
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        return Output(top=vectors, layers=[vectors] if all_layers else [])
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        return self._weigh((output.top * self._inside(rows)[..., None]).sum(1))
+
+    def gist(self, rows: Rows) -> Tensor:
+        """The same without [batch, time, vocabulary] in between."""
+        counts = self.weight.new_zeros(len(rows.ids), self.width)
+        return self._weigh(counts.scatter_add_(1, rows.ids, self._inside(rows)))
+
+    def _inside(self, rows: Rows) -> Tensor:
+        place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
+        return (place < rows.lengths[:, None]).to(self.weight.dtype)
+
+    def _weigh(self, counts: Tensor) -> Tensor:
+        """[batch, vocabulary] counts as features."""
+        weighed = (counts.clamp(max=1) if self.weights == "one" else counts) * self.weight
+        return F.normalize(weighed) if self.weights == "tfidf" else weighed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bag(Tensors):
+    """How often each word stands in some text."""
+
+    words: Tensor  # [vocabulary]
+
+
+class OnehotCounting(Kernel):
+    """Counts words and the documents n(w) that hold them: idf(w) = log((1 + n) / (1 + n(w))) + 1.
+
+    The loss is that of guessing every word by its frequency alone (add-one smoothing), the unigram model.
+    """
+
+    races: ClassVar[bool] = False
+
+    def __init__(self, encoder: OnehotEncoder, tokenizer: Tokenizer):
+        super().__init__()
+        self.encoder = encoder
+        self.specials = tokenizer.special_ids
+        self.words: Tensor
+        self.holders: Tensor
+        self.documents: Tensor
+        self.register_buffer("words", torch.zeros(encoder.vocabulary))  # how often each comes up
+        self.register_buffer("holders", torch.zeros(encoder.vocabulary))  # in how many documents
+        self.register_buffer("documents", torch.zeros(1))
+        with torch.no_grad():
+            encoder.weight[self.specials] = 0.0  # an unknown word says nothing
+
+    def rows(self, data: Documents) -> int:
+        return len(data.spans)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Bag:
+        return Bag(words=torch.from_numpy(self._count(data, rows)[0]))
+
+    def counts(self, batch: Bag) -> dict[str, Tensor]:
+        return {"unigram": batch.words.sum()}
+
+    def forward(self, batch: Bag, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        smoothed = self.words.double() + 1
+        return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
+
+    def update(
+        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        first = int(draw.first)
+        counted = range(first, min(first + len(rows), len(data.spans)))  # a second time would tell nothing new
+        words, holders = self._count(data, counted)
+        self.words += torch.from_numpy(words)
+        self.holders += torch.from_numpy(holders)
+        self.documents += len(counted)
+        with torch.no_grad():
+            if self.encoder.weights == "tfidf":
+                self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
+            self.encoder.weight[self.specials] = 0.0
+        found = self(Bag(words=torch.from_numpy(words)))[0]["unigram"]
+        return {"unigram": float(found)}, {"unigram": float(words.sum()), "words": float(words.sum())}
+
+    def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
+        """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
+        from keel.kernels.counts import count_words
+
+        ids, bounds = data.ids.numpy(), data.starts.numpy()
+        begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
+        words, holders = np.zeros((2, self.encoder.vocabulary), np.int64)
+        count_words(ids.view(f"u{ids.itemsize}"), begins, ends, words, holders)
+        words[self.specials] = holders[self.specials] = 0
+        return words, holders

@@ -1,0 +1,196 @@
+"""Word classes: every merge is the best there is by brute force, and the path is that of every system."""
+
+import os
+import signal
+from itertools import combinations, pairwise
+from math import log
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.kernels import classes as kernel
+from keel.model import Model
+from keel.systems.base import Rows
+from keel.systems.documents import Documents
+from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.verbs import nearest, pretrain
+
+SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, token_of=str))
+QUICK: dict[str, Any] = {"vocabulary": 200, "classes": 8, "batch": 20}
+
+
+def make_documents(words: int, tokens: int, seed: int) -> Documents:
+    draw = np.random.default_rng(seed)
+    share = 1 / np.arange(1, words + 5)
+    ids = draw.choice(np.arange(1, words + 5), tokens, p=share / share.sum())
+    ids[1::2] = np.where(draw.random(len(ids[1::2])) < 0.6, ids[::2][: len(ids[1::2])] // 3 + 5, ids[1::2])
+    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, tokens), tokens // 15, replace=False)), [tokens]])
+    bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
+    made = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    return Documents.of(cast(Tokens, made))
+
+
+def bigrams_of(documents: Documents) -> dict[tuple[int, int], int]:
+    ids = documents.read(torch.arange(int(documents.starts[-1]))).tolist()
+    found: dict[tuple[int, int], int] = {}
+    for first, last in documents.spans.tolist():
+        for begin, stop in pairwise(documents.starts[first : last + 1].tolist()):
+            for pair in pairwise(ids[begin:stop]):
+                if min(pair) > 4:
+                    found[pair] = found.get(pair, 0) + 1
+    return found
+
+
+def information(bigrams: dict[tuple[int, int], int], class_of: dict[int, int]) -> float:
+    """Mutual information of neighbouring classes, by its definition; words without a class count for the margins."""
+    total = sum(bigrams.values())
+    left: dict[int, int] = {}
+    right: dict[int, int] = {}
+    both: dict[tuple[int, int], int] = {}
+    for (v, w), count in bigrams.items():
+        if v in class_of:
+            left[class_of[v]] = left.get(class_of[v], 0) + count
+        if w in class_of:
+            right[class_of[w]] = right.get(class_of[w], 0) + count
+        if v in class_of and w in class_of:
+            pair = class_of[v], class_of[w]
+            both[pair] = both.get(pair, 0) + count
+    return sum(n / total * log(n * total / (left[a] * right[b])) for (a, b), n in both.items())
+
+
+@pytest.mark.parametrize(("words", "tokens", "size", "seed"), [(40, 3000, 6, 0), (70, 1500, 12, 1), (25, 400, 2, 2)])
+def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: int, seed: int) -> None:
+    documents = make_documents(words, tokens, seed)
+    bigrams = bigrams_of(documents)
+    total = sum(bigrams.values())
+    corpus = _count(documents, words + 5, [0, 1, 2, 3, 4])
+    number = len(corpus.order)
+    assert corpus.after_counts.sum() == total == corpus.before_counts.sum()
+    slots, alive = np.full(number, -1), np.zeros(size + 1, bool)
+    joint, shared = np.zeros((size + 1, size + 1), np.int64), np.full((size + 1, size + 1), kernel.GONE)
+    turned = joint.copy()
+    class_of: dict[int, int] = {}
+    merged = 0
+    for row in range(number + size - 1):
+        merges = np.full((1, 3), -1.0)
+        known = kernel.known_logarithms(50)  # counts above take the other way
+        kernel.learn(row, row + 1, number, *corpus[2:], slots, joint, turned, shared, alive, known, merges)
+        if row < number:
+            word = int(corpus.order[row])
+            class_of[word] = next(slot for slot in range(size + 1) if slot not in class_of.values())
+        if row < size:
+            assert merges[0, 0] == -1
+            continue
+        kept, gone = merges[0, :2].astype(int).tolist()
+        before = information(bigrams, class_of)
+
+        def after(x: int, y: int) -> float:
+            return information(bigrams, {word: x if slot == y else slot for word, slot in class_of.items()})
+
+        losses = {pair: before - after(*pair) for pair in combinations(sorted(set(class_of.values())), 2)}
+        loss = losses[min(kept, gone), max(kept, gone)]
+        assert loss == pytest.approx(min(losses.values()), abs=1e-10)
+        assert merges[0, 2] / total == pytest.approx(loss, abs=1e-10)
+        class_of = {word: kept if slot == gone else slot for word, slot in class_of.items()}
+        merged += 1
+        assert [class_of[int(word)] for word in corpus.order[: row + 1]] == slots[: row + 1].tolist()
+    assert merged == number - 1
+    assert len(set(class_of.values())) == 1
+    assert joint.sum() == total  # nothing got lost
+
+
+def test_paths_and_vectors_are_those_of_the_tree() -> None:
+    encoder = WordclassEncoder(8, 3)
+    encoder.classes.copy_(torch.tensor([3, 3, 3, 3, 3, 0, 1, 2]))
+    encoder.counts.copy_(torch.tensor([0, 0, 0, 0, 0, 9, 7, 5]))
+    encoder.merges.copy_(torch.tensor([[2, 0], [1, 3]]))  # (2, 0) is node 3; the root joins 1 and 3
+    encoder.grow()
+    assert encoder.paths == [""] * 5 + ["11", "0", "10"]
+    assert encoder.table()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
+    assert not encoder.table()[:5].any()
+    assert encoder.files(SPECIALS) == {"classes.tsv": "0\t6\t7\n10\t7\t5\n11\t5\t9\n"}
+    rows = Rows.pad([[5, 6, 7], [1, 7], []])
+    torch.testing.assert_close(encoder.gist(rows), encoder.pick(encoder(rows), rows))
+    torch.testing.assert_close(encoder.gist(rows)[1], torch.tensor([0, 0, 0.5, 0.5]))
+
+
+def test_the_loss_is_that_of_the_class_bigram_model() -> None:
+    documents = make_documents(30, 2000, 3)
+    objective = Wordclass(classes=5).objective(WordclassEncoder(35, 5), SPECIALS)
+    objective.update(documents, Draw(seed=0, step=0, first=0), range(60), 1.0, 1)
+    chances = torch.zeros(35, 35, dtype=torch.float64)
+    for v in range(5, 35):
+        for w in range(5, 35):
+            one = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+            before, words, present = (value[:1, :1].clone() for value in one.tensors())
+            before[:], words[:], present[:] = v, w, 1
+            chances[v, w] = objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
+    met = objective.encoder.classes < 5
+    assert met.sum() > 20
+    following = objective.following.double() + 1
+    v = int(torch.nonzero(met)[0])
+    within = following[int(objective.encoder.classes[v])]
+    assert chances[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
+    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(5))
+    assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
+
+
+def _cut(documents: Documents) -> int:
+    """Pairs that stand across the border of two stretches."""
+    ids = documents.read(torch.arange(documents.size)).tolist()
+    starts = set(documents.starts.tolist())
+    return sum(ids[place - 1] > 4 and ids[place] > 4 and place not in starts for place in range(1000, 2000, 1000))
+
+
+def test_words_of_a_kind_get_a_class_and_the_folder_tells(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("wordclass", english_corpus, out=tmp_path / "m", **QUICK)
+    again = Model.load(tmp_path / "m")
+    assert isinstance(again.encoder, WordclassEncoder)
+    assert again.encoder.paths == cast(WordclassEncoder, model.encoder).paths
+    lines = [line.split("\t") for line in (tmp_path / "m" / "classes.tsv").read_text().splitlines()]
+    paths = {word: bits for bits, word, _ in lines}
+    assert len(set(paths.values())) == 8
+    assert lines == sorted(lines, key=lambda line: (line[0], -int(line[2])))
+    assert paths["boat"] == paths["anchor"] == paths["hive"]
+    assert paths["sailor"] == paths["judge"]
+    assert paths["paints"] == paths["signs"]
+    assert len({paths["boat"], paths["sailor"], paths["paints"]}) == 3
+    assert {found.word for found in nearest("boat", model=again, top=5)} <= {
+        word for word, bits in paths.items() if bits == paths["boat"]
+    }
+    assert model.card.scores["bigram"] < log(60)
+    with pytest.raises(UsageError, match="start anew"):
+        pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
+
+
+def test_a_stopped_run_goes_on_to_the_same_classes(english_corpus: Path, tmp_path: Path) -> None:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        pretrain("wordclass", english_corpus, out=tmp_path / "cut", on_event=stop, **QUICK)
+    cut = pretrain("wordclass", english_corpus, out=tmp_path / "cut", **QUICK)
+    whole = pretrain("wordclass", english_corpus, out=tmp_path / "whole", **QUICK)
+    assert cut.objective is not None
+    assert whole.objective is not None
+    other = cut.objective.state_dict()
+    for name, value in whole.objective.state_dict().items():
+        assert torch.equal(value, other[name]), name
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("word word word word\n" * 20)
+    with pytest.raises(KeelError, match=r"1 words that come up, too few for 8 classes: .* fewer classes"):
+        pretrain("wordclass", tmp_path / "one.txt", out=tmp_path / "m", **QUICK)
+    assert not (tmp_path / "m" / "config.json").exists()
+    with pytest.raises(UsageError, match="classes must be 2 or more"):
+        Wordclass(classes=1)
