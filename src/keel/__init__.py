@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.glove import Glove
     from keel.systems.word2vec import Word2vec
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
@@ -23,6 +24,7 @@ __all__ = [
     "Bert",
     "Classifier",
     "Corpus",
+    "Glove",
     "KeelError",
     "Model",
     "Tokenizer",
@@ -46,6 +48,7 @@ _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
     "Corpus": "keel.text.corpus",
+    "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",
     "Tokenizer": "keel.text.tokenizer",

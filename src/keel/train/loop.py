@@ -149,6 +149,7 @@ class _Run:
                 self.report(step, plan)
             if step == plan.steps:
                 self.average.apply(self.objective)
+                self.objective.finish()
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes

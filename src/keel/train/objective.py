@@ -103,6 +103,9 @@ class Objective(nn.Module):
         """The parts of the training, in order; a draw tells `batch` in which one it is."""
         return [Phase()]
 
+    def finish(self) -> None:
+        """Whatever is left to do when all steps are taken."""
+
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
         return []

@@ -1,0 +1,208 @@
+"""GloVe (Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014).
+
+New then: the text is read once, to count which words stand near which; what is learned from are the counts. The
+product of two vectors is to be the logarithm of how often their words met, by weighted least squares. A word's vector
+is the sum of the two that it has, as a center and as a context.
+"""
+
+import errno
+import hashlib
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.errors import KeelError, UsageError
+from keel.systems.documents import Documents
+from keel.systems.static import StaticEncoder, StaticSystem
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import cache_folder
+from keel.train.draw import Draw
+from keel.train.objective import Kernel, State, Tensors
+from keel.train.plan import Train
+
+ROW = 4096
+"""Cells in a row of training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glove(StaticSystem):
+    """The hyper-parameters of GloVe."""
+
+    window: int = 10
+    """Words on either side that are near; each counts as 1 / its distance."""
+    x_max: float = 100.0
+    """Pairs that met more often than that weigh no more."""
+    alpha: float = 0.75
+    """Rarer ones weigh (count / x_max) to this power."""
+    memory: float = 4.0
+    """GiB that counting may take; what does not fit is kept on disk."""
+
+    name: ClassVar[str] = "glove"
+    train: ClassVar[Train] = Train(
+        epochs=25, batch=64, lr=0.05, schedule="constant", warmup=0, evaluate_every=0, log_every=50, device="cpu"
+    )
+    tunable: ClassVar[tuple[str, ...]] = ("window", "x_max", "alpha", "memory")
+
+    def __post_init__(self) -> None:
+        for name in ("width", "window"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("x_max", "memory"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 0 <= self.alpha < math.inf:
+            raise UsageError(f"alpha must not be below 0, as {self.alpha} is")
+
+    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":
+        return GloveTraining(self, encoder, tokenizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Tensors):
+    """Pairs of words and how often they met."""
+
+    centers: Tensor  # [pairs]
+    contexts: Tensor  # [pairs]
+    counts: Tensor  # [pairs]
+
+
+class _Counted(NamedTuple):
+    """The cells of a corpus, on disk."""
+
+    cells: np.ndarray
+    data: Documents
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        """Nobody writes into them: a copy of the objective needs none of its own."""
+        return self
+
+
+class GloveTraining(Kernel):
+    """1/2 sum over i, j of f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, with f(x) = min(1, (x / x_max)^alpha).
+
+    The encoder gets w + w~ when training is done; until then both stand here, in rows [w, b, 1, 0 ...] and
+    [w~, 1, b~, 0 ...] whose product is the score, and beside each number the sum of its squared steps for AdaGrad.
+    """
+
+    centers: nn.Parameter  # [vocabulary, size]
+    contexts: nn.Parameter
+    center_sums: Tensor
+    context_sums: Tensor
+
+    def __init__(self, system: Glove, encoder: StaticEncoder, tokenizer: Tokenizer):
+        from keel.kernels.glove import LANES
+
+        super().__init__()
+        self.system, self.encoder, self.specials = system, encoder, tokenizer.special_ids
+        width = encoder.width
+        size = math.ceil((width + 2) / LANES) * LANES
+        for name, learned, one in (("center", width, width + 1), ("context", width + 1, width)):
+            rows = torch.zeros(encoder.vocabulary, size)
+            for part in (slice(width), learned):
+                nn.init.uniform_(rows[:, part], -0.5 / width, 0.5 / width)
+            rows[:, one] = 1.0
+            rows[self.specials, :width] = 0.0  # never met in training: an unknown word adds nothing to a mean
+            self.register_parameter(f"{name}s", nn.Parameter(rows))
+            self.register_buffer(f"{name}_sums", torch.ones_like(rows))
+        self._kept: dict[int, _Counted] = {}
+
+    def rows(self, data: Documents) -> int:
+        return math.ceil(len(self._cells(data)) / ROW)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Pairs:
+        """The pairs of these rows in the order in which `update` learns from them, both ways each."""
+        cells = self._cells(data)
+        chosen = np.concatenate([cells[first : first + ROW] for first in self._firsts(data, draw, rows)])
+        both = torch.from_numpy(np.stack([chosen["first"], chosen["second"]], 1).astype(np.int64))
+        once = torch.ones(both.shape, dtype=torch.bool)
+        once[:, 1] = both[:, 0] != both[:, 1]
+        counts = torch.from_numpy(np.repeat(chosen["count"], 2)).view(-1, 2)
+        return Pairs(centers=both[once], contexts=both.flip(1)[once], counts=counts[once])
+
+    def counts(self, batch: Pairs) -> dict[str, Tensor]:
+        return {"squares": torch.tensor(float(len(batch.counts)), dtype=torch.float64)}
+
+    def forward(self, batch: Pairs, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        scores = (self.centers[batch.centers] * self.contexts[batch.contexts]).sum(-1)
+        weights = (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
+        return {"squares": 0.5 * (weights * (scores - batch.counts.log()).square()).sum()}, None
+
+    def update(
+        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        from keel.kernels.glove import learn
+
+        cells = self._cells(data)
+        if len(cells) <= self.encoder.vocabulary and (cells["first"] == cells["second"]).all():
+            raise KeelError("no two different words of the corpus stand near each other: give it more text")
+        firsts = self._firsts(data, draw, rows)
+        tables = [
+            table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
+        ]
+
+        def one(firsts: np.ndarray) -> tuple[float, int]:
+            x_max, alpha = self.system.x_max, self.system.alpha
+            return learn(cells, firsts, ROW, self.encoder.width, x_max, alpha, np.float32(rate), *tables)
+
+        if threads == 1:
+            results = [one(firsts)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                results = list(pool.map(one, [firsts[number::threads].copy() for number in range(threads)]))
+        loss, updates = (sum(column) for column in zip(*results, strict=True))
+        return {"squares": loss}, {"squares": updates, "pairs": updates}
+
+    def finish(self) -> None:
+        with torch.no_grad():
+            self.encoder.words.weight.copy_((self.centers + self.contexts)[:, : self.encoder.width])
+
+    def _firsts(self, data: Documents, draw: Draw, rows: range) -> np.ndarray:
+        """The number of each row's first cell."""
+        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.rows(data))
+        return index.numpy() * ROW
+
+    def _cells(self, data: Documents) -> np.ndarray:
+        if id(data) not in self._kept:
+            self._kept[id(data)] = _Counted(_cells_of(data, self.specials, self.encoder.vocabulary, self.system), data)
+        return self._kept[id(data)].cells
+
+
+def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> np.ndarray:
+    """The cells of these documents, counted anew unless the cache has them.
+
+    What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
+    """
+    from keel.kernels.cooccurrence import CELL, Text, count_cells, count_words
+
+    ids = data.ids.numpy()
+    begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
+    text = Text(ids.view(f"u{ids.itemsize}"), begins, stops)
+    digest = hashlib.blake2b(f"1 {system.window} {vocabulary} {specials}".encode(), digest_size=16)
+    for array in text:
+        digest.update(array.data)
+    folder = cache_folder() / "cooccurrences"
+    path = folder / digest.hexdigest()
+    if not path.exists():
+        counts = count_words(text, vocabulary)
+        counts[specials] = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=folder) as beside:
+                count_cells(
+                    text, counts, Path(beside) / "cells", window=system.window, scale=len(ids) / data.size,
+                    memory=system.memory, threads=torch.get_num_threads(),
+                )  # fmt: skip
+                os.rename(Path(beside) / "cells", path)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise KeelError(f"the disk of {folder} is full: free some and run the same command again") from None
+            raise KeelError(f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another place") from None
+    return np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)

@@ -1,0 +1,263 @@
+"""GloVe: counts are those of the text, the compiled updates AdaGrad's on the written loss, the path every system's."""
+
+import errno
+import os
+import re
+import signal
+from collections import defaultdict
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.kernels import cooccurrence
+from keel.kernels.cooccurrence import CELL, Text, count_cells, count_words
+from keel.model import Model
+from keel.systems.documents import Documents
+from keel.systems.glove import Glove, GloveTraining, Pairs
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.verbs import convert, finetune, judge, pretrain
+
+SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
+WORDS = 400
+QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 2, "width": 12, "window": 5, "threads": 1, "held_out": 0.1}
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    """1,500 tokens of 400 words and 4 special pieces, in sentences and documents of unequal length."""
+    draw = np.random.default_rng(0)
+    ids = draw.choice(np.arange(1, WORDS + 5), 1500, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
+    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, 1500), 100, replace=False)), [1500]])
+    bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    return Documents.of(cast(Tokens, tokens))
+
+
+def text_of(documents: Documents) -> Text:
+    begins, stops = (documents.starts[bounds].numpy() for bounds in documents.spans.T)
+    return Text(documents.ids.numpy().view(np.uint16), begins, stops)
+
+
+def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
+    text = text_of(documents)
+    counts = count_words(text, WORDS + 5)
+    counts[:5] = 0
+    count_cells(text, counts, path, **{"window": 4, "scale": 1.0, "memory": 1.0, "threads": 1, **settings})
+    return np.fromfile(path, CELL)
+
+
+def make(**fields: Any) -> GloveTraining:
+    torch.manual_seed(0)
+    system = Glove(**{"width": 7, "window": 4, "x_max": 3.0, **fields})
+    return system.objective(system.encoder(WORDS + 5), SPECIALS)
+
+
+def test_counts_are_those_of_the_text(documents: Documents, tmp_path: Path) -> None:
+    """1 / distance to both sides, over sentences but not documents, as if special pieces were not there."""
+    expected: defaultdict[tuple[int, int], float] = defaultdict(float)
+    ids, begins, stops = text_of(documents)
+    for begin, stop in zip(begins, stops, strict=True):
+        words = [int(word) for word in ids[begin:stop] if word > 4]
+        for place, word in enumerate(words):
+            for distance in range(1, min(4, place) + 1):
+                other = words[place - distance]
+                # A pair is counted once as (i, j) and once as (j, i), which for i = j is the same cell.
+                expected[min(word, other), max(word, other)] += (2 if word == other else 1) / distance
+    cells = counted(documents, tmp_path / "cells")
+    found = {(int(min(a, b)), int(max(a, b))): float(count) for a, b, count in cells}
+    assert len(found) == len(cells) > 2000  # each pair once
+    assert found.keys() == expected.keys()
+    np.testing.assert_allclose([found[pair] for pair in expected], list(expected.values()), rtol=1e-6)
+    assert counted(documents, tmp_path / "cells", scale=3.0)["count"] == pytest.approx(3 * cells["count"])
+
+
+def test_little_memory_gives_the_same_file_and_too_little_is_refused(
+    documents: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = counted(documents, tmp_path / "cells")
+    with pytest.raises(UsageError, match="raise it") as refused:
+        counted(documents, tmp_path / "cells", memory=1e-6)
+    least = re.search(r"--system.memory (\S+)\)", str(refused.value))
+    assert least
+    passes = []
+    index = cooccurrence._index
+    monkeypatch.setattr(cooccurrence, "_index", lambda *given: passes.append(given) or index(*given))
+    monkeypatch.setattr(cooccurrence, "BUFFER", 100)
+    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
+    assert len(passes) > 1
+    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", threads=2), whole)
+
+
+@pytest.mark.parametrize("width", [7, 30])
+def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> None:
+    """Pair after pair, in float64: torch's own AdaGrad on the gradient of `forward`."""
+    ours = make(width=width)
+    theirs = deepcopy(ours).double()
+    draw, rate = Draw(seed=1, step=3, first=0), 0.05
+    batch = theirs.batch(documents, draw, range(1))
+    # rate g / sqrt(1 + sum of (rate g)^2) is g / sqrt(1 / rate^2 + sum of g^2).
+    adagrad = torch.optim.Adagrad(
+        [theirs.centers, theirs.contexts], lr=1.0, initial_accumulator_value=rate**-2, eps=0.0
+    )
+    losses = 0.0
+    for number in range(600):
+        pair = [value[number : number + 1] for value in batch.tensors()]
+        adagrad.zero_grad()
+        loss = theirs(Pairs(centers=pair[0], contexts=pair[1], counts=pair[2].double()))[0]["squares"]
+        loss.backward()
+        losses += loss.item()
+        adagrad.step()
+        with torch.no_grad():
+            theirs.centers[:, width + 1] = theirs.contexts[:, width] = 1.0
+    sums, counts = learn_first(ours, documents, draw, 600, rate)
+    assert sums == pytest.approx(losses, rel=1e-5)
+    assert counts == 600
+    learned = list(range(width + 1))
+    for mine, other, summed, columns in (
+        (ours.centers, theirs.centers, ours.center_sums, learned),
+        (ours.contexts, theirs.contexts, ours.context_sums, [*learned[:-1], width + 1]),
+    ):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
+        squares = rate**2 * adagrad.state[other]["sum"]
+        torch.testing.assert_close(summed.double()[:, columns], squares[:, columns], rtol=1e-4, atol=1e-6)
+
+
+def learn_first(objective: GloveTraining, documents: Documents, draw: Draw, updates: int, rate: float) -> Any:
+    """Learn from as many first cells of the first row as make that many updates."""
+    from keel.kernels.glove import learn
+
+    cells = objective._cells(documents)[objective._firsts(documents, draw, range(1))[0] :]
+    made = np.cumsum(np.where(cells["first"] == cells["second"], 1, 2))
+    length = int(np.flatnonzero(made == updates)[0]) + 1
+    tables = (objective.centers, objective.contexts, objective.center_sums, objective.context_sums)
+    arrays = [table.detach().numpy() for table in tables]
+    width, system = objective.encoder.width, objective.system
+    firsts = np.zeros(1, np.int64)
+    return learn(cells, firsts, length, width, system.x_max, system.alpha, np.float32(rate), *arrays)
+
+
+def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
+    objective = make()
+    draw = Draw(seed=1, step=0, first=0)
+    batch = objective.batch(documents, draw, range(1))
+    with torch.no_grad():
+        before = objective(batch)[0]["squares"].item()
+    # A rate of nearly 0 leaves the rows as they are: the sum is the loss of the whole batch.
+    sums, counts = objective.update(documents, draw, range(1), 1e-12, 1)
+    assert sums["squares"] == pytest.approx(before, rel=1e-4)
+    assert counts["squares"] == objective.counts(batch)["squares"].item() == len(batch.counts)
+    pairs = set(zip(batch.centers.tolist(), batch.contexts.tolist(), strict=True))
+    assert len(pairs) == len(batch.counts)
+    assert pairs == {(second, first) for first, second in pairs}
+
+
+def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
+    objective = make(width=30)
+    for step in range(200):
+        objective.update(documents, Draw(seed=0, step=step, first=step), range(1), 0.2, 1)
+    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+    with torch.no_grad():
+        scores = (objective.centers[batch.centers] * objective.contexts[batch.contexts]).sum(1)
+    assert np.corrcoef(scores, batch.counts.log())[0, 1] > 0.95
+
+
+def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
+    objective = make(x_max=1e-3)
+    before = objective.centers.detach().clone()
+    counts: dict[str, float] = {}
+    for step in range(20):
+        sums, counts = objective.update(documents, Draw(seed=0, step=step, first=step), range(1), 1e6, 1)
+        assert np.isfinite(sums["squares"])
+    moved = (objective.centers.detach() - before).abs().max().item()
+    assert 0.1 < moved < 20 * counts["squares"]
+
+
+def test_one_thread_gives_equal_bits_and_counts_are_made_once(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pretrain("glove", english_corpus, out=tmp_path / "a", epochs=2, **QUICK)
+    monkeypatch.setattr(cooccurrence, "count_cells", None)
+    two = pretrain("glove", english_corpus, out=tmp_path / "b", epochs=2, **QUICK)
+    assert torch.equal(one.encoder.state_dict()["words.weight"], two.encoder.state_dict()["words.weight"])
+    many = pretrain("glove", english_corpus, out=tmp_path / "c", epochs=2, **{**QUICK, "threads": 2})
+    assert many.card.scores["squares"] == pytest.approx(one.card.scores["squares"], rel=0.05)
+
+
+def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    model = pretrain("glove", english_corpus, out=tmp_path / "m", epochs=60, on_event=said.append, **QUICK)
+    held = [event["loss"] for event in said if event["event"] == "evaluation"]
+    assert held[-1] < 0.5 * held[0]
+    again = Model.load(tmp_path / "m")
+    assert again.system == model.system
+    objective = cast(GloveTraining, again.objective)
+    published = (objective.centers + objective.contexts)[:, :12].detach()
+    assert torch.equal(cast(Any, again.encoder).words.weight, published)
+    assert not published[again.tokenizer.special_ids].any()
+
+    convert(tmp_path / "m", tmp_path / "m.txt")
+    (tmp_path / "pairs.tsv").write_text("sailor\tcaptain\t9\nsailor\tcook\t1\nsailor\tanchor\t5\n")
+    assert judge(tmp_path / "m.txt", tmp_path / "pairs.tsv") == judge(again, tmp_path / "pairs.tsv")
+    examples = [("the farmer is good", "good"), ("the judge was bad", "bad")] * 10
+    tuned = finetune(again, examples, dev=None, epochs=20, lr=0.1)
+    assert str(tuned.predict("the judge was bad").name) == "bad"
+    more = pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n", steps=1, threads=1, held_out=0.1)
+    assert more.card.scores["loss"] == pytest.approx(model.card.scores["loss"], rel=0.2)  # it went on from there
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    settings = {**QUICK, "epochs": 8, "log_every": 1}
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        pretrain("glove", english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
+    cut = pretrain("glove", english_corpus, out=tmp_path / "cut", **settings)
+    whole = pretrain("glove", english_corpus, out=tmp_path / "whole", **settings)
+    assert cut.objective is not None
+    assert whole.objective is not None
+    for name, value in whole.objective.state_dict().items():
+        assert torch.equal(cut.objective.state_dict()[name], value), name
+
+
+def test_minutes_become_steps_and_the_rehearsal_changes_nothing(english_corpus: Path, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    pretrain("glove", english_corpus, out=tmp_path / "m", minutes=0.01, on_event=said.append, **QUICK)
+    assert any(event["event"] == "plan" for event in said)
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.txt").write_text("word word word word\n" * 20)
+    with pytest.raises(KeelError, match="no two different words"):
+        pretrain("glove", tmp_path / "one.txt", out=tmp_path / "m", epochs=1, **QUICK)
+    (tmp_path / "apart.txt").write_text("\n\n".join(["left left left", "right right"] * 20))
+    with pytest.raises(KeelError, match="no two different words"):
+        pretrain("glove", tmp_path / "apart.txt", out=tmp_path / "m", overwrite=True, epochs=1, **QUICK)
+    (tmp_path / "two.txt").write_text("\n\n".join(["left right", "right left left"] * 20))
+    for name, value in {"window": 0, "x_max": 0.0, "alpha": -1.0, "memory": 0.0, "width": 0}.items():
+        with pytest.raises(UsageError, match=f"{name} must"):
+            Glove(**{name: value})
+    with pytest.raises(UsageError, match=r"counting which words stand near each other takes .* GiB at least"):
+        pretrain("glove", tmp_path / "two.txt", out=tmp_path / "m", overwrite=True, epochs=1, memory=1e-7, **QUICK)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("KEEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cooccurrence.os, "fsync", full)
+    two = Documents.of(cast(Tokens, SimpleNamespace(
+        ids=np.array([5, 6, 7], np.uint16), starts=np.array([0, 3]), documents=np.array([0, 1]), word_starts=None
+    )))  # fmt: skip
+    with pytest.raises(KeelError, match="is full: free some"):
+        make().rows(two)
+    assert not list((tmp_path / "cache" / "cooccurrences").iterdir())
