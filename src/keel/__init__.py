@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.fasttext import FastText
     from keel.systems.word2vec import Word2vec
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
@@ -34,6 +35,7 @@ __all__ = [
     "Bert",
     "Classifier",
     "Corpus",
+    "FastText",
     "KeelError",
     "Model",
     "Tokenizer",
@@ -57,6 +59,7 @@ _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
     "Corpus": "keel.text.corpus",
+    "FastText": "keel.systems.fasttext",
     "KeelError": "keel.errors",
     "Model": "keel.model",
     "Tokenizer": "keel.text.tokenizer",

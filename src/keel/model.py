@@ -179,7 +179,14 @@ class Model:
             )
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]
-        matrix = words.weight.detach()[places].float().cpu().numpy()
+        if self.system.spells:
+            matrix = np.empty((len(places), self.encoder.width), np.float32)
+            for start in range(0, len(places), BUDGET):
+                rows = self.system.spelled(Rows.pad([places[start : start + BUDGET]]), self.tokenizer).to(self.device)
+                with torch.inference_mode():
+                    matrix[start : start + BUDGET] = self.encoder.embed(rows)[0].float().cpu().numpy()
+        else:
+            matrix = words.weight.detach()[places].float().cpu().numpy()
         return Vectors([self.tokenizer.token_of(place) for place in places], matrix)
 
     def to(self, device: str | torch.device) -> Self:
@@ -245,14 +252,15 @@ class Model:
             found = self._word_vectors(many, layer, on_event)
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
-            for part, vectors in self._vectors(self.tokenizer.encode_many(many), layer, on_event):
+            ids = self.tokenizer.encode_many(many, spell=self.system.spells)
+            for part, vectors in self._vectors(ids, layer, on_event):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
             found = sums / counts
         return found[0] if isinstance(texts, str) else found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent) -> list[WordVectors]:
-        encoded = self.tokenizer.encode_pieces_many(texts)
+        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.spells)
         found = [
             WordVectors(
                 [self.tokenizer.token_of(number) for number in pieces.ids],
@@ -284,7 +292,7 @@ class Model:
         while done < len(parts):
             batch = parts[done : done + max(1, BUDGET // len(parts[done].framed.ids))]
             done += len(batch)
-            rows = Rows.pad([part.framed.ids for part in batch]).to(self.device)
+            rows = self.system.spelled(Rows.pad([part.framed.ids for part in batch]), self.tokenizer).to(self.device)
             output = self.encoder.eval()(rows, all_layers=layer != -1)
             if layer != -1 and not -len(output.layers) <= layer < len(output.layers):
                 raise UsageError(

@@ -249,7 +249,10 @@ def nearest(
     """The words nearest to one, or the texts of a file or list nearest to a text, the nearest first."""
     known = _loaded(model, on_event)
     if among is None:
-        return _space(known).nearest(query, top=top)
+        space = _space(known)
+        if known.system.spells and space.find(query) is None:  # what it never met it can spell
+            return space.nearest(_known(known.encode(query, on_event=on_event), query), top=top)
+        return space.nearest(query, top=top)
     (columns,) = route(settings, Columns())
     texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
     vectors = known.encode(texts, on_event=on_event)

@@ -2,6 +2,7 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.fasttext import FastText
 from keel.systems.word2vec import Word2vec
 
-SYSTEMS: dict[str, type[System]] = {"word2vec": Word2vec, "bert": Bert}
+SYSTEMS: dict[str, type[System]] = {"word2vec": Word2vec, "fasttext": FastText, "bert": Bert}
