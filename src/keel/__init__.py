@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.word2vec import Word2vec
     from keel.text.corpus import Corpus
@@ -24,6 +25,7 @@ __all__ = [
     "Bert",
     "Classifier",
     "Corpus",
+    "FastText",
     "Glove",
     "KeelError",
     "Model",
@@ -48,6 +50,7 @@ _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
     "Corpus": "keel.text.corpus",
+    "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",

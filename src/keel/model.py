@@ -176,12 +176,21 @@ class Model:
         """The words it has vectors for and these vectors, special pieces left out."""
         table = self.encoder.table()
         if table is None:
-            what = "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
+            what = (
+                "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
+            )
             raise KeelError(f"{self.system.name} {what}: take a word2vec or another with a table")
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]
-        rows = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else places  # no copy
-        matrix = table.detach()[rows].float().cpu().numpy()
+        if self.system.spells:
+            matrix = np.empty((len(places), self.encoder.width), np.float32)
+            for start in range(0, len(places), BUDGET):
+                rows = self.system.spelled(Rows.pad([places[start : start + BUDGET]]), self.tokenizer).to(self.device)
+                with torch.inference_mode():
+                    matrix[start : start + BUDGET] = self.encoder.embed(rows)[0].float().cpu().numpy()
+        else:
+            rows = slice(places[0], places[-1] + 1) if len(places) == places[-1] - places[0] + 1 else places  # no copy
+            matrix = table.detach()[rows].float().cpu().numpy()
         return Vectors([self.tokenizer.token_of(place) for place in places], matrix)
 
     def to(self, device: str | torch.device) -> Self:
@@ -251,7 +260,8 @@ class Model:
             found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
-            for part, vectors in self._vectors(self.tokenizer.encode_many(many), layer, on_event):
+            ids = self.tokenizer.encode_many(many, spell=self.system.spells)
+            for part, vectors in self._vectors(ids, layer, on_event):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
             found = sums / counts
@@ -270,7 +280,7 @@ class Model:
         return found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent) -> list[WordVectors]:
-        encoded = self.tokenizer.encode_pieces_many(texts)
+        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.spells)
         found = [
             WordVectors(
                 [self.tokenizer.token_of(number) for number in pieces.ids],
@@ -302,7 +312,7 @@ class Model:
         while done < len(parts):
             batch = parts[done : done + max(1, BUDGET // len(parts[done].framed.ids))]
             done += len(batch)
-            rows = Rows.pad([part.framed.ids for part in batch]).to(self.device)
+            rows = self.system.spelled(Rows.pad([part.framed.ids for part in batch]), self.tokenizer).to(self.device)
             output = self.encoder.eval()(rows, all_layers=layer != -1)
             if layer != -1 and not -len(output.layers) <= layer < len(output.layers):
                 raise UsageError(

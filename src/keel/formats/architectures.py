@@ -262,4 +262,5 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture_of(system: System) -> Architecture:
     """The one that a system is written as."""
-    return next(one for one in ARCHITECTURES.values() if isinstance(system, one.system))
+    named = ARCHITECTURES.get(system.name)  # a descendant may be written otherwise than its ancestor
+    return named or next(one for one in ARCHITECTURES.values() if isinstance(system, one.system))

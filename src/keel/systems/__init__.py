@@ -2,6 +2,7 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.onehot import Onehot
 from keel.systems.word2vec import Word2vec
@@ -12,5 +13,6 @@ SYSTEMS: dict[str, type[System]] = {
     "wordclass": Wordclass,
     "word2vec": Word2vec,
     "glove": Glove,
+    "fasttext": FastText,
     "bert": Bert,
 }

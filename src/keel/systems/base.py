@@ -1,17 +1,39 @@
 """What every system of the lineage shares: ids go in, vectors come out."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.config import replace
+from keel.config import replace as with_settings
 from keel.errors import UsageError
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Objective, State, Tensors
 from keel.train.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spelling(Tensors):
+    """Some words with the parts that each is spelled by: n-grams (fastText) or characters (ELMo)."""
+
+    words: Tensor  # [words] their ids; -1 for one that has none, as it was never met in training
+    parts: Tensor  # [parts] those of the first word, then those of the second, ...
+    starts: Tensor  # [words] where each word's parts start
+
+    @property
+    def sizes(self) -> Tensor:
+        """[words] how many parts each has."""
+        return self.starts.diff(append=self.starts.new_tensor([len(self.parts)]))
+
+    def take(self, places: Tensor) -> Self:
+        """The words at these places alone."""
+        sizes = self.sizes[places]
+        starts = sizes.cumsum(0) - sizes
+        sources = torch.arange(int(sizes.sum())) + (self.starts[places] - starts).repeat_interleave(sizes)
+        return replace(self, words=self.words[places], parts=self.parts[sources], starts=starts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +43,7 @@ class Rows(Tensors):
     ids: Tensor  # [batch, time], or packed [1, tokens]
     lengths: Tensor  # [batch]
     segments: Tensor | None = None  # as ids
+    spelling: Spelling | None = None  # of the rows' distinct words, for those who spell; ids then are places in it
     starts: Tensor | None = None  # [batch]: where each sequence starts, if packed
     places: Tensor | None = None  # [1, tokens]: the place of each token in its sequence, if packed
     longest: int = 0
@@ -43,6 +66,11 @@ class Rows(Tensors):
             lengths=torch.tensor(lengths),
             segments=None if segments is None else fill(segments),
         )
+
+    def spelled(self, spelling: Spelling) -> Self:
+        """These rows, whose ids are places in `spelling`, with no more of it than they need."""
+        used, ids = self.ids.unique(return_inverse=True)
+        return replace(self, ids=ids, spelling=spelling.take(used))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +132,10 @@ class Encoder(nn.Module):
         """The vectors after every block has seen their neighbours."""
         raise NotImplementedError
 
+    def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
+        """Of each table of vectors the rows that this spelling uses, and the spelling by their places among these."""
+        return {}, spelling
+
     def pick(self, output: Output, rows: Rows) -> Tensor:
         """[batch, width]: of each row, what its summary is made from; nothing here is learned, so it can be kept."""
         raise NotImplementedError
@@ -153,13 +185,15 @@ class System:
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
+    spells: ClassVar[bool] = False
+    """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
     @classmethod
     def sized(cls, size: str, **fields: Any) -> Self:
         """The published shape of that name, with single fields changed."""
         if size not in cls.sizes:
             raise UsageError(f"{cls.name} has no size {size!r}: choose one of {', '.join(cls.sizes) or '(none)'}")
-        return replace(cls(), **cls.sizes[size], **fields)
+        return with_settings(cls(), **cls.sizes[size], **fields)
 
     @property
     def longest(self) -> int:
@@ -186,6 +220,17 @@ class System:
     def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """What this system is pre-trained by."""
         raise NotImplementedError
+
+    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+        """How these words are spelled; asked of those who spell alone."""
+        raise NotImplementedError
+
+    def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
+        """The rows as its encoder reads them: with the spelling of their words, if it spells."""
+        if not self.spells:
+            return rows
+        used, ids = rows.ids.unique(return_inverse=True)
+        return replace(rows, ids=ids, spelling=self.spelling(used.tolist(), tokenizer))
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """One or two texts as one row, with this system's marks."""

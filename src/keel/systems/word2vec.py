@@ -120,8 +120,8 @@ class Word2vecTraining(Kernel):
                 )
                 if near[0] >= 0:
                     found.append((near, targets))
-        near = torch.from_numpy(np.array([pair[0] for pair in found]).reshape(-1, 2 * window))
-        targets = torch.from_numpy(np.array([pair[1] for pair in found]).reshape(-1, 1 + negatives))
+        near = torch.from_numpy(np.array([pair[0] for pair in found], np.int64).reshape(-1, 2 * window))
+        targets = torch.from_numpy(np.array([pair[1] for pair in found], np.int64).reshape(-1, 1 + negatives))
         return Windows(
             near=near.clamp(min=0), present=(near >= 0).float(), targets=targets.clamp(min=0),
             compared=(targets >= 0).float(),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import Encoder, Rows, Spelling, System
 from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions
@@ -40,6 +40,7 @@ class Prepared:
     targets: Tensor | None  # [examples, ...]
     batch_size: int
     """Rows in one update of the loop: these are kept to about one length."""
+    spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
     features: Tensor | None = None  # [rows, width] what the task picks of a frozen encoder's output
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
@@ -63,7 +64,7 @@ class Prepared:
         def gather(flat: np.ndarray) -> Tensor:
             return torch.from_numpy(flat[source].astype(np.int64))[None]
 
-        return Rows(
+        rows = Rows(
             ids=gather(self.ids),
             lengths=torch.from_numpy(lengths),
             segments=None if self.segments is None else gather(self.segments),
@@ -71,6 +72,7 @@ class Prepared:
             places=torch.from_numpy(places)[None],
             longest=1 << int(lengths.max() - 1).bit_length(),
         )
+        return rows if self.spelling is None else rows.spelled(self.spelling)
 
     def rows(self, index: np.ndarray) -> Rows:
         """These rows, padded to the longest of them."""
@@ -86,7 +88,8 @@ class Prepared:
             return torch.from_numpy(grid)
 
         segments = None if self.segments is None else gather(self.segments)
-        return Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
+        rows = Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
+        return rows if self.spelling is None else rows.spelled(self.spelling)
 
     def drawn(self, draw: Draw, rows: range) -> np.ndarray:
         """Which rows a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
@@ -183,10 +186,11 @@ class Task(Objective):
     ) -> Prepared:
         """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
         targets = self.labels.targets(examples) if labelled else None
-        firsts = self.tokenizer.encode_many([example.text for example in examples])
+        spell = self.system.spells
+        firsts = self.tokenizer.encode_many([example.text for example in examples], spell=spell)
         seconds: Sequence[list[int] | None] = [None] * len(firsts)
         if self.pair:
-            seconds = self.tokenizer.encode_many([example.second or "" for example in examples])
+            seconds = self.tokenizer.encode_many([example.second or "" for example in examples], spell=spell)
         room = self.system.longest - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
         parts = [windows(first, second, room) for first, second in zip(firsts, seconds, strict=True)]
         counts = np.array(list(map(len, parts)))
@@ -195,15 +199,21 @@ class Task(Objective):
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         framed = [self.system.frame(self.tokenizer, *part) for part in chain.from_iterable(parts)]
         segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
+        ids = np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32)
+        spelling = None
+        if spell:
+            used, ids = np.unique(ids, return_inverse=True)
+            spelling = self.system.spelling(used.tolist(), self.tokenizer)
         data = Prepared(
             examples=examples,
-            ids=np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32),
+            ids=ids,
             segments=segments if segments.any() else None,
             starts=np.cumsum([0, *(len(row.ids) for row in framed)]),
             owners=np.repeat(np.arange(len(examples)), counts),
             shares=np.repeat(1 / counts, counts).astype(np.float32),
             targets=targets,
             batch_size=batch_size,
+            spelling=spelling,
         )
         keeps = self.frozen and not self.encoder.sparse
         return replace(data, features=self._features(data)) if keeps else data
@@ -215,15 +225,27 @@ class Task(Objective):
         if self.frozen or not isinstance(words, nn.Embedding):
             yield data
             return
-        used, ids = np.unique(data.ids, return_inverse=True)
-        met = torch.from_numpy(used).long().to(words.weight.device)
-        self.encoder.words = nn.Embedding.from_pretrained(words.weight.detach()[met], freeze=False)
+        if data.spelling is None:
+            used, ids = np.unique(data.ids, return_inverse=True)
+            narrow = replace(data, ids=ids.astype(np.int32))
+            met = {"words": torch.from_numpy(used).long()}
+        else:
+            met, spelling = self.encoder.met(data.spelling)
+            narrow = replace(data, spelling=spelling)
+        whole = {
+            name: (table, met[name].to(table.weight.device))
+            for name, table in self.encoder.named_children()
+            if name in met and isinstance(table, nn.Embedding)
+        }
+        for name, (table, used) in whole.items():
+            setattr(self.encoder, name, nn.Embedding.from_pretrained(table.weight.detach()[used], freeze=False))
         try:
-            yield replace(data, ids=ids.astype(np.int32))
+            yield narrow
         finally:
-            with torch.no_grad():
-                words.weight[met] = self.encoder.words.weight
-            self.encoder.words = words
+            for name, (table, used) in whole.items():
+                with torch.no_grad():
+                    table.weight[used] = getattr(self.encoder, name).weight
+                setattr(self.encoder, name, table)
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()

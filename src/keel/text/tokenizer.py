@@ -4,9 +4,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ from keel.text.sentences import detect_language
 from keel.text.wordcache import WordCache
 
 Choice = bool | Literal["auto"]
+_NUMBERING = Lock()
+"""Threads of a server may meet new words at once."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Tokenizer:
         names = specials if specials is not None else SPECIALS
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
+        self._unseen: dict[str, int] = {}
+        self._unseen_words: list[str] = []
 
     @classmethod
     def train(
@@ -187,7 +192,10 @@ class Tokenizer:
         return self.unknown_id if number is None else number
 
     def token_of(self, number: int) -> str:
-        """Give the piece of an id."""
+        """Give the piece of an id, or the unseen word that was given it."""
+        beyond = number - len(self)
+        if 0 <= beyond < len(self._unseen_words):
+            return self._unseen_words[beyond]
         token = self._inner.id_to_token(number)
         if token is None:
             raise KeelError(f"there is no piece {number}: this tokenizer has {len(self)}")
@@ -245,17 +253,39 @@ class Tokenizer:
         """Cut one text into pieces, without [CLS] and [SEP]."""
         return self.encode_pieces_many([text])[0]
 
-    def encode_pieces_many(self, texts: list[str]) -> list[Pieces]:
-        """Cut many texts into pieces with their places."""
-        encodings = self._inner.encode_batch(list(map(well_formed, texts)), add_special_tokens=False)
-        return [Pieces(found.ids, found.offsets, cast(list[int], found.word_ids)) for found in encodings]
+    def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Pieces]:
+        """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
+        texts = list(map(well_formed, texts))
+        encodings = self._inner.encode_batch(texts, add_special_tokens=False)
+        found = [Pieces(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
+        return list(map(self._spelled, texts, found)) if spell and self.kind == "words" else found
 
-    def encode_many(self, texts: list[str]) -> list[list[int]]:
+    def encode_many(self, texts: list[str], *, spell: bool = False) -> list[list[int]]:
         """Give the ids alone of many texts, several times faster."""
         ids, lengths = self.encode_flat(texts)
         ends = np.cumsum(lengths).tolist()
         flat = ids.tolist()
-        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        found = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        if spell and self.kind == "words":
+            odd = [number for number, row in enumerate(found) if self.unknown_id in row]
+            pieces = self.encode_pieces_many([texts[number] for number in odd], spell=True)
+            for number, spelled in zip(odd, pieces, strict=True):
+                found[number] = spelled.ids
+        return found
+
+    def _spelled(self, text: str, pieces: Pieces) -> Pieces:
+        """Number the words of a text that the vocabulary lacks: the first one ever met comes right after it."""
+        ids = list(pieces.ids)
+        unknown = self.unknown_id
+        for place, (start, end) in enumerate(pieces.offsets):
+            if ids[place] == unknown and (word := text[start:end]) != self._specials["unk"]:
+                word = self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
+                with _NUMBERING:
+                    if word not in self._unseen:
+                        self._unseen[word] = len(self) + len(self._unseen)
+                        self._unseen_words.append(word)
+                    ids[place] = self._unseen[word]
+        return replace(pieces, ids=ids)
 
     def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
@@ -277,6 +307,9 @@ class Tokenizer:
     def from_json(cls, text: str) -> "Tokenizer":
         """Make the tokenizer from the text of a tokenizer.json."""
         return cls(tokenizers.Tokenizer.from_str(text))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tokenizer":
+        return self  # whoever copies a network goes on with the same words
 
     def _special(self, name: str) -> int:
         token = self._specials.get(name)

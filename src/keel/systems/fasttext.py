@@ -1,0 +1,177 @@
+"""fastText (Bojanowski, Grave, Joulin & Mikolov, "Enriching Word Vectors with Subword Information", 2017).
+
+New then: a word is the mean of a vector of its own and of one for each of its n-grams, the stretches of 3 to 6 letters
+of "<word>". What is spelled alike then shares what it learned, and a word never met has a vector all the same. N-grams
+are not listed but hashed into a fixed number of rows ("buckets").
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.systems.base import Rows, Spelling
+from keel.systems.documents import Documents
+from keel.systems.static import StaticEncoder
+from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import State
+from keel.train.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastText(Word2vec):
+    """The hyper-parameters of fastText; as they stand, those of its own program."""
+
+    min_n: int = 3
+    """Letters of the shortest n-grams, the marks < and > around a word counted."""
+    max_n: int = 6
+    """Letters of the longest; 0 for words alone."""
+    buckets: int = 2_000_000
+    """Vectors that n-grams share by their hash."""
+    power: float = 0.5
+    subsample: float = 1e-4
+
+    name: ClassVar[str] = "fasttext"
+    train: ClassVar[Train] = Train(epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu")
+    spells: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.min_n <= self.max_n:
+            raise UsageError(f"min_n must lie between 0 and max_n ({self.max_n}), not at {self.min_n}")
+        if self.buckets < 1:
+            raise UsageError(f"buckets must be 1 or more, not {self.buckets}")
+
+    def encoder(self, vocabulary: int) -> "FastTextEncoder":
+        return FastTextEncoder(vocabulary, self.width, self.buckets)
+
+    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
+        assert isinstance(encoder, FastTextEncoder)
+        return FastTextTraining(self, encoder, tokenizer)
+
+    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+        """The n-grams of these words; special pieces have none."""
+        from keel.kernels.subwords import subwords
+
+        specials = set(tokenizer.special_ids)
+        words = ["" if number in specials else tokenizer.token_of(number) for number in ids]
+        grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
+        known = torch.tensor([number if number < len(tokenizer) else -1 for number in ids])
+        return Spelling(words=known, parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
+
+
+class FastTextEncoder(StaticEncoder):
+    """The mean of a word's own vector, if it has one, and of those of its n-grams."""
+
+    def __init__(self, vocabulary: int, width: int, buckets: int):
+        super().__init__(vocabulary, width)
+        self.grams = nn.Embedding(buckets, width)
+        for table in (self.words, self.grams):
+            nn.init.uniform_(table.weight, -1 / width, 1 / width)
+
+    def embed(self, rows: Rows) -> Tensor:
+        assert rows.spelling is not None, "rows for fastText carry the spelling of their words (System.spelled)"
+        sums, counts = self.sums(rows.spelling)
+        return F.embedding(rows.ids, sums / counts.clamp(min=1)[:, None])
+
+    def sums(self, spelling: Spelling) -> tuple[Tensor, Tensor]:
+        """[words, width] the sum of the vectors that each word is the mean of, and [words] their number."""
+        known = (spelling.words >= 0).to(self.words.weight.dtype)
+        own = self.words(spelling.words.clamp(min=0)) * known[:, None]
+        grams = F.embedding_bag(spelling.parts.long(), self.grams.weight, spelling.starts, mode="sum")
+        return own + grams, known + spelling.sizes
+
+    def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
+        known = spelling.words >= 0
+        words, places = spelling.words[known].unique(return_inverse=True)
+        grams, parts = spelling.parts.long().unique(return_inverse=True)
+        met = {"words": words, "grams": grams}
+        return met, replace(spelling, words=spelling.words.masked_scatter(known, places), parts=parts)
+
+
+class FastTextTraining(Word2vecTraining):
+    """word2vec's loss, where v is the mean of a word's vectors and foretells each word near it (in CBOW, all those of
+    the words near a word foretell it); what was drawn is shared by the predictions of a window."""
+
+    encoder: FastTextEncoder
+
+    def __init__(self, system: FastText, encoder: FastTextEncoder, tokenizer: Tokenizer):
+        super().__init__(system, encoder, tokenizer)
+        self.tokenizer = tokenizer
+        self._spelling: Spelling | None = None
+
+    @property
+    def spelling(self) -> Spelling:
+        """That of all words, found when first needed."""
+        if self._spelling is None:
+            self._spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+        return self._spelling
+
+    def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        bag = self.system.architecture == "cbow"
+        centers, drawn, compared = batch.targets[:, :1], batch.targets[:, 1:], batch.compared[:, 1:]
+        inputs, there = (batch.near, batch.present) if bag else (centers, torch.ones_like(batch.present[:, :1]))
+        targets, true = (centers, batch.compared[:, :1]) if bag else (batch.near, batch.present)
+        sums, counts = self.encoder.sums(self.spelling.take(inputs.flatten()))
+        sums = (sums.view(*inputs.shape, -1) * there[..., None]).sum(1)
+        h = sums / (counts.view(inputs.shape) * there).sum(1, keepdim=True)  # [centers, width]
+        known = F.embedding(targets, self.contexts) @ h[..., None]  # [centers, targets, 1]
+        others = F.embedding(drawn, self.contexts) @ h[..., None]
+        # A drawn word stands against every prediction but one of itself.
+        against = ((targets[:, None] != drawn[..., None]) * true[:, None]).sum(2) * compared
+        loss = (F.logsigmoid(known[..., 0]) * true).sum() + (F.logsigmoid(-others[..., 0]) * against).sum()
+        return {"negative": -loss}, None
+
+    def update(
+        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        from keel.kernels.subwords import learn
+        from keel.kernels.windows import kept_words
+
+        text, chances = self._prepared(data)
+        system, spelling = self.system, self.spelling
+        inputs, grams = self.encoder.words.weight.detach().numpy(), self.encoder.grams.weight.detach().numpy()
+        outputs = self.contexts.detach().numpy()
+        parts, starts = spelling.parts.numpy(), np.append(spelling.starts.numpy(), len(spelling.parts))
+
+        def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
+            words, sentences = np.empty(system.length, np.int64), np.empty(system.length, np.int64)
+            loss, predictions, read = 0.0, 0, 0
+            for first, last, state in places:
+                count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
+                found = learn(
+                    words,
+                    sentences,
+                    count,
+                    inputs,
+                    grams,
+                    parts,
+                    starts,
+                    outputs,
+                    system.window,
+                    chances.chances,
+                    chances.others,
+                    system.negatives,
+                    np.float32(rate),
+                    np.uint64(state),
+                    system.architecture == "cbow",
+                )
+                loss, predictions, read = loss + found[0], predictions + found[1], read + last - first
+            return loss, predictions, read
+
+        places = list(self._places(data, draw, rows))
+        if threads == 1:
+            results = [one(places)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                results = list(pool.map(one, [places[number::threads] for number in range(threads)]))
+        loss, predictions, read = (sum(column) for column in zip(*results, strict=True))
+        return {"negative": loss}, {"negative": predictions, "words": read}

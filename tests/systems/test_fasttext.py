@@ -1,0 +1,214 @@
+"""fastText: n-grams hashed as its own program does, updates that are the gradients of the loss, words never met."""
+
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import KeelError, UsageError
+from keel.kernels.subwords import subwords
+from keel.model import Model
+from keel.systems.base import Rows, Spelling
+from keel.systems.documents import Documents
+from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
+from keel.systems.word2vec import Windows
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.verbs import finetune, nearest, pretrain, similarity
+
+WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
+QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}
+QUICK["subsample"] = 1e-2  # a small text has no words to spare
+
+
+def hashed(gram: str) -> int:
+    state = 2166136261
+    for byte in gram.encode("utf-8", "surrogatepass"):
+        state = (state ^ (byte - 256 if byte > 127 else byte) % 2**32) * 16777619 % 2**32
+    return state
+
+
+def grams_of(word: str, least: int, most: int) -> list[str]:
+    """By Python's own letters, as the paper tells it."""
+    marked = f"<{word}>"
+    return [
+        gram
+        for first in range(len(marked))
+        for size in range(max(1, least), most + 1)
+        if len(gram := marked[first : first + size]) == size and not (size == 1 and first in (0, len(marked) - 1))
+    ]
+
+
+def test_hashes_are_those_of_fasttext() -> None:
+    # What fastText 0.9.3 itself gives (Dictionary::getSubwords).
+    grams, starts = subwords(["the", "中文"], 3, 6, 2_000_000)
+    assert grams.tolist() == [1151151, 409726, 1648960, 861980, 60934, 816280, 759167, 1688531, 1876513]
+    assert starts.tolist() == [0, 6]
+
+
+@pytest.mark.parametrize(("least", "most", "buckets"), [(3, 6, 2_000_000), (1, 2, 7), (0, 4, 100_003), (0, 0, 10)])
+def test_ngrams_are_cut_by_letters_and_hashed_by_signed_bytes(least: int, most: int, buckets: int) -> None:
+    draw = np.random.default_rng(0)
+    letters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
+    words = ["".join(draw.choice(letters, size)) for size in draw.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
+    grams, starts = subwords(words, least, most, buckets)
+    found = np.split(grams, starts[1:])
+    for word, buckets_of_word in zip(words, found, strict=True):
+        assert buckets_of_word.tolist() == [hashed(gram) % buckets for gram in grams_of(word, least, most)]
+
+
+def test_what_is_no_word_has_no_ngrams() -> None:
+    grams, starts = subwords(["", "</s>", "a", ""], 1, 3, 10)
+    assert starts.tolist() == [0, 0, 0, len(grams)]
+    assert len(grams) == 1 + 2 + 1  # a, <a and a>, <a>
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    draw = np.random.default_rng(0)
+    share = 1 / np.arange(1, len(WORDS) + 5)
+    ids = draw.choice(np.arange(1, len(WORDS) + 5), 3000, p=share / share.sum())
+    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, 3000), 200, replace=False)), [3000]])
+    bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
+    return Documents.of(cast(Tokens, tokens))
+
+
+def make(**fields: Any) -> FastTextTraining:
+    torch.manual_seed(0)
+    settings = {"width": 20, "window": 3, "length": 50, "subsample": 1e-2, "buckets": 97, **fields}
+    system = FastText(**settings)
+    tokenizer = Tokenizer.from_words(WORDS)
+    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    with torch.no_grad():
+        for table in (objective.encoder.words.weight, objective.encoder.grams.weight, objective.contexts):
+            table.normal_()
+    return objective
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize(("negatives", "width"), [(1, 20), (5, 32)])
+def test_updates_are_the_gradients_of_the_loss(
+    documents: Documents, architecture: Any, negatives: int, width: int
+) -> None:
+    """Window after window, in float64: one step down the gradient of `forward`."""
+    ours = make(architecture=architecture, negatives=negatives, width=width)
+    theirs = deepcopy(ours).double()
+    draw, rate = Draw(seed=1, step=3, first=12), 0.05
+    sums, counts = ours.update(documents, draw, range(4), rate, 1)
+    batch = theirs.batch(documents, draw, range(4))
+    loss, predictions = 0.0, 0.0
+    tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
+    for number in range(len(batch.near)):
+        near, present, targets, compared = (value[number : number + 1] for value in batch.tensors())
+        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double())
+        theirs.zero_grad()
+        found = theirs(one)[0]["negative"]
+        found.backward()
+        loss += found.item()
+        predictions += theirs.counts(one)["negative"].item()
+        # Each vector of a mean takes the whole change, as in the first code.
+        inputs = near[present > 0] if architecture == "cbow" else targets[:, 0]
+        share = (1 + theirs.spelling.sizes[inputs]).sum()
+        with torch.no_grad():
+            for table, scale in zip(tables, (share, share, 1), strict=True):
+                assert table.grad is not None
+                table.sub_(rate * scale * table.grad)
+    assert sums["negative"] == pytest.approx(loss, rel=1e-5)
+    assert counts["negative"] == predictions > 50
+    for mine, table in zip((ours.encoder.words.weight, ours.encoder.grams.weight, ours.contexts), tables, strict=True):
+        torch.testing.assert_close(mine.double(), table, rtol=1e-4, atol=1e-5)
+
+
+def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
+    encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
+    (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], spell=True)
+    rows = system.spelled(Rows.pad([ids]), tokenizer)
+    found = encoder.embed(rows)[0]
+
+    def grams(word: str) -> torch.Tensor:
+        return encoder.grams.weight[[hashed(gram) % 97 for gram in grams_of(word, 3, 6)]]
+
+    known = torch.cat([encoder.words.weight[[tokenizer.id_of("the")]], grams("the")]).mean(0)
+    torch.testing.assert_close(found[0], known)
+    torch.testing.assert_close(found[1], grams("jumping").mean(0))
+    torch.testing.assert_close(found[-1], encoder.words.weight[tokenizer.unknown_id])  # a mark is not spelled
+    alone = FastText(min_n=0, max_n=0).spelled(Rows.pad([ids[1:2]]), tokenizer)
+    assert encoder.embed(alone).eq(0).all()  # an unseen word without n-grams
+
+
+def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
+    tokenizer = Tokenizer.from_words(["the", "cat"])
+    closed = tokenizer.encode_many(["The Zebra and the zebra"])[0]
+    assert closed.count(tokenizer.unknown_id) == 3
+    ids, again = tokenizer.encode_many(["The Zebra and the zebra", "and the cat"], spell=True)
+    assert ids[1] == ids[4] == len(tokenizer)
+    assert [tokenizer.token_of(number) for number in ids] == ["the", "zebra", "and", "the", "zebra"]
+    assert again[0] == ids[2]
+    pieces = tokenizer.encode_pieces_many(["The Zebra"], spell=True)[0]
+    assert pieces.ids == ids[:2]
+    assert len(tokenizer) == 7
+    with pytest.raises(KeelError, match="no piece 99"):
+        tokenizer.token_of(99)
+
+
+def test_a_spelling_is_taken_word_by_word() -> None:
+    whole = Spelling(
+        words=torch.tensor([5, -1, 6]), parts=torch.tensor([1, 2, 3, 4, 5]), starts=torch.tensor([0, 2, 2])
+    )
+    part = whole.take(torch.tensor([2, 1, 0]))
+    assert part.words.tolist() == [6, -1, 5]
+    assert part.parts.tolist() == [3, 4, 5, 1, 2]
+    assert part.starts.tolist() == [0, 3, 3]
+
+
+def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
+    again = Model.load(tmp_path / "m")
+    assert again.system == model.system
+    assert isinstance(again.encoder, FastTextEncoder)
+    space = again.space()
+    place = space.words.index("farmer")
+    np.testing.assert_allclose(again.encode("farmer"), space.matrix[place], rtol=1e-5)
+    # A word never met is near those that share its n-grams, and so is found by them.
+    assert "farmer" in [found.word for found in nearest("farmerish", model=again, top=5)]
+    assert similarity("farmer", "farmerish", model=again) > 0.3
+    assert again.encode(["farmerish"], pool="none")[0].pieces == ["farmerish"]
+    examples = [("the farmer is good", "good"), ("the pilotlike was bad", "bad")] * 10
+    for freeze in (False, True):
+        tuned = finetune(again, examples, dev=None, epochs=30, lr=0.1, freeze=freeze)
+        tuned.save(tmp_path / f"t{freeze}")
+        assert str(Model.load(tmp_path / f"t{freeze}").predict("pilotlikes bad").name) == "bad"
+
+
+def test_only_what_the_examples_spell_learns(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
+    assert isinstance(model.encoder, FastTextEncoder)
+    tuned = finetune(model, [("farmer", "a"), ("unheardof", "b")] * 5, dev=None, epochs=2, lr=0.1, weight_decay=0.0)
+    assert isinstance(tuned.encoder, FastTextEncoder)
+    changed = tuned.encoder.grams.weight.ne(model.encoder.grams.weight).any(1).nonzero().flatten().tolist()
+    spelled = {hashed(gram) % 500 for word in ("farmer", "unheardof") for gram in grams_of(word, 3, 6)}
+    assert set(changed) == spelled
+    words = tuned.encoder.words.weight.ne(model.encoder.words.weight).any(1).nonzero().flatten().tolist()
+    assert words == [model.tokenizer.id_of("farmer")]
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    settings = {**QUICK, "steps": 8, "schedule": "constant"}
+    whole = pretrain("fasttext", english_corpus, out=tmp_path / "whole", **settings)
+    pretrain("fasttext", english_corpus, out=tmp_path / "cut", **{**settings, "steps": 3})
+    cut = pretrain("fasttext", english_corpus, out=tmp_path / "cut", **settings)
+    for name, value in whole.encoder.state_dict().items():
+        assert torch.equal(cut.encoder.state_dict()[name], value)
+
+
+def test_bad_settings_are_one_sentence() -> None:
+    with pytest.raises(UsageError, match="min_n must lie between 0 and max_n"):
+        FastText(min_n=4, max_n=3)
+    with pytest.raises(UsageError, match="buckets must be 1 or more"):
+        FastText(buckets=0)
