@@ -33,8 +33,12 @@ class Text:
     """What to keep only once."""
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
-    vocabulary: int = 30_000
-    """Pieces to learn."""
+    vocabulary: int = 0
+    """Pieces to learn, at most; 0 is the system's own number."""
+    min_count: int = 0
+    """Times that a word must come to be learned; 0 is the system's own number, 1 learns all."""
+    phrases: int = 0
+    """Passes that join words to phrases, as in new_york."""
     lowercase: Literal["auto", "yes", "no"] = "auto"
     """Whether capital letters are one with small ones."""
     sample: int = 200_000_000
@@ -45,8 +49,10 @@ class Text:
     def __post_init__(self) -> None:
         if not 0 <= self.held_out <= 0.5:
             raise UsageError(f"held_out must lie between 0 and 0.5, not at {self.held_out}: it is a share of the text")
-        if self.sample <= 0 or self.vocabulary < 10:
+        if self.sample <= 0 or 0 != self.vocabulary < 10:
             raise UsageError("sample must be above 0 bytes and vocabulary 10 pieces or more")
+        if self.min_count < 0 or self.phrases < 0:
+            raise UsageError("min_count and phrases must not be below 0")
 
 
 def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:

@@ -299,6 +299,8 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
         text = replace(text, tokenizer=system.tokenizer)
+    least = text.min_count or (system.min_count if text.tokenizer == "words" else 0)
+    text = replace(text, vocabulary=text.vocabulary or system.vocabulary, min_count=least)
     key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}".encode()).hexdigest()[:12]
     kept = run and run / f"tokenizer-{key}"
     if kept and kept.is_dir():
@@ -309,6 +311,8 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             kind=text.tokenizer,
             size=text.vocabulary,
             lowercase={"auto": "auto", "yes": True, "no": False}[text.lowercase],
+            min_count=text.min_count,
+            phrases=text.phrases,
             sample=text.sample,
             seed=seed,
             on_event=say,

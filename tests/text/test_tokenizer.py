@@ -182,16 +182,16 @@ def test_case_and_accents_as_asked() -> None:
 
 
 def test_the_sample_is_seeded_bounded_and_said() -> None:
-    corpus = Corpus.of([f"word{number} " * 5000 for number in range(100)])
+    corpus = Corpus.of([f"{chr(0x3B1 + number)} " * 17_500 for number in range(50)])
     said: list[dict] = []
 
-    def words(seed: int) -> set[str]:
-        tokenizer = Tokenizer.train(corpus, kind="words", sample=400_000, seed=seed, on_event=said.append)
+    def letters(seed: int) -> set[str]:
+        tokenizer = Tokenizer.train(corpus, kind="characters", sample=420_000, seed=seed, on_event=said.append)
         return set(tokenizer._inner.get_vocab())
 
-    assert words(0) == words(0) != words(1)
-    assert 5 < len(words(0)) < 30
-    assert "a sample (seed 0, 0.4 MB) of 3.5 MB" in said[0]["text"]
+    assert letters(0) == letters(0) != letters(1)
+    assert 5 < len(letters(0)) < 20
+    assert "a sample (seed 0, 0.3 MB) of 2.6 MB" in said[0]["text"]
 
 
 def test_learning_is_the_same_in_every_process(english_corpus: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keel.errors import MissingExtra
-from keel.text import words
+from keel.text import chinese
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.words import word_starts
@@ -83,8 +83,8 @@ def test_other_kinds_have_words_too(english_corpus: Path, chinese_corpus: Path) 
 
 def test_jieba_is_asked_for_only_where_chinese_needs_it(bert: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
-    words._jieba.cache_clear()
+    chinese._installed.cache_clear()
     assert in_words(bert, "The boat") == [["the"], ["boat"]]
     with pytest.raises(MissingExtra, match=r"needs the package 'jieba': pip install 'keel-nlp\[zh\]'"):
         in_words(bert, "我在学习")
-    words._jieba.cache_clear()
+    chinese._installed.cache_clear()

@@ -13,6 +13,7 @@ BARE = {
     **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
     "text.text_column": "text-column",
     "text.dedup": "dedup",
+    "text.min_count": "min-count",
     "text.encoding": "encoding",
     "columns.text_column": "text-column",
     "columns.second_column": "second-column",

@@ -183,6 +183,10 @@ class System:
     """The paper's own way to train it."""
     tokenizer: ClassVar[str] = "auto"
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
+    vocabulary: ClassVar[int] = 30_000
+    """Pieces that are learned unless told otherwise."""
+    min_count: ClassVar[int] = 0
+    """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     spells: ClassVar[bool] = False

@@ -40,6 +40,9 @@ class StaticSystem(WordSystem):
     width: int = 100
     """Of the vectors."""
 
+    vocabulary: ClassVar[int] = 1_000_000
+    min_count: ClassVar[int] = 5
+
     def encoder(self, vocabulary: int) -> "StaticEncoder":
         return StaticEncoder(vocabulary, self.width)
 

@@ -32,7 +32,7 @@ class BytePairs:
         pairs = np.array([(vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in merges], np.int64).reshape(
             -1, 3
         )
-        _fill(self.keys, self.ranks, self.joined, pairs)
+        fill(self.keys, self.ranks, self.joined, pairs)
 
     @classmethod
     def of(cls, rules: dict[str, Any]) -> "BytePairs | None":
@@ -80,20 +80,20 @@ def _kinds() -> np.ndarray:
 
 
 @njit(cache=True)
-def _slot(keys, key):
+def slot(keys, key):
     """Where a key stands, or would stand, in the table."""
     mask = len(keys) - 1
-    place = ((key * 0x9E3779B1) ^ (key >> 29)) & mask
+    place = np.int64(np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) & mask
     while keys[place] != key and keys[place] != -1:
         place = (place + 1) & mask
     return place
 
 
 @njit(cache=True)
-def _fill(keys, ranks, joined, pairs):
+def fill(keys, ranks, joined, pairs):
     for rank in range(len(pairs)):
         key = pairs[rank, 0] << 32 | pairs[rank, 1]
-        place = _slot(keys, key)
+        place = slot(keys, key)
         if keys[place] == -1:  # of two equal pairs the first counts
             keys[place], ranks[place], joined[place] = key, rank, pairs[rank, 2]
 
@@ -136,7 +136,7 @@ def _join(symbols, count, keys, ranks, joined, orders):
     """Join pairs, the one learned first before all others and of equals the leftmost; how many are left."""
     none = len(keys) + 1
     for i in range(count - 1):
-        place = _slot(keys, symbols[i] << 32 | symbols[i + 1])
+        place = slot(keys, symbols[i] << 32 | symbols[i + 1])
         orders[i] = ranks[place] if keys[place] != -1 else none
     while count > 1:
         best = 0
@@ -145,13 +145,13 @@ def _join(symbols, count, keys, ranks, joined, orders):
                 best = i
         if orders[best] == none:
             break
-        symbols[best] = joined[_slot(keys, symbols[best] << 32 | symbols[best + 1])]
+        symbols[best] = joined[slot(keys, symbols[best] << 32 | symbols[best + 1])]
         for i in range(best + 1, count - 1):
             symbols[i] = symbols[i + 1]
             orders[i] = orders[i + 1] if i + 1 < count - 1 else none
         count -= 1
         for i in range(max(0, best - 1), min(best + 1, count - 1)):
-            place = _slot(keys, symbols[i] << 32 | symbols[i + 1])
+            place = slot(keys, symbols[i] << 32 | symbols[i + 1])
             orders[i] = ranks[place] if keys[place] != -1 else none
     return count
 

@@ -93,6 +93,19 @@ class Corpus:
             case _:
                 return self._blocks()
 
+    def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
+        """Give blocks together that have about so many characters; the same corpus always gives the same ones."""
+        chunk: list[Block] = []
+        held = 0
+        for block in self.blocks():
+            chunk.append(block)
+            held += len(block.text)
+            if held >= size:
+                yield chunk
+                chunk, held = [], 0
+        if chunk:
+            yield chunk
+
     def fingerprint(self) -> str:
         """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
         digest = hashlib.blake2b(repr((self.text_column, self.encoding, self.dedup)).encode(), digest_size=16)

@@ -51,19 +51,27 @@ def mark_specials(inner: tokenizers.Tokenizer, specials: Iterable[str]) -> token
     return inner
 
 
-def learn(texts: list[list[str]], kind: Kind, size: int, *, lowercase: bool, accents: bool) -> tokenizers.Tokenizer:
-    """Learn at most `size` pieces from lists of lines; equal texts give equal pieces."""
-    # Byte-level BPE can write anything, but BERT on it needs its five special pieces, and GPT its end of text.
-    specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
-    least = 256 + len(specials) if kind == "bpe" else 32
+def check_size(kind: Kind, size: int) -> None:
+    """Refuse a vocabulary that could not hold what it must."""
+    least = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32
     if size < least:
         raise KeelError(f"a {kind} vocabulary of {size} is too small: give at least {least}")
+
+
+def learn(
+    texts: list[list[str]], kind: Kind, size: int, *, min_count: int, lowercase: bool, accents: bool
+) -> tokenizers.Tokenizer:
+    """Learn at most `size` pieces or characters from lists of lines; equal texts give equal pieces."""
+    # Byte-level BPE can write anything, but BERT on it needs its five special pieces, and GPT its end of text.
+    specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
     settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
     unknown = SPECIALS["unk"]
     if kind == "bpe":
         inner = make(kind, models.BPE(), lowercase=lowercase, accents=accents)
         alphabet = pre_tokenizers.ByteLevel.alphabet()
-        inner.train_from_iterator(texts, trainers.BpeTrainer(min_frequency=2, initial_alphabet=alphabet, **settings))
+        inner.train_from_iterator(
+            texts, trainers.BpeTrainer(min_frequency=min_count or 2, initial_alphabet=alphabet, **settings)
+        )
     elif kind == "wordpiece":
         inner = make(kind, models.WordPiece(unk_token=unknown), lowercase=lowercase, accents=accents)
         # The library would number "##a" as it meets words in a hash table, differently in every run, and ties hang on
@@ -71,14 +79,14 @@ def learn(texts: list[list[str]], kind: Kind, size: int, *, lowercase: bool, acc
         alphabet = _alphabet(texts, inner, size // 3)
         settings["special_tokens"] = [*specials, *alphabet, *("##" + letter for letter in alphabet if _joins(letter))]
         trainer = trainers.WordPieceTrainer(
-            min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet), **settings
+            min_frequency=min_count or 2, initial_alphabet=alphabet, limit_alphabet=len(alphabet), **settings
         )
         inner.train_from_iterator(texts, trainer)
         model = models.WordPiece(inner.get_vocab(), unk_token=unknown)
         inner = make(kind, model, lowercase=lowercase, accents=accents)
     else:
         inner = make(kind, models.WordLevel(unk_token=unknown), lowercase=lowercase, accents=accents)
-        inner.train_from_iterator(texts, trainers.WordLevelTrainer(**settings))
+        inner.train_from_iterator(texts, trainers.WordLevelTrainer(min_frequency=min_count, **settings))
     return mark_specials(inner, specials)
 
 

@@ -3,18 +3,19 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import tokenizers
 from tokenizers import models
 
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.text import rules
 from keel.text.corpus import Corpus
@@ -23,6 +24,10 @@ from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
 from keel.text.sample import draw_sample
 from keel.text.sentences import detect_language
 from keel.text.wordcache import WordCache
+
+if TYPE_CHECKING:
+    from keel.text.chinese import ChineseWords
+    from keel.text.phrases import Phrases
 
 Choice = bool | Literal["auto"]
 _NUMBERING = Lock()
@@ -37,11 +42,24 @@ class Pieces:
     offsets: list[tuple[int, int]]
     words: list[int]
 
+    def placed(self, before: np.ndarray) -> "Pieces":
+        """Give the pieces with the places that its letters had before spaces were put between them."""
+        places = before.tolist()
+        offsets = [(places[start], places[end - 1] + 1) if end > start else (0, 0) for start, end in self.offsets]
+        return replace(self, offsets=offsets)
+
 
 class Tokenizer:
     """A vocabulary and the rules that cut text into its pieces, equal to Hugging Face's for the same files."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, specials: dict[str, str] | None = None):
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        specials: dict[str, str] | None = None,
+        *,
+        chinese_words: bool = False,
+        phrases: Sequence[Sequence[str]] = (),
+    ):
         # Published files carry the padding and truncation of their last use.
         inner.no_padding()
         inner.no_truncation()
@@ -53,6 +71,7 @@ class Tokenizer:
         names = specials if specials is not None else SPECIALS
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
+        self._chinese_words, self._joins = chinese_words, phrases
         self._unseen: dict[str, int] = {}
         self._unseen_words: list[str] = []
 
@@ -65,27 +84,59 @@ class Tokenizer:
         size: int = 30_000,
         lowercase: Choice = "auto",
         accents: Choice = "auto",
+        min_count: int = 0,
+        phrases: int = 0,
         sample: int = 200_000_000,
         seed: int = 0,
         on_event: OnEvent = ignore,
     ) -> "Tokenizer":
-        """Learn a vocabulary of at most `size` pieces from a seeded sample of about `sample` bytes of the corpus."""
-        texts = draw_sample(corpus, sample, seed, on_event)
-        language = detect_language("\n".join(lines[0] for lines in texts[:100]))
+        """Learn a vocabulary of at most `size` pieces from a seeded sample of about `sample` bytes of the corpus.
+
+        Words are counted over all of it; those that come less than `min_count` times are left out, and in so many
+        passes of `phrases` those that belong together are joined.
+        """
         chosen_here = kind == "auto"
         if kind == "auto":
             kind = "wordpiece"
         if lowercase == "auto":
             lowercase = kind in ("wordpiece", "words")
+        rules.check_size(kind, size)
+        if kind == "words":
+            accents = not lowercase if accents == "auto" else accents
+            return cls._of_words(corpus, size, min_count, lowercase, accents, phrases, on_event)
+        if phrases:
+            raise UsageError(f"phrases are made of words: say --text.tokenizer words, not {kind}")
+        texts = draw_sample(corpus, sample, seed, on_event)
+        language = detect_language("\n".join(lines[0] for lines in texts[:100]))
         if chosen_here:
             how = "Chinese: characters, and pieces of Latin words" if language == "zh" else "English: pieces of words"
             case = "in lower case" if lowercase else "with capital letters as they are"
             settings = "--text.tokenizer wordpiece|bpe|words|characters, --text.lowercase yes|no"
             note(on_event, f"the text looks like {how} are learned, {case} (to change that: {settings})")
-        if kind == "words" and language == "zh":
-            note(on_event, "Chinese has no spaces between words: each character is taken as one; give text that is cut")
         accents = not lowercase if accents == "auto" else accents
-        return cls(rules.learn(texts, kind, size, lowercase=lowercase, accents=accents))
+        return cls(rules.learn(texts, kind, size, min_count=min_count, lowercase=lowercase, accents=accents))
+
+    @classmethod
+    def _of_words(
+        cls, corpus: Corpus, size: int, least: int, lowercase: bool, accents: bool, passes: int, on_event: OnEvent
+    ) -> "Tokenizer":
+        from keel.text.vocabulary import learn_words  # not sooner: it brings Numba
+
+        chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
+        if chinese:
+            note(on_event, "the text looks like Chinese: its words are those that jieba sees")
+        inner, joins = learn_words(
+            corpus,
+            size=size,
+            min_count=least,
+            lowercase=lowercase,
+            accents=accents,
+            cjk=not chinese,
+            prepare=_with_spaces if chinese else list,
+            passes=passes,
+            on_event=on_event,
+        )
+        return cls(inner, chinese_words=chinese, phrases=joins if any(joins) else ())
 
     @classmethod
     def from_vocabulary(
@@ -136,7 +187,7 @@ class Tokenizer:
         try:
             if (folder / "tokenizer.json").exists():
                 inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-                return cls(inner, _specials(folder, config))
+                return cls(inner, _specials(folder, config), **config.get("keel", {}))
             if (folder / "vocab.txt").exists():
                 lowercase = config.get("do_lower_case", "auto")
                 strip = config.get("strip_accents")
@@ -173,6 +224,8 @@ class Tokenizer:
             self._inner.model.save(str(folder))
         else:
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        if self._own_rules:
+            config["keel"] = self._own_rules
         if self._inner.token_to_id(END_OF_TEXT) is not None:
             config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
         text = json.dumps(config, indent=2, ensure_ascii=False)
@@ -256,9 +309,21 @@ class Tokenizer:
     def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Pieces]:
         """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
         texts = list(map(well_formed, texts))
-        encodings = self._inner.encode_batch(texts, add_special_tokens=False)
+        spaced, places = _chinese_words().spaced(texts) if self._chinese_words else (texts, [])
+        encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Pieces(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
-        return list(map(self._spelled, texts, found)) if spell and self.kind == "words" else found
+        if places:
+            found = [pieces.placed(before) for pieces, before in zip(found, places, strict=True)]
+        if spell and self.kind == "words":
+            found = list(map(self._spelled, texts, found))
+        return list(map(self._joined, found)) if self._joins else found
+
+    def _joined(self, pieces: Pieces) -> Pieces:
+        ids, _, sizes = self._phrases.join(np.array(pieces.ids, np.int32), np.array([len(pieces.ids)]))
+        ends = np.cumsum(sizes).tolist()
+        starts = [0, *ends[:-1]]
+        offsets = [(pieces.offsets[a][0], pieces.offsets[b - 1][1]) for a, b in zip(starts, ends, strict=False)]
+        return Pieces(ids.tolist(), offsets, [pieces.words[start] for start in starts[: len(ends)]])
 
     def encode_many(self, texts: list[str], *, spell: bool = False) -> list[list[int]]:
         """Give the ids alone of many texts, several times faster."""
@@ -289,7 +354,14 @@ class Tokenizer:
 
     def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
-        return self._words.encode(list(map(well_formed, texts)))
+        texts = list(map(well_formed, texts))
+        ids, lengths = self._words.encode(_with_spaces(texts) if self._chinese_words else texts)
+        return self._phrases.join(ids, lengths)[:2] if self._joins else (ids, lengths)
+
+    def compile(self) -> bool:
+        """Get ready for much text, and say whether several threads may then encode at once, which processes would not
+        do faster."""
+        return self._words.compile()
 
     def decode(self, ids: Iterable[int]) -> str:
         """Write ids as text again, special ones left out."""
@@ -297,10 +369,11 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """Hash the vocabulary and all rules."""
-        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+        own = json.dumps(self._own_rules, sort_keys=True) if self._own_rules else ""
+        return hashlib.blake2b((self.to_json() + own).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
-        """Give all of the tokenizer as the text of tokenizer.json."""
+        """Give the tokenizer as the text of tokenizer.json, which knows neither phrases nor Chinese words."""
         return self._inner.to_str()
 
     @classmethod
@@ -311,11 +384,37 @@ class Tokenizer:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tokenizer":
         return self  # whoever copies a network goes on with the same words
 
+    @property
+    def _own_rules(self) -> dict[str, Any]:
+        """What a tokenizer.json cannot say, as it is saved."""
+        own: dict[str, Any] = {"chinese_words": True} if self._chinese_words else {}
+        return own | ({"phrases": self._joins} if self._joins else {})
+
+    @cached_property
+    def _phrases(self) -> "Phrases":
+        from keel.text.phrases import Phrases  # not sooner: it brings Numba
+
+        pairs = [[pair.split(" ") for pair in each] for each in self._joins]
+        number = self._inner.token_to_id
+        ids = [[(number(a), number(b), number(f"{a}_{b}")) for a, b in each] for each in pairs]
+        return Phrases([np.array(each, np.int64).reshape(-1, 3) for each in ids])
+
     def _special(self, name: str) -> int:
         token = self._specials.get(name)
         if token is None:
             raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or learn one with Keel")
         return cast(int, self._inner.token_to_id(token))
+
+
+def _chinese_words() -> "ChineseWords":
+    from keel.text.chinese import ChineseWords  # not sooner: it brings Numba
+
+    return ChineseWords.installed("cutting Chinese into words")
+
+
+def _with_spaces(texts: list[str]) -> list[str]:
+    """Put a space between Chinese words."""
+    return _chinese_words().spaced(texts)[0]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -26,8 +26,9 @@ import numpy as np
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.text.corpus import Corpus
+from keel.text.parallel import default_workers
 from keel.text.tokenizer import Tokenizer
-from keel.text.worker import Chunk, Encoded, encode_chunks, id_type
+from keel.text.worker import Encoded, encode_chunks, id_type
 
 FORMAT = 1
 CHUNK = 1 << 19
@@ -38,9 +39,6 @@ BLOCK = 1 << 22
 
 COMMIT_SECONDS = 2.0
 """How much work a kill may cost."""
-
-MOST_WORKERS = 8
-"""Above this the one process that reads the text is what all wait for, and every worker takes memory."""
 
 
 class DamagedError(KeelError):
@@ -97,7 +95,7 @@ class Tokens:
                 except DamagedError as error:
                     note(on_event, f"{error.damage}: the text is encoded anew")
                     _remove(folder)
-            _build(corpus, tokenizer, folder, settings, workers or min(_cores(), MOST_WORKERS), on_event)
+            _build(corpus, tokenizer, folder, settings, workers or default_workers(), on_event)
         return cls.open(folder)
 
     @classmethod
@@ -167,7 +165,10 @@ def _build(
     if progress.chunks:
         note(on_event, f"encoding goes on after {progress.ids:,} ids in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has("unk") else -1
-    chunks = islice(_chunks(corpus), progress.chunks, None)
+    chunks = (
+        [(block.begins, block.text) for block in blocks]
+        for blocks in islice(corpus.chunks(CHUNK), progress.chunks, None)
+    )
     with _Files(folder, progress, id_type(tokenizer), settings["words"]) as files:
         last = time.monotonic()
         for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], workers=workers):
@@ -264,20 +265,6 @@ def _remove(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _chunks(corpus: Corpus) -> Iterator[Chunk]:
-    """Gather parts of documents to chunks; the same corpus always gives the same ones."""
-    chunk: Chunk = []
-    size = 0
-    for block in corpus.blocks():
-        chunk.append((block.begins, block.text))
-        size += len(block.text)
-        if size >= CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
 def _read_progress(folder: Path, settings: dict[str, Any]) -> _Progress:
     try:
         stored = json.loads((folder / "progress.json").read_text())
@@ -317,10 +304,6 @@ def _checksums(path: Path) -> Iterator[int]:
 
 def _digest(value: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from keel.text.sentences import CJK
 
 if TYPE_CHECKING:
     from keel.text.bytepairs import BytePairs
+    from keel.text.wordtable import WordLookup
 
 ALONE = CJK + "、。，！？：；（）《》〈〉「」『』【】“”‘’…—·"
 """Characters that BERT's rules put apart from their neighbours on both sides."""
@@ -36,11 +37,13 @@ class WordCache:
     most_words = 200_000
     most_characters = 4_000_000
     much_text = 1_000_000
-    """Characters after which GPT-2's kind of pieces is worth compiled code, which takes a second to get ready."""
+    """Characters after which compiled code is worth the second that it takes to get ready."""
 
     def __init__(self, inner: tokenizers.Tokenizer, rules: dict[str, Any]):
         self._inner = inner
+        self._rules = rules
         self._cut = _cutter(rules)
+        self._words_alone = self._cut is not None and rules["model"]["type"] == "WordLevel"
         self._added = [token["content"] for token in rules["added_tokens"]]
         self._seen = 0
         self._forget()
@@ -49,10 +52,10 @@ class WordCache:
         """Give the ids of all texts in one array [ids], and how many each text has [texts]."""
         if self._cut is None:
             return self._whole(texts)
-        if self._cut is _before_spaces:
+        if self._words_alone or self._cut is _before_spaces:
             self._seen += sum(map(len, texts))
-            if self._seen > self.much_text and self._pairs is not None:
-                return self._compiled(texts)
+            if self._seen > self.much_text and self._fast is not None:
+                return self._compiled(self._fast, texts)
         if len(self._numbers) > self.most_words or self._characters > self.most_characters:
             self._forget()
         parts = list(map(self._cut, texts))
@@ -67,18 +70,28 @@ class WordCache:
         bounds = ends[np.concatenate([[0], np.cumsum(sizes)])]
         return self._store[places], np.diff(bounds)
 
+    def compile(self) -> bool:
+        """Use compiled code from now on, and say whether it lets several threads encode at once."""
+        self._seen = self.much_text + 1
+        return self._words_alone and self._fast is not None
+
     @cached_property
-    def _pairs(self) -> "BytePairs | None":
-        from keel.text.bytepairs import BytePairs  # not sooner: it brings Numba
+    def _fast(self) -> "BytePairs | WordLookup | None":
+        if self._words_alone:
+            from keel.text.wordtable import WordLookup  # not sooner: it brings Numba
+
+            return WordLookup.of(self._inner, self._rules)
+        from keel.text.bytepairs import BytePairs
 
         return BytePairs.of(json.loads(self._inner.to_str()))
 
-    def _compiled(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _compiled(self, fast: "BytePairs | WordLookup", texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """By our own code; what that is not sure of, and what holds special pieces, by the library."""
-        assert self._pairs is not None
-        special = [any(token in text for token in self._added) for text in texts]
-        ids, lengths = self._pairs.encode(["" if held else text for text, held in zip(texts, special, strict=True)])
-        left = [number for number, held in enumerate(special) if held or lengths[number] < 0]
+        everything = "\n".join(texts)
+        added = [token for token in self._added if token in everything]
+        special = [any(token in text for token in added) for text in texts] if added else [False] * len(texts)
+        ids, lengths = fast.encode(["" if held else text for text, held in zip(texts, special, strict=True)])
+        left = np.flatnonzero(np.array(special, bool) | (lengths < 0)).tolist()
         if not left:
             return ids, lengths
         found = np.split(ids, np.cumsum(np.maximum(lengths, 0))[:-1])

@@ -1,12 +1,9 @@
 """Which pieces begin a word, where a word may be several pieces (whole-word masking)."""
 
 import re
-import warnings
-from functools import cache
 
 import numpy as np
 
-from keel.errors import MissingExtra
 from keel.text.sentences import CHINESE, CJK
 from keel.text.tokenizer import Pieces, Tokenizer
 
@@ -41,16 +38,7 @@ def _starts(text: str, pieces: Pieces) -> np.ndarray:
 
 def chinese_word_starts(text: str) -> frozenset[int]:
     """Give the places in the text where jieba sees a word begin."""
-    return frozenset(start for _, start, _ in _jieba().tokenize(text))
+    from keel.text.chinese import ChineseWords  # not sooner: it brings Numba
 
-
-@cache
-def _jieba():
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its source has escapes that Python 3.12 warns of
-            import jieba
-    except ImportError:
-        raise MissingExtra("jieba", "zh", "masking whole Chinese words") from None
-    jieba.setLogLevel("ERROR")
-    return jieba
+    _, starts = ChineseWords.installed("masking whole Chinese words").starts([text])
+    return frozenset(np.flatnonzero(starts).tolist())

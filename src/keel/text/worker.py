@@ -8,9 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -20,6 +18,7 @@ from typing import IO, cast
 import numpy as np
 
 from keel.errors import KeelError
+from keel.text.parallel import in_order
 from keel.text.sentences import split_sentences
 from keel.text.tokenizer import Tokenizer
 from keel.text.words import word_starts
@@ -67,7 +66,7 @@ def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, workers: int) -> Iterator[Encoded]:
-    """Encode chunks on so many processes at once, and give them in order; one chunk alone is encoded here."""
+    """Encode chunks on so many processes (threads, for compiled code) at once, and give them in order."""
     chunks = iter(chunks)
     first, second = next(chunks, None), next(chunks, None)
     if first is None:
@@ -75,6 +74,10 @@ def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool,
     if workers == 1 or second is None:
         for chunk in chain([first], [second] if second else [], chunks):
             yield encode_chunk(tokenizer, chunk, words)
+        return
+    chunks = chain([first, second], chunks)
+    if tokenizer.compile():
+        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words), chunks, workers)
         return
     idle: SimpleQueue[_Worker] = SimpleQueue()
     crew = [_Worker(tokenizer, words) for _ in range(workers)]
@@ -88,19 +91,11 @@ def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool,
         finally:
             idle.put(worker)
 
-    waiting: deque[Future[Encoded]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for chunk in chain([first, second], chunks):
-                waiting.append(pool.submit(encode, chunk))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in crew:
-                worker.end()
+    try:
+        yield from in_order(encode, chunks, workers)
+    finally:
+        for worker in crew:
+            worker.end()
 
 
 class _Worker:

@@ -1,0 +1,111 @@
+"""The vocabulary of words, counted over a whole corpus."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+from tokenizers import models
+
+from keel.errors import KeelError
+from keel.events import OnEvent, note
+from keel.text import rules
+from keel.text.corpus import Corpus
+from keel.text.parallel import default_workers, in_order
+from keel.text.phrases import Encode, learn_phrases
+from keel.text.rules import SPECIALS
+from keel.text.sentences import split_sentences
+from keel.text.wordtable import Rules, WordTable, count_words
+
+Prepare = Callable[[list[str]], list[str]]
+"""What is done to texts before the rules: Chinese words get spaces between them."""
+
+
+class Learned(NamedTuple):
+    """Words under their rules."""
+
+    inner: tokenizers.Tokenizer
+    phrases: list[list[str]]
+    """For each pass the pairs of words that are joined, as "new york"."""
+
+
+def learn_words(
+    corpus: Corpus,
+    *,
+    size: int,
+    min_count: int,
+    lowercase: bool,
+    accents: bool,
+    cjk: bool,
+    prepare: Prepare,
+    passes: int,
+    on_event: OnEvent,
+) -> Learned:
+    """Count all words of a corpus; keep at most `size` of those that come `min_count` times, frequent ones first."""
+    empty = models.WordLevel({SPECIALS["unk"]: 0}, unk_token=SPECIALS["unk"])
+    cut = Rules(rules.make("words", empty, lowercase=lowercase, accents=accents, cjk=cjk))
+    workers = default_workers()
+    counted = count_words(_texts(corpus), prepare, cut, workers)
+    table = counted.table
+    if not table.size:
+        raise KeelError(f"{corpus} holds no text: there is nothing to learn a tokenizer from")
+    if counted.floor:
+        note(on_event, f"the distinct words are very many: those that had come {counted.floor} times or less by then "
+             "were given up on the way")  # fmt: skip
+    words, counts, pairs = table.words(), table.counts, []
+    if passes:
+        words, counts, pairs = learn_phrases(_encoder(corpus, cut, table, prepare, workers), words, passes)
+    kept = _chosen(words, counts, pairs, min_count, size - len(SPECIALS))
+    total = int(counts.sum())
+    if not len(kept):
+        found = f"none of the {table.size:,} words of {corpus} comes {min_count} times"
+        raise KeelError(f"{found}: give more text, or say --min-count 1")
+    share = counts[kept].sum() / total
+    why = f"come {min_count} times or more" if min_count > 1 else "come up"
+    most = " (the most frequent, for --text.vocabulary sets a bound)" if len(kept) == size - len(SPECIALS) else ""
+    note(
+        on_event,
+        f"all {total:,} words of the text are counted: of {len(words):,} distinct ones {len(kept):,} that {why} are "
+        f"kept{most}, {share:.1%} of the text; --min-count to change that",
+    )
+    numbers = {word: number for number, word in enumerate([*SPECIALS.values(), *(words[number] for number in kept)])}
+    inner = rules.make(
+        "words", models.WordLevel(numbers, unk_token=SPECIALS["unk"]), lowercase=lowercase, accents=accents, cjk=cjk
+    )
+    there = set(kept.tolist())
+    joins = [[f"{words[a]} {words[b]}" for a, b, c in each.tolist() if {a, b, c} <= there] for each in pairs]
+    if pairs:
+        note(
+            on_event,
+            f"{sum(map(len, joins)):,} phrases were found, the commonest of them {_shown(words, counts, pairs)}",
+        )
+    return Learned(rules.mark_specials(inner, SPECIALS.values()), joins)
+
+
+def _texts(corpus: Corpus) -> Iterable[list[str]]:
+    return ([block.text for block in blocks] for blocks in corpus.chunks())
+
+
+def _encoder(corpus: Corpus, cut: Rules, table: WordTable, prepare: Prepare, workers: int) -> Encode:
+    def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        found = cut.cut(prepare([sentence for text in texts for sentence in split_sentences(text)]))
+        return table.find(found), found.lengths
+
+    return lambda: in_order(encode, _texts(corpus), workers)
+
+
+def _chosen(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least: int, most: int) -> np.ndarray:
+    """The numbers of the words to keep; a part of a phrase counts as often as the phrase, which needs it."""
+    counts, passes = counts.copy(), np.zeros(len(words), np.int64)
+    for number, each in reversed(list(enumerate(pairs, 1))):
+        for column in (0, 1):
+            np.maximum.at(counts, each[:, column], counts[each[:, 2]])
+        passes[each[:, 2]] = number
+    kept = np.flatnonzero(counts >= max(least, 1)).tolist()
+    kept.sort(key=lambda number: (-counts[number], passes[number], words[number]))
+    return np.array(kept[: max(most, 0)], np.int64)
+
+
+def _shown(words: list[str], counts: np.ndarray, pairs: list[np.ndarray]) -> str:
+    joined = np.concatenate(pairs)[:, 2]
+    return ", ".join(words[number] for number in joined[np.argsort(-counts[joined], kind="stable")][:5].tolist())
