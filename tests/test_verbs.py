@@ -1,6 +1,7 @@
 """The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,28 @@ def test_import_is_light() -> None:
     assert "pretrain" in dir(keel)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "length": 40, "threads": 1}
+
+
+def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:
+    few = ["a cat sat on the mat", "the dog sat on a rug"]
+    with pytest.raises(KeelError, match=r"no word of .* comes 5 times: .* --min-count 1"):
+        pretrain("word2vec", few, out=tmp_path / "few", **WORDS)
+    assert not (tmp_path / "few" / "config.json").exists()
+    assert len(pretrain("word2vec", few, out=tmp_path / "few", min_count=1, **WORDS).tokenizer) == 13
+    with pytest.raises(UsageError, match="min_count and phrases must not be below 0"):
+        pretrain("word2vec", few, out=tmp_path / "other", min_count=-1, **WORDS)
+
+
+def test_a_model_of_words_cuts_and_joins_later_text_as_it_did_its_corpus(tmp_path: Path, chinese_corpus: Path) -> None:
+    pretrain("word2vec", chinese_corpus, out=tmp_path / "chinese", **WORDS)
+    loaded = Model.load(tmp_path / "chinese")
+    assert [loaded.tokenizer.token_of(number) for number in loaded.tokenizer.encode("船长检查").ids] == ["船长", "检查"]
+    draw = random.Random(0)
+    texts = [" ".join(draw.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(200)]
+    filler = [" ".join(f"w{draw.randrange(300)}" for _ in range(8)) for _ in range(400)]
+    pretrain("word2vec", texts + filler, out=tmp_path / "english", phrases=1, **WORDS)
+    assert Model.load(tmp_path / "english").encode("new york").any()
+    assert keel.nearest("new_york", model=tmp_path / "english")

@@ -80,6 +80,13 @@ def test_a_vocabulary_of_chinese_words(tokenizer: Tokenizer, tmp_path: Path) -> 
     assert plain.fingerprint() != tokenizer.fingerprint()
 
 
+def test_files_of_chinese_word_vectors_meet_text_in_words() -> None:
+    several = Tokenizer.from_words(["船长", "检查", "的", "渔网"])
+    assert several.encode_many(["船长检查渔网"]) == [[5, 6, 8]]
+    single = Tokenizer.from_words(["船", "长"])
+    assert single.encode_many(["船长"]) == [[5, 6]]
+
+
 def test_tokens_of_chinese_words(tokenizer: Tokenizer, chinese_corpus: Path, tmp_path: Path) -> None:
     tokens = Tokens.build(Corpus(chinese_corpus), tokenizer, tmp_path)
     assert tokens.unknown_share == 0

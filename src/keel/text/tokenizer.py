@@ -22,13 +22,14 @@ from keel.text.corpus import Corpus
 from keel.text.files import well_formed
 from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
 from keel.text.sample import draw_sample
-from keel.text.sentences import detect_language
+from keel.text.sentences import CJK, detect_language
 from keel.text.wordcache import WordCache
 
 if TYPE_CHECKING:
     from keel.text.chinese import ChineseWords
     from keel.text.phrases import Phrases
 
+SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 Choice = bool | Literal["auto"]
 _NUMBERING = Lock()
 """Threads of a server may meet new words at once."""
@@ -161,13 +162,17 @@ class Tokenizer:
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> "Tokenizer":
-        """One piece for each of these words, after the special ones; without capitals among them, all lower case."""
+        """One piece for each of these words, after the special ones; without capitals among them, all lower case.
+
+        Where Chinese ones are of several characters, text is cut into words as jieba sees them.
+        """
+        words = list(words)
+        chinese = detect_language("\n".join(words[:10_000])) == "zh" and any(map(SEVERAL_CHINESE.search, words))
         pieces = {piece: number for number, piece in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
         lowercase = all(piece == piece.lower() for piece in pieces if piece not in SPECIALS.values())
         model = models.WordLevel(pieces, unk_token=SPECIALS["unk"])
-        return cls(
-            rules.mark_specials(rules.make("words", model, lowercase=lowercase, accents=True), SPECIALS.values())
-        )
+        inner = rules.make("words", model, lowercase=lowercase, accents=True, cjk=not chinese)
+        return cls(rules.mark_specials(inner, SPECIALS.values()), chinese_words=chinese)
 
     @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":

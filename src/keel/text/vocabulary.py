@@ -52,23 +52,28 @@ def learn_words(
     if counted.floor:
         note(on_event, f"the distinct words are very many: those that had come {counted.floor} times or less by then "
              "were given up on the way")  # fmt: skip
-    words, counts, pairs = table.words(), table.counts, []
+    distinct, total = table.size, int(table.counts.sum())
     if passes:
-        words, counts, pairs = learn_phrases(_encoder(corpus, cut, table, prepare, workers), words, passes)
+        encode = _encoder(corpus, cut, table, prepare, workers)
+        words, counts, pairs = learn_phrases(encode, table.words(), passes)
+        total = int(counts.sum())
+    else:
+        table = table.above(min_count - 1)
+        words, counts, pairs = table.words(), table.counts, []
     kept = _chosen(words, counts, pairs, min_count, size - len(SPECIALS))
-    total = int(counts.sum())
     if not len(kept):
-        found = f"none of the {table.size:,} words of {corpus} comes {min_count} times"
-        raise KeelError(f"{found}: give more text, or say --min-count 1")
+        raise KeelError(f"no word of {corpus} comes {min_count} times: give more text, or say --min-count 1")
     share = counts[kept].sum() / total
     why = f"come {min_count} times or more" if min_count > 1 else "come up"
     most = " (the most frequent, for --text.vocabulary sets a bound)" if len(kept) == size - len(SPECIALS) else ""
     note(
         on_event,
-        f"all {total:,} words of the text are counted: of {len(words):,} distinct ones {len(kept):,} that {why} are "
+        f"all {total:,} words of the text are counted: of {distinct:,} distinct ones {len(kept):,} that {why} are "
         f"kept{most}, {share:.1%} of the text; --min-count to change that",
     )
-    numbers = {word: number for number, word in enumerate([*SPECIALS.values(), *(words[number] for number in kept)])}
+    # Of phrases two may be written alike, a_b c and a b_c: they are one.
+    listed = dict.fromkeys([*SPECIALS.values(), *(words[number] for number in kept.tolist())])
+    numbers = {word: number for number, word in enumerate(listed)}
     inner = rules.make(
         "words", models.WordLevel(numbers, unk_token=SPECIALS["unk"]), lowercase=lowercase, accents=accents, cjk=cjk
     )
@@ -101,9 +106,8 @@ def _chosen(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least
         for column in (0, 1):
             np.maximum.at(counts, each[:, column], counts[each[:, 2]])
         passes[each[:, 2]] = number
-    kept = np.flatnonzero(counts >= max(least, 1)).tolist()
-    kept.sort(key=lambda number: (-counts[number], passes[number], words[number]))
-    return np.array(kept[: max(most, 0)], np.int64)
+    kept = np.array(sorted(np.flatnonzero(counts >= max(least, 1)).tolist(), key=words.__getitem__), np.int64)
+    return kept[np.lexsort((passes[kept], -counts[kept]))][:most]
 
 
 def _shown(words: list[str], counts: np.ndarray, pairs: list[np.ndarray]) -> str:

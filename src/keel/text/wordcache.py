@@ -89,9 +89,11 @@ class WordCache:
         """By our own code; what that is not sure of, and what holds special pieces, by the library."""
         everything = "\n".join(texts)
         added = [token for token in self._added if token in everything]
-        special = [any(token in text for token in added) for text in texts] if added else [False] * len(texts)
-        ids, lengths = fast.encode(["" if held else text for text, held in zip(texts, special, strict=True)])
-        left = np.flatnonzero(np.array(special, bool) | (lengths < 0)).tolist()
+        special = (
+            {number for number, text in enumerate(texts) if any(map(text.__contains__, added))} if added else set()
+        )
+        ids, lengths = fast.encode(["" if number in special else text for number, text in enumerate(texts)])
+        left = sorted(special.union(np.flatnonzero(lengths < 0).tolist()))
         if not left:
             return ids, lengths
         found = np.split(ids, np.cumsum(np.maximum(lengths, 0))[:-1])

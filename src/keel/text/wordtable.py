@@ -55,11 +55,14 @@ class Rules:
         """Cut texts into words."""
         letters = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        self._ask(letters)
         most = len(letters) * ROOM + 1  # the system gives memory only for what is used of it
         text, lengths = np.empty(4 * most, np.uint8), np.empty(len(texts), np.int64)
         ends, keys = np.empty(most, np.int64), np.empty(most, np.uint64)
-        used = _cut(letters, sizes, self._actions, self._several, self._longest, text, ends, keys, lengths)
+        while True:
+            used = _cut(letters, sizes, self._actions, self._several, self._longest, text, ends, keys, lengths)
+            if used >= 0:
+                break
+            self._ask(letters)
         return Cut(text, ends[:used], keys[:used], lengths)
 
     def by_library(self, text: str) -> list[str]:
@@ -283,6 +286,7 @@ def _write(text, used, letter):
 
 @njit(cache=True, nogil=True)
 def _cut(letters, sizes, actions, several, longest, text, ends, keys, lengths):
+    """Cut texts into words; how many there are, or -1 if a character came of which the library was not asked yet."""
     used = words = begin = 0  # bytes written, words ended, and where the text begins
     for number in range(len(sizes)):
         stop = begin + sizes[number]
@@ -297,6 +301,8 @@ def _cut(letters, sizes, actions, several, longest, text, ends, keys, lengths):
             if action == 0:
                 continue
             if action >= STRANGE:
+                if action == UNASKED:
+                    return -1
                 sure = False
                 break
             count = ROOM if action & SEVERAL else 1
