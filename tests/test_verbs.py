@@ -305,7 +305,7 @@ def test_a_model_of_words_cuts_and_joins_later_text_as_it_did_its_corpus(tmp_pat
     loaded = Model.load(tmp_path / "chinese")
     assert [loaded.tokenizer.token_of(number) for number in loaded.tokenizer.encode("船长检查").ids] == ["船长", "检查"]
     draw = random.Random(0)
-    texts = [" ".join(draw.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(200)]
+    texts = [" ".join(draw.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(60)]
     filler = [" ".join(f"w{draw.randrange(300)}" for _ in range(8)) for _ in range(400)]
     pretrain("word2vec", texts + filler, out=tmp_path / "english", phrases=1, **WORDS)
     assert Model.load(tmp_path / "english").encode("new york").any()
