@@ -7,7 +7,7 @@ neighbours matter to the rules (marks that may change places) are left to the li
 import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from threading import Lock
+from threading import Lock, local
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -49,21 +49,25 @@ class Rules:
         self._reorders = self._normalizer.strip_accents is not False
         self._actions = np.full(0x110000, UNASKED, np.int32)  # [all characters]
         self._several = np.zeros((0, ROOM), np.int32)
-        self._asking = Lock()
+        self._asking, self._kept = Lock(), local()
 
     def cut(self, texts: list[str]) -> Cut:
-        """Cut texts into words."""
+        """Cut texts into words; what is given is good until the next cut on the same thread."""
         letters = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        most = len(letters) * ROOM + 1  # the system gives memory only for what is used of it
-        text, lengths = np.empty(4 * most, np.uint8), np.empty(len(texts), np.int64)
-        ends, keys = np.empty(most, np.int64), np.empty(most, np.uint64)
-        while True:
-            used = _cut(letters, sizes, self._actions, self._several, self._longest, text, ends, keys, lengths)
-            if used >= 0:
-                break
-            self._ask(letters)
+        self._ask(letters)
+        text, ends, keys = self._scratch(len(letters) * ROOM + 1)
+        lengths = np.empty(len(texts), np.int64)
+        used = _cut(letters, sizes, self._actions, self._several, self._longest, text, ends, keys, lengths)
         return Cut(text, ends[:used], keys[:used], lengths)
+
+    def _scratch(self, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Memory for so many letters and words, kept for each thread: to get it anew takes as long as to cut."""
+        if most > getattr(self._kept, "most", 0):
+            # The system gives only what is used of it, which is far less.
+            self._kept.arrays = np.empty(4 * most, np.uint8), np.empty(most, np.int64), np.empty(most, np.uint64)
+            self._kept.most = most
+        return self._kept.arrays
 
     def by_library(self, text: str) -> list[str]:
         """Cut one text by the library."""
@@ -71,9 +75,10 @@ class Rules:
 
     def _ask(self, letters: np.ndarray) -> None:
         """Learn what becomes of characters that have not come before."""
-        with self._asking:
-            for number in np.unique(letters[self._actions[letters] == UNASKED]).tolist():
-                self._actions[number] = self._action(chr(number))
+        if not _all_asked(letters, self._actions):
+            with self._asking:
+                for number in np.unique(letters[self._actions[letters] == UNASKED]).tolist():
+                    self._actions[number] = self._action(chr(number))
 
     def _action(self, letter: str) -> int:
         normal = self._normalizer.normalize_str(letter)
@@ -162,7 +167,7 @@ class WordTable:
                 _place(self._keys[: self.size], self._slots, self._numbers)
 
     def _make_slots(self) -> None:
-        size = 1 << (2 * len(self._keys)).bit_length()
+        size = 1 << (len(self._keys) * 3 // 2).bit_length()  # at most two thirds of them are taken
         self._slots, self._numbers = np.zeros(size, np.uint64), np.empty(size, np.int32)
 
 
@@ -285,8 +290,15 @@ def _write(text, used, letter):
 
 
 @njit(cache=True, nogil=True)
+def _all_asked(letters, actions):
+    highest = 0
+    for letter in letters:
+        highest = max(highest, actions[letter])
+    return highest < UNASKED
+
+
+@njit(cache=True, nogil=True)
 def _cut(letters, sizes, actions, several, longest, text, ends, keys, lengths):
-    """Cut texts into words; how many there are, or -1 if a character came of which the library was not asked yet."""
     used = words = begin = 0  # bytes written, words ended, and where the text begins
     for number in range(len(sizes)):
         stop = begin + sizes[number]
@@ -301,8 +313,6 @@ def _cut(letters, sizes, actions, several, longest, text, ends, keys, lengths):
             if action == 0:
                 continue
             if action >= STRANGE:
-                if action == UNASKED:
-                    return -1
                 sure = False
                 break
             count = ROOM if action & SEVERAL else 1
