@@ -34,7 +34,7 @@ from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.loop import fit
-from keel.verbs import judge
+from keel.verbs import evaluate
 
 Seconds = tuple[float, float]
 
@@ -157,7 +157,7 @@ def main() -> None:
             rounds.append(measure(arguments, folder, number + 1))
             for who in ("peer", "keel"):
                 told = ", ".join(f"{stage} {wall:.2f} / {cpu:.2f} s" for stage, (wall, cpu) in rounds[-1][who].items())
-                scores = "; ".join(f"{path.stem}: {judge(folder / f'{who}.txt', path)}" for path in arguments.judge)
+                scores = "; ".join(f"{path.stem}: {evaluate(folder / f'{who}.txt', path)}" for path in arguments.judge)
                 print(f"round {number + 1} {who}: {told}  {scores}", flush=True)
         for stages in (["counts"], ["train"], ["counts", "train"]):
             for place, kind in enumerate(("wall", "CPU")):
