@@ -23,7 +23,7 @@ from keel.systems.glove import Glove, GloveTraining, Pairs
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.verbs import convert, finetune, judge, pretrain
+from keel.verbs import convert, evaluate, finetune, pretrain
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 400
@@ -205,7 +205,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
 
     convert(tmp_path / "m", tmp_path / "m.txt")
     (tmp_path / "pairs.tsv").write_text("sailor\tcaptain\t9\nsailor\tcook\t1\nsailor\tanchor\t5\n")
-    assert judge(tmp_path / "m.txt", tmp_path / "pairs.tsv") == judge(again, tmp_path / "pairs.tsv")
+    assert evaluate(tmp_path / "m.txt", tmp_path / "pairs.tsv") == evaluate(again, tmp_path / "pairs.tsv")
     examples = [("the farmer is good", "good"), ("the judge was bad", "bad")] * 10
     tuned = finetune(again, examples, dev=None, epochs=20, lr=0.1)
     assert str(tuned.predict("the judge was bad").name) == "bad"
