@@ -176,7 +176,9 @@ class Model:
         """The words it has vectors for and these vectors, special pieces left out."""
         table = self.encoder.table()
         if table is None:
-            what = "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
+            what = (
+                "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
+            )
             raise KeelError(f"{self.system.name} {what}: take a word2vec or another with a table")
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]

@@ -2,8 +2,15 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
-SYSTEMS: dict[str, type[System]] = {"onehot": Onehot, "wordclass": Wordclass, "word2vec": Word2vec, "bert": Bert}
+SYSTEMS: dict[str, type[System]] = {
+    "onehot": Onehot,
+    "wordclass": Wordclass,
+    "nnlm": Nnlm,
+    "word2vec": Word2vec,
+    "bert": Bert,
+}
