@@ -91,11 +91,10 @@ def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: i
             continue
         kept, gone = merges[0, :2].astype(int).tolist()
         before = information(bigrams, class_of)
-
-        def after(x: int, y: int) -> float:
-            return information(bigrams, {word: x if slot == y else slot for word, slot in class_of.items()})
-
-        losses = {pair: before - after(*pair) for pair in combinations(sorted(set(class_of.values())), 2)}
+        losses = {
+            (x, y): before - information(bigrams, {word: x if slot == y else slot for word, slot in class_of.items()})
+            for x, y in combinations(sorted(set(class_of.values())), 2)
+        }
         loss = losses[min(kept, gone), max(kept, gone)]
         assert loss == pytest.approx(min(losses.values()), abs=1e-10)
         assert merges[0, 2] / total == pytest.approx(loss, abs=1e-10)

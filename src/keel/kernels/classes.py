@@ -8,11 +8,12 @@ R and S are how often words of a class stand on the left and on the right of any
 class already. So a merge of a and b loses
 
     (r(a) + r(b)) log(R(a) + R(b)) - r(a) log R(a) - r(b) log R(b) + (the same of s and S) - shared(a, b)
-    shared(a, b) = sum over other classes k of e(N(a, k), N(b, k)) + e(N(k, a), N(k, b)), and of the four counts of a and
-                   b with themselves h(their sum) - (the sum of their h);    e(x, y) = h(x + y) - h(x) - h(y)
+    shared(a, b) = sum over other classes k of e(N(a, k), N(b, k)) + e(N(k, a), N(k, b))
+                   + h(the sum of the four counts of a and b with themselves) - (the sum of their h)
 
-and e is 0 unless both counts are above 0. When a class y dissolves into another, only those terms change in which y has
-a count: that is classes x (neighbours of y) of them, few for the rare words that are most of all words.
+where e(x, y) = h(x + y) - h(x) - h(y), which is 0 unless both are above 0. When a class y dissolves into another,
+only those terms change in which y has a count: classes x (neighbours of y) of them, few for the rare words that are
+most of all words.
 """
 
 import numpy as np
@@ -79,7 +80,7 @@ def _place(slot, joint, turned, shared, alive, known):
 def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
     """y goes into x: what two other classes share of x's counts on one side changes, and what x shares with others.
 
-    kept[k] and gone[k] are the counts of x and y with each class k, others[b, k] those of b.
+    kept[k] and gone[k] are the counts of x and y with each class k, others[b, k] those of b. Neither is `alive` here.
     """
     places = np.flatnonzero(gone)
     size = len(kept)
@@ -88,12 +89,12 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
         before[k], after[k] = _h(kept[k], known), _h(kept[k] + gone[k], known)
     for i in range(len(places)):
         a = places[i]
-        if a == x or a == y:
+        if not alive[a]:
             continue
         old, new, own = kept[a], kept[a] + gone[a], gone[a]
         for b in range(size):
             # A pair of two such classes comes up twice: the first time does it all.
-            if b == a or b == x or b == y or not alive[b] or (gone[b] > 0 and b < a):
+            if b == a or not alive[b] or (gone[b] > 0 and b < a):
                 continue
             change = 0.0
             if kept[b] + gone[b] > 0:
@@ -104,13 +105,13 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
                 change -= _h(own + gone[b], known) - _h(own, known) - _h(gone[b], known)
             shared[min(a, b), max(a, b)] += change
     for b in range(size):
-        if b == x or b == y or not alive[b]:
+        if not alive[b]:
             continue
         change = 0.0
         count = others[b]
         for i in range(len(places)):
             k = places[i]
-            if k != x and k != y and k != b and count[k] > 0:
+            if alive[k] and k != b and count[k] > 0:
                 change += _h(kept[k] + gone[k] + count[k], known) - after[k]
                 if kept[k] > 0:
                     change -= _h(kept[k] + count[k], known) - before[k]
@@ -125,11 +126,11 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
 def _dissolve(x, y, joint, turned, shared, alive, known):
     """Merge class y into class x."""
     size = len(joint)
-    alive[y] = False
+    alive[x] = alive[y] = False
     _dissolve_side(joint[x], joint[y], x, y, joint, shared, alive, known)
     _dissolve_side(turned[x], turned[y], x, y, turned, shared, alive, known)
     for b in range(size):
-        if alive[b] and b != x:
+        if alive[b]:
             shared[min(x, b), max(x, b)] -= _pair(joint, x, b, known)
     within = joint[x, x] + joint[x, y] + joint[y, x] + joint[y, y]
     for k in range(size):
@@ -141,10 +142,11 @@ def _dissolve(x, y, joint, turned, shared, alive, known):
         joint[y, k] = turned[y, k] = joint[k, y] = turned[k, y] = 0
     joint[x, x] = turned[x, x] = within
     for b in range(size):
-        if alive[b] and b != x:
+        if alive[b]:
             shared[min(x, b), max(x, b)] += _pair(joint, x, b, known)
         if b != y:
             shared[min(y, b), max(y, b)] = GONE
+    alive[x] = True
 
 
 @njit(cache=True, nogil=True)

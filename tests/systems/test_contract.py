@@ -1,0 +1,66 @@
+"""What every system of word vectors must do: learn, be saved, be tuned or used frozen, go on where it stopped."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from keel.errors import Interrupted
+from keel.model import Model
+from keel.verbs import evaluate, finetune, pretrain
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "onehot": {"batch": 50},
+    "wordclass": {"classes": 12, "batch": 20},
+    "nnlm": {"width": 16, "hidden": 16, "steps": 60, "batch": 16, "lr": 1e-2, "device": "cpu"},
+    "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
+}
+SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
+EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def learned(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learned") / request.param
+    pretrain(request.param, english_corpus, out=folder, **SETTINGS, **SYSTEMS[request.param])
+    return folder
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
+    base = Model.load(learned)
+    tuned = finetune(base, EXAMPLES, dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze)
+    tuned.save(tmp_path / "tuned")
+    again = Model.load(tmp_path / "tuned")
+    assert again.system == base.system
+    assert again.predict("the sailor, the sailor").name == "who"
+    assert evaluate(again, EXAMPLES).main_value == 1.0
+    before, after = base.encoder.state_dict(), again.encoder.state_dict()
+    moved = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    assert bool(moved) is not freeze
+
+
+def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tmp_path: Path) -> None:
+    model = Model.load(learned)
+    vectors = model.encode(["the sailor", "the judge and the sailor", ""])
+    assert vectors.shape == (3, model.encoder.width)
+    assert vectors[0].any()
+    assert not vectors[2].any() or model.system.name == "nnlm"  # which learns a vector for unknown words too
+    model.save(tmp_path / "copy")
+    one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
+    assert one == two
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(learned: Path, english_corpus: Path, tmp_path: Path) -> None:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    settings = {**SETTINGS, **SYSTEMS[learned.name]}
+    with pytest.raises(Interrupted):
+        pretrain(learned.name, english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
+    cut = pretrain(learned.name, english_corpus, out=tmp_path / "cut", **settings)
+    assert cut.fingerprint() == Model.load(learned).fingerprint()

@@ -1,0 +1,165 @@
+"""The neural language model: each loss is its formula, each gives probabilities, and sampled ones learn the same."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import UsageError
+from keel.systems.documents import Documents
+from keel.systems.huffman import huffman
+from keel.systems.nnlm import Ngrams, Nnlm, NnlmTraining
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.train.loop import fit, held_out_loss
+from keel.train.plan import Train
+from keel.verbs import pretrain
+
+SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, cls_id=2))
+LOSSES = ["softmax", "negative", "nce", "hierarchical"]
+WORDS = 12
+
+
+def documents_of(ids: np.ndarray, starts: list[int]) -> Documents:
+    bounds = np.arange(len(starts))
+    tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=np.array(starts), documents=bounds, word_starts=None)
+    return Documents.of(cast(Tokens, tokens))
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    """The next word is drawn by a table that hangs on the last."""
+    draw = np.random.default_rng(0)
+    table = draw.dirichlet(np.full(WORDS - 5, 0.5), WORDS)
+    ids = [5]
+    while len(ids) < 6000:
+        ids.append(5 + int(draw.choice(WORDS - 5, p=table[ids[-1]])))
+    return documents_of(np.array(ids), [0, 1000, 2500, 2503, 6000])
+
+
+def make(data: Documents, **fields: Any) -> NnlmTraining:
+    torch.manual_seed(0)
+    system = Nnlm(**{"width": 4, "hidden": 6, "order": 3, "negatives": 4, "length": 10, **fields})
+    objective = system.objective(system.encoder(WORDS), SPECIALS)
+    objective.meet(data)
+    return objective
+
+
+def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
+    objective = make(documents, order=4, length=7)
+    rows = objective.rows(documents)
+    batch = objective.batch(documents, Draw(seed=3, step=0, first=0), range(rows))
+    ids = documents.read(torch.arange(6000)).tolist()
+    starts = [0, 1000, 2500, 2503]
+    expected = set()
+    for place, word in enumerate(ids):
+        first = max(start for start in starts if start <= place)
+        before = ids[max(first, place - 3) : place]
+        expected.add((*[2] * (3 - len(before)), *before, word))
+    here = batch.present.bool()
+    found = {tuple(ngram) for ngram in torch.cat([batch.context, batch.words[..., None]], -1)[here].tolist()}
+    assert found == expected
+    assert here.sum() == 6000  # every word once
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("direct", [False, True])
+def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
+    objective = make(documents, loss=loss, direct=direct).double()
+    torch.nn.init.normal_(objective.output.weight)
+    batch = objective.batch(documents, Draw(seed=1, step=2, first=40), range(3))
+    batch = Ngrams(context=batch.context, words=batch.words, present=batch.present.double(), drawn=batch.drawn)
+    objective(batch)[0][loss].backward()
+    ours = {name: value.grad.clone() for name, value in objective.named_parameters() if value.grad is not None}
+    objective.zero_grad()
+
+    counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS).astype(float)
+    q = counts**0.75 / (counts**0.75).sum()
+    tree = huffman(counts)
+    total = torch.zeros((), dtype=torch.float64)
+    for row in range(3):
+        for place in range(10):
+            x = torch.cat([objective.encoder.words.weight[word] for word in batch.context[row, place]])
+            f = torch.tanh(objective.project.weight @ x + objective.project.bias)
+            f = torch.cat([f, x]) if direct else f
+            scores = objective.output.weight @ f + objective.output.bias
+            word = int(batch.words[row, place])
+            if loss == "softmax":
+                total = total - (scores[word] - torch.log(torch.exp(scores).sum()))
+            elif loss == "hierarchical":
+                for node, sign in zip(tree.nodes[word], tree.signs[word], strict=True):
+                    if sign:
+                        total = total - torch.log(1 / (1 + torch.exp(-float(sign) * scores[int(node)])))
+            else:
+                drawn = batch.drawn[row, place].tolist()
+                for number, other in enumerate([word, *drawn]):
+                    odds = torch.exp(scores[other])
+                    if loss == "nce":  # p(data | word) = p / (p + k q)
+                        odds = odds / (len(drawn) * q[other])
+                    total = total - torch.log((odds if number == 0 else 1) / (1 + odds))
+    assert objective(batch)[0][loss].item() == pytest.approx(total.item(), rel=1e-6)
+    objective.zero_grad()
+    total.backward()
+    for name, value in objective.named_parameters():
+        torch.testing.assert_close(ours[name], value.grad, rtol=1e-5, atol=1e-6)
+    assert len(ours) == 5
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> None:
+    objective = make(documents, loss=loss).double()
+    torch.nn.init.normal_(objective.output.weight)
+    features = objective.features(torch.tensor([[5, 6]])).expand(WORDS, -1)
+    chances = objective.log_chances(features, torch.arange(WORDS)).exp()
+    assert chances.sum().item() == pytest.approx(1.0)
+
+
+def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
+    objective = make(documents, loss="nce", negatives=50, power=0.5)
+    drawn = objective.batch(documents, Draw(seed=0, step=0, first=0), range(600)).drawn
+    counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
+    found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
+    np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_learns_the_same_probabilities(documents: Documents, loss: Any) -> None:
+    objective = make(documents, loss=loss, order=2, hidden=16, width=16, length=20, negatives=20)
+    train = Train(epochs=10, batch=12, lr=0.02, warmup=0, evaluate_every=0, device="cpu")
+    fit(objective, documents, train)
+    found = held_out_loss(documents, train)(objective)
+    ids = documents.read(torch.arange(6000)).numpy()
+    pairs = np.zeros((WORDS, WORDS))
+    np.add.at(pairs, (ids[:-1], ids[1:]), 1)
+    shares = pairs / pairs.sum(1, keepdims=True).clip(min=1)
+    entropy = -(pairs * np.log(shares.clip(min=1e-9))).sum() / pairs.sum()
+    assert entropy - 0.02 < found["softmax"] < entropy + 0.06
+    assert found["loss"] == found["softmax"]
+    if loss == "nce":  # probabilities as they are, without a sum over all words
+        features = objective.eval().features(torch.arange(5, WORDS)[:, None])
+        totals = objective.output(features)[:, 5:].exp().sum(1)
+        assert totals.log().abs().mean() < 0.1
+
+
+def test_a_trained_model_goes_on_with_its_own_tree(english_corpus: Path, tmp_path: Path) -> None:
+    quick: dict[str, Any] = {"batch": 8, "steps": 20, "device": "cpu"}
+    shape: dict[str, Any] = {"vocabulary": 200, "width": 8, "hidden": 8, "loss": "hierarchical"}
+    first = pretrain("nnlm", english_corpus, out=tmp_path / "a", **quick, **shape)
+    (tmp_path / "other.txt").write_text("The heavy boat never hauls the anchor.\n\n" * 200)
+    second = pretrain(tmp_path / "a", tmp_path / "other.txt", out=tmp_path / "b", **quick)
+    one, two = cast(NnlmTraining, first.objective), cast(NnlmTraining, second.objective)
+    assert torch.equal(one.counts_of_words, two.counts_of_words)
+    assert not torch.equal(one.output.weight, two.output.weight)
+    assert first.card.scores["softmax"] < math.log(200)
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(UsageError, match="order must be 2 or more, not 1"):
+        Nnlm(order=1)
+    with pytest.raises(UsageError, match="negatives must be 1 or more"):
+        Nnlm(negatives=0)

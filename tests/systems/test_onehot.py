@@ -1,0 +1,91 @@
+"""One-hot words: the features are scikit-learn's, and a text of any length is one row of counts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.errors import KeelError, UsageError
+from keel.model import MOST, Model
+from keel.systems.base import Rows
+from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
+from keel.text.corpus import Corpus
+from keel.verbs import nearest, pretrain
+
+TEXTS = [
+    "the cat sat on the mat and the cat slept",
+    "a dog barked at the cat",
+    "birds sing in the morning",
+    "the dog slept in the morning",
+    "a bird sat on a dog",
+    "cats and dogs and birds",
+]
+
+
+def learn(folder: Path, weights: str) -> Model:
+    return pretrain("onehot", Corpus.of(TEXTS), out=folder, vocabulary=40, held_out=0.0, weights=weights)
+
+
+@pytest.mark.parametrize("weights", ["one", "count", "tfidf"])
+def test_features_are_those_of_scikit_learn(tmp_path: Path, weights: str) -> None:
+    sklearn = pytest.importorskip("sklearn.feature_extraction.text")
+    model = learn(tmp_path / "m", weights)
+    words = {model.tokenizer.token_of(number): number for number in range(len(model.tokenizer))}
+    kinds = {
+        "one": sklearn.CountVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+", binary=True),
+        "count": sklearn.CountVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+"),
+        "tfidf": sklearn.TfidfVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+"),
+    }
+    new = ["the the zebra and a cat", "sing dog sing"]
+    expected = kinds[weights].fit(TEXTS).transform([*TEXTS, *new]).toarray()
+    np.testing.assert_allclose(Model.load(tmp_path / "m").encode([*TEXTS, *new]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", ["one", "count", "tfidf"])
+def test_the_short_way_gives_what_one_hot_vectors_would(weights: Any) -> None:
+    encoder = Onehot(weights=weights).encoder(9)
+    torch.nn.init.uniform_(encoder.weight)
+    rows = Rows.pad([[5, 6, 5, 7], [8], []])
+    torch.testing.assert_close(encoder.gist(rows), encoder.pick(encoder(rows), rows))
+    assert encoder.embed(rows)[0].tolist() == torch.eye(9)[[5, 6, 5, 7]].tolist()
+
+
+def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = OnehotEncoder(100_000, "count")
+    with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: ask for one vector a text"):
+        encoder.embed(Rows.pad([[7] * 5000]))
+    assert encoder.gist(Rows.pad([[7] * 5000]))[0, 7] == 5000
+    monkeypatch.setattr("keel.model.MOST", MOST >> 32)
+    with pytest.raises(UsageError, match="give fewer texts at once"):
+        learn(tmp_path / "m", "one").encode(TEXTS)
+
+
+def test_texts_are_found_by_their_rare_words_and_words_alone_are_all_apart(tmp_path: Path) -> None:
+    model = learn(tmp_path / "m", "tfidf")
+    assert nearest("the birds", model=model, among=TEXTS, top=1)[0].word in (TEXTS[2], TEXTS[5])
+    assert nearest("the cat slept", model=model, among=TEXTS, top=1)[0].word == TEXTS[0]
+    with pytest.raises(KeelError, match="onehot puts every word as far from every other: take a word2vec"):
+        nearest("cat", model=model)
+    assert model.encode("cat dog", pool="none").vectors.sum() == 2
+
+
+def test_going_on_adds_to_the_counts(tmp_path: Path) -> None:
+    first = learn(tmp_path / "m", "tfidf")
+    second = pretrain(tmp_path / "m", Corpus.of(TEXTS), out=tmp_path / "n", held_out=0.0)
+    assert isinstance(first.objective, OnehotCounting)
+    assert isinstance(second.objective, OnehotCounting)
+    assert first.objective.documents.item() == 6
+    assert first.objective.holders[first.tokenizer.id_of("the")] == 4
+    assert first.objective.words[first.tokenizer.id_of("the")] == 7
+    assert torch.equal(2 * first.objective.words, second.objective.words)
+    assert second.encoder.state_dict()["weight"][second.tokenizer.unknown_id] == 0
+
+
+def test_the_loss_is_that_of_the_unigram_model(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("onehot", english_corpus, out=tmp_path / "m", vocabulary=100, batch=50)
+    assert isinstance(model.objective, OnehotCounting)
+    share = (model.objective.words + 1) / (model.objective.words + 1).sum()
+    entropy = -(share * share.log()).sum().item()
+    assert model.card.scores["unigram"] == pytest.approx(entropy, rel=0.05)
