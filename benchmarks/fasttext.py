@@ -20,7 +20,8 @@ from statistics import mean, median
 import numpy as np
 import torch
 
-from keel.explain.neighbours import Space, evaluate_analogies, evaluate_similarity
+from keel.explain.judged import judge, published_form
+from keel.explain.neighbours import Space
 from keel.formats.vectors import read_vectors
 from keel.model import Model
 from keel.systems.documents import Documents
@@ -56,7 +57,7 @@ def main() -> None:
     if options.rounds:
         race(options, ours, documents, tokenizer)
     if options.judge:
-        judge(options, ours, documents, tokenizer)
+        compare(options, ours, documents, tokenizer)
 
 
 def write_words(options: argparse.Namespace) -> int:
@@ -100,7 +101,14 @@ def learn_ours(system: FastText, documents: Documents, tokenizer: Tokenizer, epo
 
 def learn_theirs(options: argparse.Namespace, epochs: int, out: str, seed: int = 0) -> None:
     command = [
-        *(options.theirs, options.architecture, "-input", options.folder / "words.txt", "-output", options.folder / out),
+        *(
+            options.theirs,
+            options.architecture,
+            "-input",
+            options.folder / "words.txt",
+            "-output",
+            options.folder / out,
+        ),
         *("-epoch", epochs, "-dim", options.width, "-bucket", options.buckets, "-thread", 1, "-seed", seed),
         *("-minCount", 5, "-verbose", 0),
     ]
@@ -133,7 +141,7 @@ def clocked(work, *arguments) -> tuple[float, float]:
     return time.monotonic() - start, cpu() - before
 
 
-def judge(options: argparse.Namespace, ours: FastText, documents: Documents, tokenizer: Tokenizer) -> None:
+def compare(options: argparse.Namespace, ours: FastText, documents: Documents, tokenizer: Tokenizer) -> None:
     found: dict[str, dict[str, list[float]]] = {}
     for seed in range(options.judge):
         model = learn_ours(ours, documents, tokenizer, 5, seed)
@@ -148,13 +156,9 @@ def judge(options: argparse.Namespace, ours: FastText, documents: Documents, tok
                 ("keel, unseen too", with_unseen(vectors.words, vectors.matrix, asked, model)),
                 ("theirs, unseen too", with_unseen_theirs(options, theirs.words, theirs.matrix, asked)),
             ):
-                analogies = "questions" in Path(path).name
-                if analogies and "unseen" in side:
-                    continue  # the answers must be among the words of the text
-                score = (
-                    evaluate_analogies(space, path).total.accuracy if analogies
-                    else evaluate_similarity(space, path).spearman.value
-                )  # fmt: skip
+                if "unseen" in side and published_form(path) == "questions":
+                    continue  # answers are sought among the words of the text
+                score = judge(space, path).main_value
                 found.setdefault(Path(path).name, {}).setdefault(side, []).append(100 * score)
     for name, sides in found.items():
         told = ", ".join(f"{side} {mean(values):.1f} ± {np.std(values):.1f}" for side, values in sides.items())

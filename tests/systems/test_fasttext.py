@@ -19,7 +19,8 @@ from keel.systems.word2vec import Windows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.verbs import finetune, nearest, pretrain, similarity
+from keel.verbs import finetune, pretrain
+from keel.words import nearest, similarity
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}

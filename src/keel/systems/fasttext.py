@@ -73,7 +73,8 @@ class FastTextEncoder(StaticEncoder):
 
     def __init__(self, vocabulary: int, width: int, buckets: int):
         super().__init__(vocabulary, width)
-        self.grams = nn.Embedding(buckets, width)
+        # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
+        self.grams = nn.Embedding(buckets, width, _weight=torch.zeros(buckets, _in_lanes(width))[:, :width])
         for table in (self.words, self.grams):
             nn.init.uniform_(table.weight, -1 / width, 1 / width)
 
@@ -138,8 +139,7 @@ class FastTextTraining(Word2vecTraining):
 
         text, chances = self._prepared(data)
         system, spelling = self.system, self.spelling
-        inputs, grams = self.encoder.words.weight.detach().numpy(), self.encoder.grams.weight.detach().numpy()
-        outputs = self.contexts.detach().numpy()
+        inputs, grams, outputs = map(_laned, (self.encoder.words.weight, self.encoder.grams.weight, self.contexts))
         parts, starts = spelling.parts.numpy(), np.append(spelling.starts.numpy(), len(spelling.parts))
 
         def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
@@ -175,3 +175,19 @@ class FastTextTraining(Word2vecTraining):
                 results = list(pool.map(one, [places[number::threads] for number in range(threads)]))
         loss, predictions, read = (sum(column) for column in zip(*results, strict=True))
         return {"negative": loss}, {"negative": predictions, "words": read}
+
+
+def _in_lanes(width: int) -> int:
+    """The numbers of a row that whole lanes of 16 hold."""
+    return -(-width // 16) * 16
+
+
+def _laned(weight: nn.Parameter) -> np.ndarray:
+    """A table with rows of whole lanes, of which the parameter sees its part; if need be it is moved into such a one."""
+    rows, width = weight.shape
+    wide = _in_lanes(width)
+    if weight.stride(0) != wide or weight.untyped_storage().nbytes() < 4 * rows * wide:
+        home = torch.zeros(rows, wide)
+        home[:, :width] = weight.detach()
+        weight.data = home[:, :width]
+    return weight.detach().as_strided((rows, wide), (wide, 1)).numpy()
