@@ -137,6 +137,50 @@ def _change(words, own, grams, parts, h, outputs, targets, told, errors):
             store(grams, parts[place], i, load(grams, parts[place], i) + change)
 
 
+@njit(nogil=True, inline="always")
+def _choose(true, words, drawn, targets, labels, weights):
+    """Fill in the targets: what is foretold first, then what it is told from, once for each prediction it could spoil;
+    how many they are. Beyond the last they weigh nothing."""
+    told = true + len(drawn)
+    for place in range(true):
+        targets[place] = words[place]
+        labels[0, place] = weights[0, place] = ONE
+    for place in range(true, told):
+        targets[place], weight = drawn[place - true], true
+        for other in range(true):
+            weight -= targets[other] == targets[place]
+        labels[0, place], weights[0, place] = ZERO, weight
+    for place in range(told, told + 16):
+        targets[place], weights[0, place] = targets[0], ZERO
+    return told
+
+
+@njit(nogil=True, inline="always")
+def _errors(scores, labels, weights, true, told, rate, above, below):
+    """Turn scores into rate weight (label - sigmoid(score)); the sum of the losses.
+
+    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)).
+    """
+    one, loss = spread(ONE), 0.0
+    for place in range(0, told, 16):
+        score, label, weight = load(scores, 0, place), load(labels, 0, place), load(weights, 0, place)
+        rest = _exp_minus(score)
+        chance = choose(score, one, rest) / (one + rest)
+        store(scores, 0, place, (label - chance) * weight * spread(rate))
+        store(above, 0, place, largest(score * (one - label - label), spread(ZERO)) * weight)
+        store(below, 0, place, one + rest)
+    known = unknown = 1.0
+    for place in range(told):
+        loss += np.float64(above[0, place])
+        if place < true:
+            known *= np.float64(below[0, place])
+        elif weights[0, place] == true:
+            unknown *= np.float64(below[0, place])
+        else:
+            loss += np.float64(weights[0, place]) * np.log(np.float64(below[0, place]))
+    return loss + np.log(known) + true * np.log(unknown)  # two logarithms for many
+
+
 @njit(cache=True, nogil=True)
 def learn(
     words, sentences, count, inputs, grams, parts, starts, outputs, window, chances, others, negatives, rate, state, bag
@@ -146,79 +190,48 @@ def learn(
     With h the mean of some input vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise each of the input
     vectors by u. Gives the sum of losses and the number of predictions. Tables are as wide as a multiple of 16.
     """
-    most = 2 * window + negatives + 32
     near, drawn = np.empty((count, 2 * window), np.int64), np.empty((count, 1 + negatives), np.int64)
     found, compared = np.empty(count, np.int64), np.empty(count, np.int64)
     for center in range(count):
         found[center], compared[center], state = next_window(
             words, sentences, count, center, window, chances, others, negatives, state, near[center], drawn[center]
         )
-    h, scores, rests, losses = zeros(1, inputs.shape[1]), zeros(1, most), zeros(1, most), zeros(1, most)
-    labels, weights, targets = zeros(1, most), zeros(1, most), np.zeros(most, np.int64)
-    bagged = np.empty(64, np.int32)
-    one, nothing = spread(ONE), spread(ZERO)
+    most = 2 * window + negatives + 32
+    targets, bagged, h = np.zeros(most, np.int64), np.empty(64, np.int32), zeros(1, inputs.shape[1])
+    labels, weights, scores = zeros(1, most), zeros(1, most), zeros(1, most)
+    above, below = zeros(1, most), zeros(1, most)
     loss, predictions = 0.0, 0
     for center in range(count):
         later = center + AHEAD
         if later < count:
-            for place in range(1, compared[later]):
-                _fetch(outputs, drawn[later, place])
-            _fetch(outputs, words[later] if bag else words[min(later + window, count - 1)])
-            coming = words[min(later + window, count - 1)] if bag else words[later]
+            entering = words[min(later + window, count - 1)]
+            coming, foretold = (entering, words[later]) if bag else (words[later], entering)
             _fetch(inputs, coming)
             for place in range(starts[coming], starts[coming + 1]):
                 _fetch(grams, parts[place])
+            _fetch(outputs, foretold)
+            for place in range(1, compared[later]):
+                _fetch(outputs, drawn[later, place])
         if found[center] == 0:
             continue
 
-        # What is foretold comes first, then what it is told from: once for each prediction that it could spoil.
-        true = 1 if bag else found[center]
-        told = true + compared[center] - 1
-        for place in range(true):
-            targets[place] = words[center] if bag else near[center, place]
-            labels[0, place] = weights[0, place] = ONE
-        for place in range(true, told):
-            targets[place], weight = drawn[center, place - true + 1], true
-            for other in range(true):
-                weight -= targets[other] == targets[place]
-            labels[0, place], weights[0, place] = ZERO, weight
-        for place in range(told, told + 16):
-            targets[place], weights[0, place] = targets[0], ZERO
-
+        around, itself = near[center, : found[center]], words[center : center + 1]
+        own, true = (around, itself) if bag else (itself, around)
+        rows = parts[starts[own[0]] : starts[own[0] + 1]]
         if bag:
-            own, size = near[center, : found[center]], 0
+            size = 0
             for place in range(len(own)):
-                size += starts[own[place] + 1] - starts[own[place]]
-            if size > len(bagged):
-                bagged = np.empty(2 * size, np.int32)
-            rows, size = bagged[:size], 0
-            for place in range(len(own)):
-                for part in range(starts[own[place]], starts[own[place] + 1]):
-                    rows[size] = parts[part]
-                    size += 1
-        else:
-            own, rows = words[center : center + 1], parts[starts[words[center]] : starts[words[center] + 1]]
+                begin, stop = starts[own[place]], starts[own[place] + 1]
+                if size + stop - begin > len(bagged):
+                    bagged = np.append(bagged, np.empty(len(bagged) + stop - begin, np.int32))
+                bagged[size : size + stop - begin] = parts[begin:stop]
+                size += stop - begin
+            rows = bagged[:size]
 
+        told = _choose(len(true), true, drawn[center, 1 : compared[center]], targets, labels, weights)
         _mean(inputs, own, grams, rows, h)
         _compare(h, outputs, targets, told, scores)
-        for place in range(0, told, 16):
-            score, label, weight = load(scores, 0, place), load(labels, 0, place), load(weights, 0, place)
-            rest = _exp_minus(score)
-            chance = choose(score, one, rest) / (one + rest)
-            store(scores, 0, place, (label - chance) * weight * spread(rate))
-            # A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)).
-            store(rests, 0, place, one + rest)
-            store(losses, 0, place, largest(score * (one - label - label), nothing) * weight)
-        known = unknown = 1.0
-        for place in range(told):
-            loss += np.float64(losses[0, place])
-            if place < true:
-                known *= np.float64(rests[0, place])
-            elif weights[0, place] == true:
-                unknown *= np.float64(rests[0, place])
-            else:
-                loss += np.float64(weights[0, place]) * np.log(np.float64(rests[0, place]))
-        loss += np.log(known) + true * np.log(unknown)  # two logarithms for many
-        predictions += true
+        loss += _errors(scores, labels, weights, len(true), told, rate, above, below)
         _change(inputs, own, grams, rows, h, outputs, targets, told, scores)
+        predictions += len(true)
     return loss, predictions

@@ -182,8 +182,8 @@ def _in_lanes(width: int) -> int:
     return -(-width // 16) * 16
 
 
-def _laned(weight: nn.Parameter) -> np.ndarray:
-    """A table with rows of whole lanes, of which the parameter sees its part; if need be it is moved into such a one."""
+def _laned(weight: Tensor) -> np.ndarray:
+    """A table in rows of whole lanes, of which the parameter is a part; it is moved into such a one if need be."""
     rows, width = weight.shape
     wide = _in_lanes(width)
     if weight.stride(0) != wide or weight.untyped_storage().nbytes() < 4 * rows * wide:
