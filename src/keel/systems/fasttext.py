@@ -8,6 +8,7 @@ are not listed but hashed into a fixed number of rows ("buckets").
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -107,14 +108,16 @@ class FastTextTraining(Word2vecTraining):
     def __init__(self, system: FastText, encoder: FastTextEncoder, tokenizer: Tokenizer):
         super().__init__(system, encoder, tokenizer)
         self.tokenizer = tokenizer
-        self._spelling: Spelling | None = None
 
-    @property
+    @cached_property
     def spelling(self) -> Spelling:
-        """That of all words, found when first needed."""
-        if self._spelling is None:
-            self._spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
-        return self._spelling
+        """That of all words."""
+        return self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """[words + 1] where each word's n-grams start, and the end."""
+        return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
 
     def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         bag = self.system.architecture == "cbow"
@@ -138,9 +141,8 @@ class FastTextTraining(Word2vecTraining):
         from keel.kernels.windows import kept_words
 
         text, chances = self._prepared(data)
-        system, spelling = self.system, self.spelling
+        system, parts, starts = self.system, self.spelling.parts.numpy(), self._bounds
         inputs, grams, outputs = map(_laned, (self.encoder.words.weight, self.encoder.grams.weight, self.contexts))
-        parts, starts = spelling.parts.numpy(), np.append(spelling.starts.numpy(), len(spelling.parts))
 
         def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
             words, sentences = np.empty(system.length, np.int64), np.empty(system.length, np.int64)
