@@ -19,7 +19,8 @@ from keel.systems.word2vec import Windows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.verbs import finetune, nearest, pretrain, similarity
+from keel.verbs import finetune, pretrain
+from keel.words import nearest, similarity
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}
@@ -121,6 +122,7 @@ def test_updates_are_the_gradients_of_the_loss(
                 table.sub_(rate * scale * table.grad)
     assert sums["negative"] == pytest.approx(loss, rel=1e-5)
     assert counts["negative"] == predictions > 50
+    assert make(architecture=architecture, negatives=negatives).update(documents, draw, range(4), rate, 2)[1] == counts
     for mine, table in zip((ours.encoder.words.weight, ours.encoder.grams.weight, ours.contexts), tables, strict=True):
         torch.testing.assert_close(mine.double(), table, rtol=1e-4, atol=1e-5)
 
@@ -178,6 +180,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     # A word never met is near those that share its n-grams, and so is found by them.
     assert "farmer" in [found.word for found in nearest("farmerish", model=again, top=5)]
     assert similarity("farmer", "farmerish", model=again) > 0.3
+    assert np.isfinite(again.encode("the " + "x" * 100_000)).all()
     assert again.encode(["farmerish"], pool="none")[0].pieces == ["farmerish"]
     examples = [("the farmer is good", "good"), ("the pilotlike was bad", "bad")] * 10
     for freeze in (False, True):

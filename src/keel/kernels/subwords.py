@@ -10,10 +10,18 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from keel.kernels.windows import _chances, _copy, next_window
+from keel.kernels.lanes import choose, largest, load, prefetch, spread, store, sums, truncate, two_to, zeros
+from keel.kernels.windows import next_window
 
 END = "</s>"
 """fastText's mark for the end of a line, which it does not cut."""
+AHEAD = 2
+"""Windows between asking for vectors and using them: the memory is slower than the sums."""
+ZERO, HALF, ONE, FAR = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(-120.0)
+LOG2_E = np.float32(1.4426950408889634)
+P1, P2, P3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
+P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
+"""ln(2)^n / n!: 2^f by its series, to 1e-7 for f up to a half."""
 
 
 def subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,128 +68,170 @@ def _cut(text, ends, min_n, max_n, buckets, starts, grams):
     return count
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def _add_rows(words, grams, word, parts, first, last, width, total):
-    """Add a word's own vector and those of its n-grams to a total; how many they are."""
-    own = words[word]
-    for i in range(width):
-        total[i] += own[i]
-    for place in range(first, last):
-        row = grams[parts[place]]
-        for i in range(width):
-            total[i] += row[i]
-    return 1 + last - first
+@njit(nogil=True, inline="always")
+def _exp_minus(x):
+    """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
+    power = largest(largest(x, spread(ZERO) - x) * spread(-LOG2_E), spread(FAR))
+    n = truncate(power - spread(HALF))  # the nearest, for power is not above 0
+    f = power - n
+    series = spread(P4) + f * (spread(P5) + f * spread(P6))
+    series = spread(P1) + f * (spread(P2) + f * (spread(P3) + f * series))
+    return (spread(ONE) + f * series) * two_to(n)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def _change_rows(words, grams, word, parts, first, last, width, change):
-    """Each vector that a mean is of takes the whole change, as the first code had it."""
-    own = words[word]
-    for i in range(width):
-        own[i] += change[i]
-    for place in range(first, last):
-        row = grams[parts[place]]
-        for i in range(width):
-            row[i] += change[i]
+@njit(nogil=True, inline="always")
+def _fetch(table, row):
+    """Ask the memory for a row."""
+    for i in range(0, table.shape[1], 16):
+        prefetch(table, row, i)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def _compare(u, count, h, size, scores):
-    """scores = u h, four rows at a time."""
-    for row in range(0, count, 4):
-        w, x, y, z = u[row], u[row + 1], u[row + 2], u[row + 3]
-        a = b = c = d = np.float32(0.0)
-        for i in range(size):
-            a += w[i] * h[i]
-            b += x[i] * h[i]
-            c += y[i] * h[i]
-            d += z[i] * h[i]
-        scores[row], scores[row + 1], scores[row + 2], scores[row + 3] = a, b, c, d
+@njit(nogil=True, inline="always")
+def _mean(words, own, grams, parts, h):
+    """h = the mean of some rows of both tables."""
+    share = spread(ONE / np.float32(len(own) + len(parts)))
+    even = len(parts) // 2 * 2
+    for i in range(0, words.shape[1], 16):
+        a = b = spread(ZERO)
+        for place in range(len(own)):
+            a += load(words, own[place], i)
+        for place in range(0, even, 2):  # two sums do not wait for each other
+            a += load(grams, parts[place], i)
+            b += load(grams, parts[place + 1], i)
+        if even < len(parts):
+            b += load(grams, parts[even], i)
+        store(h, 0, i, (a + b) * share)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def _mix_rows(errors, u, count, size, change):
-    """change = errors u, four rows at a time."""
-    for i in range(size):
-        change[i] = np.float32(0.0)
-    for row in range(0, count, 4):
-        w, x, y, z = u[row], u[row + 1], u[row + 2], u[row + 3]
-        a, b, c, d = errors[row], errors[row + 1], errors[row + 2], errors[row + 3]
-        for i in range(size):
-            change[i] += a * w[i] + b * x[i] + c * y[i] + d * z[i]
+@njit(nogil=True, inline="always")
+def _compare(h, outputs, targets, told, scores):
+    """scores = u h for the targets' vectors u, four at a time."""
+    for place in range(0, told, 4):
+        w, x, y, z = targets[place], targets[place + 1], targets[place + 2], targets[place + 3]
+        a = b = c = d = spread(ZERO)
+        for i in range(0, outputs.shape[1], 16):
+            v = load(h, 0, i)
+            a += load(outputs, w, i) * v
+            b += load(outputs, x, i) * v
+            c += load(outputs, y, i) * v
+            d += load(outputs, z, i) * v
+        store(scores, 0, place, sums((a, b, c, d)))
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@njit(nogil=True, inline="always")
+def _change(words, own, grams, parts, h, outputs, targets, told, errors):
+    """u <- u + error h for the targets' vectors u, and each vector that h is the mean of by the sum of error u.
+
+    Each of them takes the whole change, as the first code had it.
+    """
+    for i in range(0, words.shape[1], 16):
+        change, v = spread(ZERO), load(h, 0, i)
+        for place in range(told):
+            change += spread(errors[0, place]) * load(outputs, targets[place], i)
+        for place in range(told):  # read again: a word may stand here twice
+            row = targets[place]
+            store(outputs, row, i, load(outputs, row, i) + spread(errors[0, place]) * v)
+        for place in range(len(own)):
+            store(words, own[place], i, load(words, own[place], i) + change)
+        for place in range(len(parts)):
+            store(grams, parts[place], i, load(grams, parts[place], i) + change)
+
+
+@njit(nogil=True, inline="always")
+def _choose(true, words, drawn, targets, labels, weights):
+    """Fill in the targets: what is foretold first, then what it is told from, once for each prediction it could spoil;
+    how many they are. Beyond the last they weigh nothing."""
+    told = true + len(drawn)
+    for place in range(true):
+        targets[place] = words[place]
+        labels[0, place] = weights[0, place] = ONE
+    for place in range(true, told):
+        targets[place], weight = drawn[place - true], true
+        for other in range(true):
+            weight -= targets[other] == targets[place]
+        labels[0, place], weights[0, place] = ZERO, weight
+    for place in range(told, told + 16):
+        targets[place], weights[0, place] = targets[0], ZERO
+    return told
+
+
+@njit(nogil=True, inline="always")
+def _errors(scores, labels, weights, true, told, rate, above, below):
+    """Turn scores into rate weight (label - sigmoid(score)); the sum of the losses.
+
+    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)).
+    """
+    one, loss = spread(ONE), 0.0
+    for place in range(0, told, 16):
+        score, label, weight = load(scores, 0, place), load(labels, 0, place), load(weights, 0, place)
+        rest = _exp_minus(score)
+        chance = choose(score, one, rest) / (one + rest)
+        store(scores, 0, place, (label - chance) * weight * spread(rate))
+        store(above, 0, place, largest(score * (one - label - label), spread(ZERO)) * weight)
+        store(below, 0, place, one + rest)
+    known = unknown = 1.0
+    for place in range(told):
+        loss += np.float64(above[0, place])
+        if place < true:
+            known *= np.float64(below[0, place])
+        elif weights[0, place] == true:
+            unknown *= np.float64(below[0, place])
+        else:
+            loss += np.float64(weights[0, place]) * np.log(np.float64(below[0, place]))
+    return loss + np.log(known) + true * np.log(unknown)  # two logarithms for many
+
+
+@njit(cache=True, nogil=True)
 def learn(
     words, sentences, count, inputs, grams, parts, starts, outputs, window, chances, others, negatives, rate, state, bag
 ):
     """A center foretells every word near it; or with `bag` (CBOW) the mean of all vectors of the words near it, it.
 
     With h the mean of some input vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise each of the input
-    vectors by u. Gives the sum of losses and the number of predictions.
+    vectors by u. Gives the sum of losses and the number of predictions. Tables are as wide as a multiple of 16.
     """
-    width = inputs.shape[1]
-    size = (width + 15) // 16 * 16  # whole registers: what is beyond the width stays zero
-    most = (2 * window + negatives + 3) // 4 * 4
-    near, drawn = np.empty(2 * window, np.int64), np.empty(1 + negatives, np.int64)
-    targets, weights = np.empty(most, np.int64), np.empty(most, np.float32)
-    u, h, change = np.zeros((most, size), np.float32), np.zeros(size, np.float32), np.zeros(size, np.float32)
-    scores, powers, bits = np.zeros(most, np.float32), np.zeros(most, np.float32), np.zeros(most, np.int32)
-    scale = bits.view(np.float32)
+    near, drawn = np.empty((count, 2 * window), np.int64), np.empty((count, 1 + negatives), np.int64)
+    found, compared = np.empty(count, np.int64), np.empty(count, np.int64)
+    for center in range(count):
+        found[center], compared[center], state = next_window(
+            words, sentences, count, center, window, chances, others, negatives, state, near[center], drawn[center]
+        )
+    most = 2 * window + negatives + 32
+    targets, bagged, h = np.zeros(most, np.int64), np.empty(64, np.int32), zeros(1, inputs.shape[1])
+    labels, weights, scores = zeros(1, most), zeros(1, most), zeros(1, most)
+    above, below = zeros(1, most), zeros(1, most)
     loss, predictions = 0.0, 0
     for center in range(count):
-        found, compared, state = next_window(
-            words, sentences, count, center, window, chances, others, negatives, state, near, drawn
-        )
-        if found == 0:
+        later = center + AHEAD
+        if later < count:
+            entering = words[min(later + window, count - 1)]
+            coming, foretold = (entering, words[later]) if bag else (words[later], entering)
+            _fetch(inputs, coming)
+            for place in range(starts[coming], starts[coming + 1]):
+                _fetch(grams, parts[place])
+            _fetch(outputs, foretold)
+            for place in range(1, compared[later]):
+                _fetch(outputs, drawn[later, place])
+        if found[center] == 0:
             continue
-        # What is foretold comes first, then what it is told from: once for each prediction that it could spoil.
-        true = 1 if bag else found
-        for place in range(true):
-            targets[place] = drawn[0] if bag else near[place]
-        told = true
-        for place in range(1, compared):
-            weight = true
-            for other in range(true):
-                weight -= targets[other] == drawn[place]
-            targets[told], weights[told] = drawn[place], weight
-            told += 1
-        filled = (told + 3) // 4 * 4
-        _copy(outputs, targets, told, filled, width, u)
 
-        for i in range(width):
-            h[i] = np.float32(0.0)
-        rows = 0
-        for place in range(found if bag else 1):
-            word = near[place] if bag else drawn[0]
-            rows += _add_rows(inputs, grams, word, parts, starts[word], starts[word + 1], width, h)
-        share = np.float32(1.0) / np.float32(rows)
-        for i in range(width):
-            h[i] *= share
+        around, itself = near[center, : found[center]], words[center : center + 1]
+        own, true = (around, itself) if bag else (itself, around)
+        rows = parts[starts[own[0]] : starts[own[0] + 1]]
+        if bag:
+            size = 0
+            for place in range(len(own)):
+                begin, stop = starts[own[place]], starts[own[place] + 1]
+                if size + stop - begin > len(bagged):
+                    bagged = np.append(bagged, np.empty(len(bagged) + stop - begin, np.int32))
+                bagged[size : size + stop - begin] = parts[begin:stop]
+                size += stop - begin
+            rows = bagged[:size]
 
-        _compare(u, filled, h, size, scores)
-        _chances(scores, filled, powers, bits, scale)
-        product = 1.0
-        for place in range(true):
-            product *= scores[place]
-            if product < 1e-150:  # one logarithm for many
-                loss -= np.log(product)
-                product = 1.0
-            scores[place] = (np.float32(1.0) - scores[place]) * rate
-        loss -= np.log(product)
-        for place in range(true, told):
-            loss -= weights[place] * np.log(np.float64(scores[place] * powers[place]))  # the chance that it is not so
-            scores[place] *= -rate * weights[place]
-        for place in range(told, filled):
-            scores[place] = np.float32(0.0)
-        predictions += true
-
-        _mix_rows(scores, u, filled, size, change)
-        for place in range(told):
-            row, error = outputs[targets[place]], scores[place]
-            for i in range(width):
-                row[i] += error * h[i]
-        for place in range(found if bag else 1):
-            word = near[place] if bag else drawn[0]
-            _change_rows(inputs, grams, word, parts, starts[word], starts[word + 1], width, change)
+        told = _choose(len(true), true, drawn[center, 1 : compared[center]], targets, labels, weights)
+        _mean(inputs, own, grams, rows, h)
+        _compare(h, outputs, targets, told, scores)
+        loss += _errors(scores, labels, weights, len(true), told, rate, above, below)
+        _change(inputs, own, grams, rows, h, outputs, targets, told, scores)
+        predictions += len(true)
     return loss, predictions

@@ -8,6 +8,7 @@ are not listed but hashed into a fixed number of rows ("buckets").
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -73,7 +74,8 @@ class FastTextEncoder(StaticEncoder):
 
     def __init__(self, vocabulary: int, width: int, buckets: int):
         super().__init__(vocabulary, width)
-        self.grams = nn.Embedding(buckets, width)
+        # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
+        self.grams = nn.Embedding(buckets, width, _weight=torch.zeros(buckets, _in_lanes(width))[:, :width])
         for table in (self.words, self.grams):
             nn.init.uniform_(table.weight, -1 / width, 1 / width)
 
@@ -106,14 +108,16 @@ class FastTextTraining(Word2vecTraining):
     def __init__(self, system: FastText, encoder: FastTextEncoder, tokenizer: Tokenizer):
         super().__init__(system, encoder, tokenizer)
         self.tokenizer = tokenizer
-        self._spelling: Spelling | None = None
 
-    @property
+    @cached_property
     def spelling(self) -> Spelling:
-        """That of all words, found when first needed."""
-        if self._spelling is None:
-            self._spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
-        return self._spelling
+        """That of all words."""
+        return self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """[words + 1] where each word's n-grams start, and the end."""
+        return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
 
     def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         bag = self.system.architecture == "cbow"
@@ -137,10 +141,8 @@ class FastTextTraining(Word2vecTraining):
         from keel.kernels.windows import kept_words
 
         text, chances = self._prepared(data)
-        system, spelling = self.system, self.spelling
-        inputs, grams = self.encoder.words.weight.detach().numpy(), self.encoder.grams.weight.detach().numpy()
-        outputs = self.contexts.detach().numpy()
-        parts, starts = spelling.parts.numpy(), np.append(spelling.starts.numpy(), len(spelling.parts))
+        system, parts, starts = self.system, self.spelling.parts.numpy(), self._bounds
+        inputs, grams, outputs = map(_laned, (self.encoder.words.weight, self.encoder.grams.weight, self.contexts))
 
         def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
             words, sentences = np.empty(system.length, np.int64), np.empty(system.length, np.int64)
@@ -175,3 +177,19 @@ class FastTextTraining(Word2vecTraining):
                 results = list(pool.map(one, [places[number::threads] for number in range(threads)]))
         loss, predictions, read = (sum(column) for column in zip(*results, strict=True))
         return {"negative": loss}, {"negative": predictions, "words": read}
+
+
+def _in_lanes(width: int) -> int:
+    """The numbers of a row that whole lanes of 16 hold."""
+    return -(-width // 16) * 16
+
+
+def _laned(weight: Tensor) -> np.ndarray:
+    """A table in rows of whole lanes, of which the parameter is a part; it is moved into such a one if need be."""
+    rows, width = weight.shape
+    wide = _in_lanes(width)
+    if weight.stride(0) != wide or weight.untyped_storage().nbytes() < 4 * rows * wide:
+        home = torch.zeros(rows, wide)
+        home[:, :width] = weight.detach()
+        weight.data = home[:, :width]
+    return weight.detach().as_strided((rows, wide), (wide, 1)).numpy()

@@ -1,0 +1,196 @@
+"""Sixteen float32 numbers that one instruction takes side by side, as a type of Numba's.
+
+Loops over plain floats leave it to the compiler to find such instructions; it then guards every loop with checks that
+cost more than a row of a hundred numbers. Rows read by `load` are as wide as their table, in multiples of 16. On
+machines whose registers are narrower the compiler splits the lanes.
+"""
+
+import operator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+
+WIDTH = 16
+_FLOAT, _INTEGER = ir.FloatType(), ir.IntType(32)
+_LANES = ir.VectorType(_FLOAT, WIDTH)
+
+
+class _Lanes(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+LANES = _Lanes()
+
+
+@register_model(_Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Any):
+        super().__init__(dmm, fe_type, _LANES)
+
+
+def padded(width: int) -> int:
+    """The next multiple of the lanes."""
+    return -(-width // WIDTH) * WIDTH
+
+
+def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Where table[row, column] lies, in a table without gaps."""
+    table = context.make_array(signature.args[0])(context, builder, arguments[0])
+    row, column = (
+        context.cast(builder, value, kind, types.intp)
+        for value, kind in zip(arguments[1:3], signature.args[1:3], strict=True)
+    )
+    width = builder.extract_value(table.shape, signature.args[0].ndim - 1)
+    return builder.gep(table.data, [builder.add(builder.mul(row, width), column)])
+
+
+@njit(cache=True, nogil=True)
+def zeros(rows, width):
+    """An array of zeros in which every row of a multiple of 16 numbers starts a cache line."""
+    flat = np.zeros(rows * width + 16, np.float32)
+    start = -flat.ctypes.data % 64 // 4
+    return flat[start : start + rows * width].reshape(rows, width)
+
+
+@intrinsic
+def load(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
+    """The lanes at table[row, column]; nothing checks that they are there."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
+        return builder.load(place, align=4)
+
+    return LANES(table, row, column), code
+
+
+@intrinsic
+def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
+    """Write lanes to table[row, column]."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
+        builder.store(arguments[3], place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(table, row, column, LANES), code
+
+
+@intrinsic
+def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
+    """Ask for the cache line of table[row, column]: it is on its way while other work goes on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(_place(context, builder, signature, arguments), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, _INTEGER, _INTEGER, _INTEGER])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
+        builder.call(function, [place, _INTEGER(1), _INTEGER(3), _INTEGER(1)])  # to be written; keep; data
+        return context.get_dummy_value()
+
+    return types.void(table, row, column), code
+
+
+@intrinsic
+def spread(typingctx: Any, value: Any) -> Any:
+    """One number in all lanes."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), arguments[0], _INTEGER(0))
+        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INTEGER, WIDTH), [0] * WIDTH))
+
+    return LANES(types.float32), code
+
+
+def _operation(sign: Any, instruction: str) -> None:
+    """Let a sign stand for an instruction on two lanes."""
+
+    @type_callable(sign)
+    def kind(context: Any) -> Any:
+        return lambda a, b: LANES if a == b == LANES else None
+
+    @lower_builtin(sign, LANES, LANES)
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return getattr(builder, instruction)(*arguments, flags=("contract",))  # a product and a sum may become one
+
+
+_operation(operator.add, "fadd")
+_operation(operator.iadd, "fadd")
+_operation(operator.sub, "fsub")
+_operation(operator.mul, "fmul")
+_operation(operator.truediv, "fdiv")
+
+
+@intrinsic
+def largest(typingctx: Any, a: Any, b: Any) -> Any:
+    """Lane by lane, the larger of two."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+
+    return LANES(LANES, LANES), code
+
+
+@intrinsic
+def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
+    """Lane by lane, a where `where` is not below 0, and b elsewhere."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zero = ir.Constant(_LANES, [0.0] * WIDTH)
+        return builder.select(builder.fcmp_ordered(">=", arguments[0], zero), *arguments[1:])
+
+    return LANES(LANES, LANES, LANES), code
+
+
+@intrinsic
+def truncate(typingctx: Any, x: Any) -> Any:
+    """Lane by lane, x without what stands behind the point."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.sitofp(builder.fptosi(arguments[0], ir.VectorType(_INTEGER, WIDTH)), _LANES)
+
+    return LANES(LANES), code
+
+
+@intrinsic
+def two_to(typingctx: Any, whole: Any) -> Any:
+    """Lane by lane, 2 to a whole number from -126 to 127: it is written into the exponent of a float."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(_INTEGER, WIDTH)
+        bias, shift = (ir.Constant(kind, [value] * WIDTH) for value in (127, 23))
+        return builder.bitcast(builder.shl(builder.add(builder.fptosi(arguments[0], kind), bias), shift), _LANES)
+
+    return LANES(LANES), code
+
+
+@intrinsic
+def sums(typingctx: Any, several: Any) -> Any:
+    """The sum of the lanes of each of up to 16, in as many lanes: halves are added crosswise, four times."""
+    count = len(several)
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zero = ir.Constant(_LANES, [0.0] * WIDTH)
+        rows = [builder.extract_value(arguments[0], n) for n in range(count)]
+        rows += [zero] * (WIDTH - count)
+        half = WIDTH // 2
+        # Of two rows, each in `parts` of equal length, one row of twice as many parts half as long.
+        while len(rows) > 1:
+            parts = WIDTH // len(rows)  # parts that a row holds now
+            size = WIDTH // parts  # lanes in a part
+            take = size // 2
+            low = [p * size + i + o for o in (0, WIDTH) for p in range(parts) for i in range(take)]
+            high = [lane + take for lane in low]
+            joined = []
+            for a, b in zip(rows[::2], rows[1::2], strict=True):
+                if a is zero and b is zero:
+                    joined.append(zero)
+                    continue
+                masks = [ir.Constant(ir.VectorType(_INTEGER, WIDTH), mask) for mask in (low, high)]
+                joined.append(builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)))
+            rows = joined
+        return rows[0]
+
+    return LANES(several), code
