@@ -107,6 +107,9 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     adagrad = torch.optim.Adagrad(
         [theirs.centers, theirs.contexts], lr=1.0, initial_accumulator_value=rate**-2, eps=0.0
     )
+    biases = {theirs.centers: width, theirs.contexts: width + 1}
+    for table, column in biases.items():
+        adagrad.state[table]["sum"][:, column] = 1.0  # their rate is 1
     losses = 0.0
     for number in range(600):
         pair = [value[number : number + 1] for value in batch.tensors()]
@@ -120,14 +123,14 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     sums, counts = learn_first(ours, documents, draw, 600, rate)
     assert sums == pytest.approx(losses, rel=1e-5)
     assert counts == 600
-    learned = list(range(width + 1))
-    for mine, other, summed, columns in (
-        (ours.centers, theirs.centers, ours.center_sums, learned),
-        (ours.contexts, theirs.contexts, ours.context_sums, [*learned[:-1], width + 1]),
+    for mine, other, summed in (
+        (ours.centers, theirs.centers, ours.center_sums),
+        (ours.contexts, theirs.contexts, ours.context_sums),
     ):
         torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
-        squares = rate**2 * adagrad.state[other]["sum"]
-        torch.testing.assert_close(summed.double()[:, columns], squares[:, columns], rtol=1e-4, atol=1e-6)
+        squares, column = adagrad.state[other]["sum"], biases[other]
+        torch.testing.assert_close(summed.double()[:, column], squares[:, column], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(summed.double()[:, :width], rate**2 * squares[:, :width], rtol=1e-4, atol=1e-6)
 
 
 def learn_first(objective: GloveTraining, documents: Documents, draw: Draw, updates: int, rate: float) -> Any:
@@ -148,12 +151,11 @@ def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
     objective = make()
     draw = Draw(seed=1, step=0, first=0)
     batch = objective.batch(documents, draw, range(1))
-    with torch.no_grad():
-        before = objective(batch)[0]["squares"].item()
-    # A rate of nearly 0 leaves the rows as they are: the sum is the loss of the whole batch.
-    sums, counts = objective.update(documents, draw, range(1), 1e-12, 1)
-    assert sums["squares"] == pytest.approx(before, rel=1e-4)
+    again = deepcopy(objective)
+    sums, counts = objective.update(documents, draw, range(1), 0.05, 1)
     assert counts["squares"] == objective.counts(batch)["squares"].item() == len(batch.counts)
+    assert (sums["squares"], counts["squares"]) == learn_first(again, documents, draw, len(batch.counts), 0.05)
+    assert torch.equal(objective.centers, again.centers)
     pairs = set(zip(batch.centers.tolist(), batch.contexts.tolist(), strict=True))
     assert len(pairs) == len(batch.counts)
     assert pairs == {(second, first) for first, second in pairs}
