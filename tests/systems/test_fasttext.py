@@ -106,8 +106,8 @@ def test_updates_are_the_gradients_of_the_loss(
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
     for number in range(len(batch.near)):
-        near, present, targets, compared = (value[number : number + 1] for value in batch.tensors())
-        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double())
+        near, present, targets, compared, truths = (value[number : number + 1] for value in batch.tensors())
+        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double(), truths=truths)
         theirs.zero_grad()
         found = theirs(one)[0]["negative"]
         found.backward()

@@ -12,7 +12,8 @@ from keel.model import MOST, Model
 from keel.systems.base import Rows
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
 from keel.text.corpus import Corpus
-from keel.verbs import nearest, pretrain
+from keel.verbs import pretrain
+from keel.words import nearest
 
 TEXTS = [
     "the cat sat on the mat and the cat slept",

@@ -46,38 +46,67 @@ def make(**fields: Any) -> Word2vecTraining:
     return objective
 
 
+def blocks(centers: list[int], most: int) -> list[range]:
+    """Windows that learn at once: some in a row, of different centers."""
+    found = [range(0, 0)]
+    for number, center in enumerate(centers):
+        if len(found[-1]) == most or center in [centers[other] for other in found[-1]]:
+            found.append(range(number, number))
+        found[-1] = range(found[-1].start, number + 1)
+    return found
+
+
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-@pytest.mark.parametrize("negatives", [1, 5, 7])
-@pytest.mark.parametrize("width", [20, 32])
+@pytest.mark.parametrize(
+    ("loss", "negatives", "width", "window"),
+    [("negative", 5, 20, 3), ("negative", 1, 32, 3), ("negative", 7, 20, 1), ("hierarchical", 5, 20, 3)],
+)
 def test_updates_are_the_gradients_of_the_loss(
-    documents: Documents, architecture: Any, negatives: int, width: int
+    documents: Documents, architecture: Any, loss: Any, negatives: int, width: int, window: int
 ) -> None:
-    """Window after window, in float64: one step down the gradient of `forward`."""
-    ours = make(architecture=architecture, negatives=negatives, width=width)
+    """Block after block of windows, in float64: one step down the gradient of `forward`."""
+    ours = make(architecture=architecture, loss=loss, negatives=negatives, width=width, window=window)
     theirs = deepcopy(ours).double()
     draw, rate = Draw(seed=1, step=3, first=12), 0.05
-    sums, counts = ours.update(documents, draw, range(4), rate, 1)
-    batch = theirs.batch(documents, draw, range(4))
-    loss, predictions = 0.0, 0.0
-    for number in range(len(batch.near)):
-        near, present, targets, compared = (value[number : number + 1] for value in batch.tensors())
-        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double())
-        theirs.zero_grad()
-        found = theirs(one)[0]["negative"]
-        found.backward()
-        loss += found.item()
-        predictions += theirs.counts(one)["negative"].item()
-        # Each word of a mean takes the whole change, as in the first code.
-        share = present.sum().item() if architecture == "cbow" else 1.0
-        with torch.no_grad():
-            assert theirs.encoder.words.weight.grad is not None
-            assert theirs.contexts.grad is not None
-            theirs.encoder.words.weight.sub_(rate * share * theirs.encoder.words.weight.grad)
-            theirs.contexts.sub_(rate * theirs.contexts.grad)
-    assert sums["negative"] == pytest.approx(loss, rel=1e-5)
-    assert counts["negative"] == predictions > 50
+    total = predictions = given = counted = 0.0
+    for row in range(4):
+        sums, counts = ours.update(documents, draw, range(row, row + 1), rate, 1)
+        given, counted = given + sums[loss], counted + counts[loss]
+        batch = theirs.batch(documents, draw, range(row, row + 1))
+        for numbers in blocks(batch.targets[:, 0].tolist(), theirs.block):
+            changes = [torch.zeros_like(theirs.encoder.words.weight), torch.zeros_like(theirs.contexts)]
+            for number in numbers:
+                one = batch.rows_of(range(number, number + 1))
+                theirs.zero_grad()
+                found = theirs(one)[0][loss]
+                found.backward()
+                total += found.item()
+                predictions += theirs.counts(one)[loss].item()
+                # Each word of a mean takes the whole change, as in the first code.
+                share = one.present.sum() if architecture == "cbow" else 1.0
+                assert theirs.encoder.words.weight.grad is not None
+                assert theirs.contexts.grad is not None
+                changes[0] += share * theirs.encoder.words.weight.grad
+                changes[1] += theirs.contexts.grad
+            with torch.no_grad():
+                theirs.encoder.words.weight.sub_(rate * changes[0])
+                theirs.contexts.sub_(rate * changes[1])
+    assert given == pytest.approx(total, rel=1e-6)
+    assert counted == predictions > 50
     torch.testing.assert_close(ours.encoder.words.weight.double(), theirs.encoder.words.weight, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours.contexts.double(), theirs.contexts, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", [0.0, 3.0, -3.0, 40.0, -40.0, 200.0, -200.0])
+def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: float) -> None:
+    objective = make(subsample=0.0)
+    with torch.no_grad():
+        objective.encoder.words.weight.fill_(0.0)[:, 0] = 1.0
+        objective.contexts.fill_(0.0)[:, 0] = score
+    draw = Draw(seed=1, step=0, first=0)
+    expected = objective(objective.batch(documents, draw, range(3)))[0]["negative"].item()
+    sums, _ = objective.update(documents, draw, range(3), 0.0, 1)
+    assert sums["negative"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
@@ -167,6 +196,28 @@ def test_a_row_is_the_mean_of_its_words() -> None:
     found = encoder.gist(rows)
     weights = encoder.words.weight
     torch.testing.assert_close(found, torch.stack([weights[[5, 6, 7]].mean(0), weights[8]]))
+
+
+def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> None:
+    """Going on with other text, where other words are frequent, must not give a node's vector to another node."""
+    first = pretrain("word2vec", english_corpus, out=tmp_path / "a", epochs=1, loss="hierarchical", **QUICK)
+    (tmp_path / "other.txt").write_text("the pilot was bad and the farmer was good\n\n" * 200)
+    settings = {name: QUICK[name] for name in ("batch", "threads", "length")}
+    second = pretrain(tmp_path / "a", tmp_path / "other.txt", out=tmp_path / "b", epochs=1, **settings)
+    assert isinstance(first.objective, Word2vecTraining)
+    assert isinstance(second.objective, Word2vecTraining)
+    assert first.objective.counts_of_tree.sum() > 0
+    assert torch.equal(first.objective.counts_of_tree, second.objective.counts_of_tree)
+
+
+def test_words_are_counted_in_the_documents_alone(documents: Documents) -> None:
+    some, _ = Documents.split(documents, 0.5, seed=0)
+    objective = make()
+    _, counts, _ = objective._counted(some)
+    places = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
+    expected = np.bincount(documents.read(torch.from_numpy(places)).numpy(), minlength=WORDS + 5)
+    expected[SPECIALS.special_ids] = 0
+    assert counts.tolist() == expected.tolist()
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:

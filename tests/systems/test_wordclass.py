@@ -21,7 +21,8 @@ from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.verbs import nearest, pretrain
+from keel.verbs import pretrain
+from keel.words import nearest
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, token_of=str))
 QUICK: dict[str, Any] = {"vocabulary": 200, "classes": 8, "batch": 20}

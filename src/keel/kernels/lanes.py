@@ -175,7 +175,6 @@ def sums(typingctx: Any, several: Any) -> Any:
         zero = ir.Constant(_LANES, [0.0] * WIDTH)
         rows = [builder.extract_value(arguments[0], n) for n in range(count)]
         rows += [zero] * (WIDTH - count)
-        half = WIDTH // 2
         # Of two rows, each in `parts` of equal length, one row of twice as many parts half as long.
         while len(rows) > 1:
             parts = WIDTH // len(rows)  # parts that a row holds now

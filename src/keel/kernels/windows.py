@@ -1,9 +1,6 @@
-"""word2vec's updates (Mikolov et al. 2013), a window at a time, compiled by Numba.
+"""Which words meet: what of a text is kept, and the windows around its words, drawn by compiled code.
 
-All words of a window are compared with the same words, the true one and some drawn ones: the comparisons are a small
-matrix product, and each vector is read and written once a window instead of once a pair (Ji et al. 2016, "Parallelizing
-Word2Vec in Shared and Distributed Memory"). The definition is the loss in `systems/word2vec.py`, to which a test holds
-every function here. Threads write into the same vectors without asking each other (Recht et al. 2011, "Hogwild!").
+Sub-sampling, the drawn reach of a window and the drawn words are those of word2vec (Mikolov et al. 2013).
 """
 
 import numpy as np
@@ -13,12 +10,6 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 A, B, C = np.uint64(30), np.uint64(27), np.uint64(31)
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-LOG2_E = np.float32(1.4426950408889634)
-P1, P2, P3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
-P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
-"""ln(2)^n / n!: 2^f by its series, to 1e-7 for f up to a half."""
-EDGE = np.float32(30.0)
-"""Scores beyond it count as it: their chance is 0 or 1 in float32 anyway."""
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -58,221 +49,125 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
 
 
 @njit(cache=True, nogil=True)
-def next_window(words, sentences, count, center, window, chances, others, negatives, state, near, targets):
-    """Fill in the words near a center, up to a drawn distance and inside its sentence, and what to tell it from.
-
-    targets[0] is the center itself; the others are drawn by `chances` and `others` (Walker's alias method, in 2^32),
-    where the center, if it comes up, is left out. Gives how many there are of each, and the state of the draws.
-    """
+def near_words(words, sentences, count, center, window, state, near):
+    """Fill in the words near a center, up to a drawn distance and inside its sentence; how many, and the new state."""
     state += GAMMA
     reach = window - np.int64(((_mix(state) & LOW) * np.uint64(window)) >> HALF)
-    found = 0
-    for place in range(max(0, center - reach), min(count, center + reach + 1)):
-        if place != center and sentences[place] == sentences[center]:
-            near[found] = words[place]
-            found += 1
-    targets[0] = words[center]
-    compared = 1
-    if found > 0:
-        for _ in range(negatives):
-            state += GAMMA
-            bits = _mix(state)
-            word = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
-            if (bits >> HALF) >= chances[word]:
-                word = others[word]
-            if word != targets[0]:
-                targets[compared] = word
-                compared += 1
-    return found, compared, state
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _copy(table, places, count, filled, width, rows):
-    """Copy the vectors at these places into rows that lie close together, and zeros up to `filled` rows."""
-    for row in range(count):
-        source, target = table[places[row]], rows[row]
-        for i in range(width):
-            target[i] = source[i]
-    for row in range(count, filled):
-        target = rows[row]
-        for i in range(width):
-            target[i] = np.float32(0.0)
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _compare(v, rows, u, columns, size, scores):
-    """scores = v u^T for rows and columns that are filled up to multiples of 2 and 3: six sums at a time."""
-    for row in range(0, rows, 2):
-        a, b = v[row], v[row + 1]
-        for column in range(0, columns, 3):
-            x, y, z = u[column], u[column + 1], u[column + 2]
-            ax = ay = az = bx = by = bz = np.float32(0.0)
-            for i in range(size):
-                ax += a[i] * x[i]
-                ay += a[i] * y[i]
-                az += a[i] * z[i]
-                bx += b[i] * x[i]
-                by += b[i] * y[i]
-                bz += b[i] * z[i]
-            scores[row, column], scores[row, column + 1], scores[row, column + 2] = ax, ay, az
-            scores[row + 1, column], scores[row + 1, column + 1], scores[row + 1, column + 2] = bx, by, bz
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _chances(scores, count, powers, bits, scale):
-    """Turn scores into sigmoid(score), and powers into exp(-score), for `count` numbers in a row.
-
-    exp is 2^n 2^f with n whole: the first by writing n into the exponent of a float, the second by a polynomial, so
-    that all scores of a window go through side by side. `scale` is `bits`, seen as floats.
-    """
-    for i in range(count):
-        power = -min(max(scores[i], -EDGE), EDGE) * LOG2_E
-        whole = np.floor(power + np.float32(0.5))
-        part = power - whole
-        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        powers[i] = np.float32(1.0) + part * (P1 + part * (P2 + part * (P3 + part * (P4 + part * (P5 + part * P6)))))
-    for i in range(count):
-        powers[i] *= scale[i]
-        scores[i] = np.float32(1.0) / (np.float32(1.0) + powers[i])
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _errors(scores, rows, columns, rate, powers):
-    """Turn chances into (label - chance) * rate, where column 0 is true; the sum of the losses."""
-    loss, product = 0.0, 1.0
-    for row in range(rows):
-        product *= scores[row, 0]
-        scores[row, 0] = (np.float32(1.0) - scores[row, 0]) * rate
-        for column in range(1, columns):
-            product *= scores[row, column] * powers[row, column]  # the chance that it is not so
-            scores[row, column] *= -rate
-        if product < 1e-150:  # one logarithm for many
-            loss -= np.log(product)
-            product = 1.0
-    return loss - np.log(product)
+    begin, stop = max(0, center - reach), min(count, center + reach + 1)
+    while sentences[begin] != sentences[center]:
+        begin += 1
+    while sentences[stop - 1] != sentences[center]:
+        stop -= 1
+    for place in range(stop - begin - 1):
+        near[place] = words[begin + place + (begin + place >= center)]
+    return stop - begin - 1, state
 
 
 @njit(cache=True, nogil=True)
-def _blank(scores, found, rows, compared, columns):
-    """No error where there is no word."""
-    for row in range(rows):
-        for column in range(0 if row >= found else compared, columns):
-            scores[row, column] = np.float32(0.0)
+def drawn_words(targets, first, stop, chances, others, negatives, state):
+    """Fill in what to tell the centers targets[first:stop, 0] from, behind each of them; how many there are in a line.
 
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _mix_rows(errors, rows, u, columns, size, changes):
-    """changes = errors u: for each row the sum of u's rows by its errors, three at a time."""
-    for row in range(rows):
-        change = changes[row]
-        for column in range(0, columns, 3):
-            x, y, z = u[column], u[column + 1], u[column + 2]
-            p, q, r = errors[row, column], errors[row, column + 1], errors[row, column + 2]
-            if column == 0:
-                for i in range(size):
-                    change[i] = p * x[i] + q * y[i] + r * z[i]
-            else:
-                for i in range(size):
-                    change[i] += p * x[i] + q * y[i] + r * z[i]
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def _add_columns(errors, rows, v, u_row, column, width):
-    """u <- u + errors^T v: one row of u, by two rows of v at a time."""
-    for row in range(0, rows, 2):
-        a, b = v[row], v[row + 1]
-        p, q = errors[row, column], errors[row + 1, column]
-        for i in range(width):
-            u_row[i] += p * a[i] + q * b[i]
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def skipgram(words, sentences, count, inputs, outputs, window, chances, others, negatives, rate, state):
-    """Every word near a center foretells the center: v <- v + rate (label - sigmoid(v u)) u, and u likewise by v.
-
-    Gives the sum of losses and the number of pairs (center, near word).
+    Words are drawn by `chances` and `others` (Walker's alias method, in 2^32); none is a center or comes twice.
     """
-    width = inputs.shape[1]
-    size = (width + 15) // 16 * 16  # whole registers: what is beyond the width stays zero
-    most, drawn = 2 * window, (negatives + 3) // 3 * 3
-    near, targets = np.empty(most, np.int64), np.empty(1 + negatives, np.int64)
-    v, u = np.zeros((most, size), np.float32), np.zeros((drawn, size), np.float32)
-    changes = np.zeros((most, size), np.float32)
-    scores, powers = np.zeros((most, drawn), np.float32), np.zeros((most, drawn), np.float32)
-    flat_scores, flat_powers = scores.ravel(), powers.ravel()  # the same numbers, in one row
-    bits = np.zeros(most * drawn, np.int32)
-    scale = bits.view(np.float32)
-    loss, pairs = 0.0, 0
-    for center in range(count):
-        found, compared, state = next_window(
-            words, sentences, count, center, window, chances, others, negatives, state, near, targets
-        )
-        if found == 0:
-            continue
-        even, threes = found + found % 2, (compared + 2) // 3 * 3
-        _copy(inputs, near, found, even, width, v)
-        _copy(outputs, targets, compared, threes, width, u)
-        _compare(v, even, u, threes, size, scores)
-        _chances(flat_scores, found * drawn, flat_powers, bits, scale)
-        loss += _errors(scores, found, compared, rate, powers)
-        pairs += found
-        _blank(scores, found, even, compared, threes)
-        _mix_rows(scores, found, u, threes, size, changes)
-        for column in range(compared):
-            _add_columns(scores, even, v, outputs[targets[column]], column, width)
-        for row in range(found):
-            target = inputs[near[row]]
-            change = changes[row]
-            for i in range(width):
-                target[i] += change[i]
-    return loss, pairs
+    compared = 1
+    for _ in range(negatives):
+        state += GAMMA
+        bits = _mix(state)
+        word = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
+        other = np.int64(others[word])  # read in any case: to guess whether it is needed costs more
+        word = other if (bits >> HALF) >= np.uint64(chances[word]) else word
+        fresh = True
+        for line in range(first, stop):
+            fresh &= targets[line, 0] != word
+        for earlier in range(1, compared):
+            fresh &= targets[first, earlier] != word
+        for line in range(first, stop):
+            targets[line, compared] = word
+        compared += fresh
+    return compared, state
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def cbow(words, sentences, count, inputs, outputs, window, chances, others, negatives, rate, state):
-    """The mean of the words near a center foretells it; each of them takes the whole change, as the first code had it.
+@njit(cache=True, nogil=True)
+def next_window(words, sentences, count, center, window, chances, others, negatives, state, near, targets):
+    """Fill in the words near a center, then the center itself and what to tell it from; how many of each, and the state.
 
-    Gives the sum of losses and the number of centers.
+    Without a word near, nothing is drawn.
     """
-    width = inputs.shape[1]
-    size = (width + 15) // 16 * 16
-    most, drawn = 2 * window, (negatives + 3) // 3 * 3
-    near, targets = np.empty(most, np.int64), np.empty(1 + negatives, np.int64)
-    v, u = np.zeros((2, size), np.float32), np.zeros((drawn, size), np.float32)
-    changes = np.zeros((1, size), np.float32)
-    scores, powers = np.zeros((2, drawn), np.float32), np.zeros((2, drawn), np.float32)
-    flat_scores, flat_powers = scores.ravel(), powers.ravel()
-    bits = np.zeros(2 * drawn, np.int32)
-    scale = bits.view(np.float32)
-    mean, change = v[0], changes[0]
-    loss, centers = 0.0, 0
+    found, state = near_words(words, sentences, count, center, window, state, near)
+    targets[0] = words[center]
+    compared = 1
+    if found > 0:
+        compared, state = drawn_words(targets.reshape(1, -1), 0, 1, chances, others, negatives, state)
+    return found, compared, state
+
+
+@njit(cache=True, nogil=True)
+def tables(length, window, negatives, tree):
+    """Room for the windows of so many words, a line each.
+
+    The words near; the targets, in sixes; 1 where a target is true (16 more numbers may be read); how many words are
+    near, how many targets there are, and where the windows end that share what was drawn.
+    """
+    columns = -(-max(1 + negatives, tree[0].shape[1]) // 6) * 6
+    near, targets = np.empty((length, 2 * window), np.int32), np.empty((length, columns), np.int32)
+    truths, sizes = np.zeros((length, columns + 16), np.float32), np.zeros((length, 3), np.int32)
+    truths[:, 0] = np.float32(1.0)
+    return near, targets, truths, sizes
+
+
+@njit(cache=True, nogil=True)
+def draw_windows(
+    words, sentences, count, window, chances, others, negatives, block, tree, state, near, targets, truths, sizes
+):
+    """Fill in the windows of those of `count` words that have others near; how many these are.
+
+    Up to `block` windows in a row, of different centers, share what they are told from. With a tree, the targets are
+    the nodes on the way to the word instead. Targets beyond the last repeat the first.
+    """
+    filled = first = 0
     for center in range(count):
-        found, compared, state = next_window(
-            words, sentences, count, center, window, chances, others, negatives, state, near, targets
-        )
-        if found == 0:
-            continue
-        for i in range(size):
-            mean[i] = np.float32(0.0)
-        for row in range(found):
-            source = inputs[near[row]]
-            for i in range(width):
-                mean[i] += source[i]
-        share = np.float32(1.0) / np.float32(found)
-        for i in range(size):
-            mean[i] *= share
-        threes = (compared + 2) // 3 * 3
-        _copy(outputs, targets, compared, threes, width, u)
-        _compare(v, 2, u, threes, size, scores)
-        _chances(flat_scores, drawn, flat_powers, bits, scale)
-        loss += _errors(scores, 1, compared, rate, powers)
-        centers += 1
-        _blank(scores, 1, 2, compared, threes)
-        _mix_rows(scores, 1, u, threes, size, changes)
-        for column in range(compared):
-            _add_columns(scores, 2, v, outputs[targets[column]], column, width)
-        for row in range(found):
-            target = inputs[near[row]]
-            for i in range(width):
-                target[i] += change[i]
-    return loss, centers
+        found, state = near_words(words, sentences, count, center, window, state, near[filled])
+        if found > 0:
+            word = words[center]
+            for line in range(first, filled):
+                if targets[line, 0] == word:
+                    state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                    first = filled
+                    break
+            targets[filled, 0], sizes[filled, 0] = word, found
+            filled += 1
+            if filled == first + block:
+                state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                first = filled
+    if filled > first:
+        _close(first, filled, chances, others, negatives, state, targets, sizes)
+    nodes, signs, lengths = tree
+    if len(lengths) > 0:
+        for line in range(filled):
+            word = targets[line, 0]
+            sizes[line, 1] = lengths[word]
+            for step in range(targets.shape[1]):
+                there = step if step < lengths[word] else 0
+                targets[line, step] = nodes[word, there]
+                truths[line, step] = np.float32(signs[word, there] > 0)
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _close(first, stop, chances, others, negatives, state, targets, sizes):
+    """Draw for the windows of a block."""
+    compared, state = drawn_words(targets, first, stop, chances, others, negatives, state)
+    for line in range(first, stop):
+        targets[line, compared:] = targets[line, 0]
+        sizes[line, 1], sizes[line, 2] = compared, stop
+    return state
+
+
+@njit(cache=True, nogil=True)
+def count_words(ids, begins, ends, counts):
+    """Add up how often each word stands in the documents."""
+    before = 0
+    for document in range(len(begins)):
+        for place in range(begins[document], begins[document] + ends[document] - before):
+            counts[ids[place]] += 1
+        before = ends[document]

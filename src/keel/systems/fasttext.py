@@ -46,6 +46,8 @@ class FastText(Word2vec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.loss != "negative":
+            raise UsageError(f"fastText's vectors are learned by negative sampling here, not by loss {self.loss}")
         if not 0 <= self.min_n <= self.max_n:
             raise UsageError(f"min_n must lie between 0 and max_n ({self.max_n}), not at {self.min_n}")
         if self.buckets < 1:
@@ -108,6 +110,10 @@ class FastTextTraining(Word2vecTraining):
     def __init__(self, system: FastText, encoder: FastTextEncoder, tokenizer: Tokenizer):
         super().__init__(system, encoder, tokenizer)
         self.tokenizer = tokenizer
+
+    @property
+    def block(self) -> int:
+        return 1
 
     @cached_property
     def spelling(self) -> Spelling:

@@ -1,14 +1,17 @@
 """word2vec (Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013).
 
 New then: no hidden layer at all, so that billions of words can be read. Skip-gram lets every word near a center
-foretell it, CBOW their mean; and telling the true word from a few drawn ones (negative sampling) takes the place of a
-softmax over the whole vocabulary. What is left is a vector for each word, the same in every sentence.
+foretell it, CBOW their mean; and telling the true word from a few drawn ones (negative sampling), or walking down a tree
+to it (hierarchical softmax, Morin & Bengio 2005), takes the place of a softmax over the whole vocabulary. What is left is
+a vector for each word, the same in every sentence.
 """
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from functools import cache, lru_cache
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +20,7 @@ from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
 from keel.systems.documents import Documents
+from keel.systems.huffman import Tree, huffman
 from keel.systems.static import StaticEncoder, StaticSystem
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
@@ -30,6 +34,8 @@ class Word2vec(StaticSystem):
 
     architecture: Literal["skipgram", "cbow"] = "skipgram"
     """Whether each near word foretells the center, or their mean does."""
+    loss: Literal["negative", "hierarchical"] = "negative"
+    """Whether a word is told from drawn ones, or found by yes and no on the way down a Huffman tree of all words."""
     window: int = 5
     """Words on either side of a center, at most: the distance is drawn anew for each."""
     negatives: int = 5
@@ -43,7 +49,7 @@ class Word2vec(StaticSystem):
 
     name: ClassVar[str] = "word2vec"
     train: ClassVar[Train] = Train(
-        epochs=5, batch=16, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
+        epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("window", "negatives", "power", "subsample", "length", "architecture")
 
@@ -64,8 +70,9 @@ class Windows(Tensors):
 
     near: Tensor  # [centers, 2 x window] words around each center
     present: Tensor  # [centers, 2 x window] 1 where there is one
-    targets: Tensor  # [centers, 1 + negatives] the center, then drawn words
-    compared: Tensor  # [centers, 1 + negatives] 1 where there is one
+    targets: Tensor  # [centers, targets] the center, then drawn words; or the nodes of the tree on the way down to it
+    compared: Tensor  # [centers, targets] 1 where there is one
+    truths: Tensor  # [centers, targets] 1 where yes is right: for the center, or where the way goes left
 
 
 class _Text(NamedTuple):
@@ -81,15 +88,22 @@ class _Chances(NamedTuple):
     """How words are drawn."""
 
     keep: np.ndarray  # [vocabulary] uint64: the chance to stay in the text, in 2^32
-    chances: np.ndarray  # [vocabulary] uint64: Walker's alias method, in 2^32
-    others: np.ndarray  # [vocabulary]
+    chances: np.ndarray  # [vocabulary] uint32: Walker's alias method, in 2^32
+    others: np.ndarray  # [vocabulary] int32
+
+
+_Place = tuple[int, int, np.uint64]
+"""Of a row the numbers of its first word and the one past the last, and the state of its draws."""
 
 
 class Word2vecTraining(Kernel):
     """log sigmoid(u_o . v_i) + sum over k drawn words w of log sigmoid(-u_w . v_i), to be made large (item 15).
 
-    v are the encoder's vectors, u the `contexts`, which only training needs.
+    v are the encoder's vectors, u the `contexts`, which only training needs. By hierarchical softmax it is the sum of
+    log sigmoid(+-u_n . v_i) over the nodes n on the way to the word, and u are the nodes' vectors.
     """
+
+    counts_of_tree: Tensor
 
     def __init__(self, system: Word2vec, encoder: StaticEncoder, tokenizer: Tokenizer):
         super().__init__()
@@ -98,38 +112,44 @@ class Word2vecTraining(Kernel):
         self.specials = tokenizer.special_ids
         with torch.no_grad():
             encoder.words.weight[self.specials] = 0.0  # never met in training: an unknown word adds nothing to a mean
-        self._kept: dict[int, tuple[_Text, _Chances]] = {}
+        if system.loss == "hierarchical":  # a model that goes on with other text keeps its tree
+            self.register_buffer("counts_of_tree", torch.zeros(encoder.vocabulary))
+        self._kept: dict[int, tuple[_Text, np.ndarray, _Chances]] = {}
+        self._grown: Tree | None = None
 
     def rows(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.length)
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
         """The windows of these rows: the very same that `update` learns from."""
-        from keel.kernels.windows import kept_words, next_window
+        from keel.kernels.windows import draw_windows, kept_words, tables
 
         text, chances = self._prepared(data)
-        window, negatives = self.system.window, self.system.negatives
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        tree, negatives = self._tree(data), self._negatives
+        found = []
         for first, last, state in self._places(data, draw, rows):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
-            for center in range(count):
-                near, targets = np.full(2 * window, -1), np.full(1 + negatives, -1)
-                *_, state = next_window(
-                    words, sentences, count, center, window, *chances[1:], negatives, np.uint64(state), near, targets
-                )
-                if near[0] >= 0:
-                    found.append((near, targets))
-        near = torch.from_numpy(np.array([pair[0] for pair in found], np.int64).reshape(-1, 2 * window))
-        targets = torch.from_numpy(np.array([pair[1] for pair in found], np.int64).reshape(-1, 1 + negatives))
+            filled = tables(last - first, self.system.window, negatives, tree)
+            draws = (self.system.window, *chances[1:], negatives, self.block, tree, np.uint64(state))
+            count = draw_windows(words, sentences, count, *draws, *filled)
+            found.append([table[:count] for table in filled])
+        near, targets, truths, sizes = (torch.from_numpy(np.concatenate(column)) for column in zip(*found, strict=True))
+        present, compared = (
+            torch.arange(value.shape[1]) < sizes[:, [column]] for column, value in enumerate((near, targets))
+        )
         return Windows(
-            near=near.clamp(min=0), present=(near >= 0).float(), targets=targets.clamp(min=0),
-            compared=(targets >= 0).float(),
-        )  # fmt: skip
+            near=torch.where(present, near, 0).long(),
+            present=present.float(),
+            targets=targets.long(),
+            compared=compared.float(),
+            truths=truths[:, : targets.shape[1]] * compared,
+        )
 
     def counts(self, batch: Windows) -> dict[str, Tensor]:
-        predictions = batch.present.sum() if self.system.architecture == "skipgram" else batch.compared[:, 0].sum()
-        return {"negative": predictions.double(), "centers": batch.compared[:, 0].sum()}
+        centers = (batch.present.sum(1) > 0).sum()
+        predictions = batch.present.sum() if self.system.architecture == "skipgram" else centers
+        return {self.system.loss: predictions.double(), "centers": centers}
 
     def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         v = self.encoder.words(batch.near)  # [centers, near, width]
@@ -139,75 +159,120 @@ class Word2vecTraining(Kernel):
             v = ((v * present[..., None]).sum(1) / present.sum(1, keepdim=True))[:, None]
             present = torch.ones_like(present[:, :1])
         scores = v @ u.transpose(1, 2)  # [centers, near or 1, targets]
-        signs = torch.ones_like(scores)
-        signs[..., 1:] = -1
+        signs = 2 * batch.truths[:, None] - 1
         weights = present[..., None] * batch.compared[:, None]
-        return {"negative": -(F.logsigmoid(scores * signs) * weights).sum()}, None
+        return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels import windows
+        from keel.kernels.updates import learn
 
         text, chances = self._prepared(data)
-        learn = windows.skipgram if self.system.architecture == "skipgram" else windows.cbow
-        inputs, outputs = self.encoder.words.weight.detach().numpy(), self.contexts.detach().numpy()
-        length = self.system.length
+        tree = self._tree(data, keep=True)
+        inputs, outputs = _lines(self.encoder.words.weight), _lines(self.contexts)
+        bag = self.system.architecture == "cbow"
 
-        def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
-            words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
-            loss, predictions, read = 0.0, 0, 0
-            for first, last, state in places:
-                count, state = windows.kept_words(*text, first, last, chances.keep, state, words, sentences)
-                found = learn(
-                    words,
-                    sentences,
-                    count,
-                    inputs,
-                    outputs,
-                    self.system.window,
-                    chances.chances,
-                    chances.others,
-                    self.system.negatives,
-                    np.float32(rate),
-                    np.uint64(state),
-                )
-                loss, predictions, read = loss + found[0], predictions + found[1], read + last - first
-            return loss, predictions, read
+        def one(places: Sequence[_Place]) -> tuple[float, int]:
+            firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
+            return learn(
+                *text, *chances, tree, firsts, lasts, states, inputs, outputs, self.system.window, self._negatives,
+                self.block, bag, np.float32(rate),
+            )  # fmt: skip
 
-        places = list(self._places(data, draw, rows))
-        if threads == 1:
-            results = [one(places)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(one, [places[number::threads] for number in range(threads)]))
-        loss, predictions, read = (sum(column) for column in zip(*results, strict=True))
-        return {"negative": loss}, {"negative": predictions, "words": read}
+        return self._shared(list(self._places(data, draw, rows)), threads, one)
 
-    def _places(self, data: Documents, draw: Draw, rows: range) -> Any:
-        """Of each row the numbers of its first word and the one past the last, and the state of its draws."""
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.rows(data))
-        for row, number in zip(rows, index.tolist(), strict=True):
-            first = number * self.system.length
+    def _shared(
+        self, places: Sequence[_Place], threads: int, one: Callable[[Sequence[_Place]], tuple[float, int]]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """What `update` gives, if each thread learns from its share of the places by `one`: losses and predictions."""
+        shares = [places[number::threads] for number in range(min(threads, len(places)))]
+        found = list(map(one, shares) if threads == 1 else _pool(threads).map(one, shares))
+        loss, predictions = (sum(column) for column in zip(*found, strict=True))
+        words = sum(last - first for first, last, _ in places)
+        return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
+
+    def _places(self, data: Documents, draw: Draw, rows: range) -> Iterator[_Place]:
+        size = self.rows(data)
+        for row in rows:
+            epoch, place = divmod(int(draw.first) + row, size)
+            first = int(_order(draw.seed, epoch, size)[place]) * self.system.length
             seed = seed_of(draw.seed, int(draw.step), "row", row)
             yield first, min(first + self.system.length, data.size), np.uint64(seed)
 
+    @property
+    def block(self) -> int:
+        """How many windows share what was drawn and learn at once: in skip-gram one has enough predictions to do so."""
+        from keel.kernels.updates import BLOCK
+
+        return BLOCK if self.system.architecture == "cbow" and self.system.loss == "negative" else 1
+
+    @property
+    def _negatives(self) -> int:
+        return self.system.negatives if self.system.loss == "negative" else 0
+
     def _prepared(self, data: Documents) -> tuple[_Text, _Chances]:
         """The corpus as plain arrays and the chances of its words, counted once."""
+        text, _, chances = self._counted(data)
+        return text, chances
+
+    def _counted(self, data: Documents) -> tuple[_Text, np.ndarray, _Chances]:
+        from keel.kernels.windows import count_words
+
         if id(data) not in self._kept:
             ids = data.ids.numpy()
-            ids = ids.view(f"u{ids.itemsize}")
             bounds = data.starts.numpy()
-            first, last = data.spans.numpy().T
-            text = _Text(ids, bounds, np.ascontiguousarray(bounds[first]), data.ends.numpy())
+            begins = np.ascontiguousarray(bounds[data.spans[:, 0].numpy()])
+            text = _Text(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
             counts = np.zeros(self.encoder.vocabulary, np.int64)
-            for begin, stop in zip(bounds[first], bounds[last], strict=True):
-                counts += np.bincount(ids[begin:stop], minlength=len(counts))
+            count_words(text.ids, text.begins, text.ends, counts)
             counts[self.specials] = 0
             if (counts > 0).sum() < 2:
                 raise KeelError("the corpus holds fewer than two words that come up often enough: give it more text")
-            self._kept = {id(data): (text, _chances_of(counts, self.system.subsample, self.system.power))}
+            self._kept = {id(data): (text, counts, _chances_of(counts, self.system.subsample, self.system.power))}
         return self._kept[id(data)]
+
+    def _tree(self, data: Documents, keep: bool = False) -> Tree:
+        """The tree of all words, none for negative sampling; by the counts of what was first learned from."""
+        if self.system.loss == "negative":
+            return NO_TREE
+        if keep and not self.counts_of_tree.any():
+            self.counts_of_tree.copy_(torch.from_numpy(self._counted(data)[1]))
+            self._grown = None
+        if self._grown is None:
+            known = self.counts_of_tree.any()
+            # In float32, as folders keep numbers: the tree of a model that was saved is the same.
+            counts = self.counts_of_tree.numpy() if known else self._counted(data)[1].astype(np.float32)
+            self._grown = huffman(counts)
+        return self._grown
+
+
+NO_TREE = Tree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(0, np.int32))
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The rows of an epoch in its own order: all at once costs little more than those of a step."""
+    return Draw(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that wait for the next step instead of being made for it."""
+    return ThreadPoolExecutor(threads, "learn")
+
+
+def _lines(parameter: nn.Parameter) -> np.ndarray:
+    """The numbers of a parameter, each row in whole cache lines: it is moved to such a place when first asked for."""
+    from keel.kernels.lanes import padded
+
+    rows, width = parameter.shape
+    size = padded(width)
+    if parameter.stride() != (size, 1) or parameter.data_ptr() % 64:
+        wide = torch.zeros(rows, size)
+        wide[:, :width] = parameter.data
+        parameter.data = wide[:, :width]
+    return parameter.data.as_strided((rows, size), (size, 1)).numpy()
 
 
 def _chances_of(counts: np.ndarray, subsample: float, power: float) -> _Chances:
@@ -220,7 +285,11 @@ def _chances_of(counts: np.ndarray, subsample: float, power: float) -> _Chances:
     keep = np.where(counts > 0, keep, 0.0)
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0.0)
     chances, others = alias_table(weights)
-    return _Chances((keep * 2**32).astype(np.uint64), (chances * 2**32).astype(np.uint64), others)
+    return _Chances(
+        (keep * 2**32).astype(np.uint64),
+        np.minimum(chances * 2**32, 2**32 - 1).astype(np.uint32),
+        others.astype(np.int32),
+    )
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
