@@ -153,3 +153,29 @@ def test_tickets_of_ones_own_are_searched(file: Path, tmp_path: Path, capsys: py
     assert main([*ask, "--text-column", "body"]) == 1
     assert "has no column 'body'" in capsys.readouterr().err
     assert main([*ask, "--approximate"]) == 2
+
+
+def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keel.word_map(file, out=tmp_path / "map.svg", pairs="king:queen man：woman", words="apple、皇帝")
+    svg = path.read_text(encoding="utf-8")
+    assert svg.count("<circle") == 6
+    assert keel.word_map(file, out=path, pairs="king:queen man:woman").read_text().count("<polygon") == 2
+    assert keel.word_map(file, out=tmp_path / "two.svg", words=["king", "女"]).read_text().count("<circle") == 2
+    out = ["--out", str(tmp_path / "map.html")]
+    assert main(["map", str(file), "--top", "5", "--pairs", "皇帝:女皇 男:女", *out]) == 0
+    said = capsys.readouterr()
+    assert "9 words by PCA" in said.err
+    assert "cosine of 1.00 on average" in said.err
+    html = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert html.count("<circle") == 9
+    assert "royal.vec: a map" in html
+    for wrong, message in {
+        ("--words", "kong", *out): "did you mean 'king'",
+        ("--pairs", "king", *out): "is no pair",
+        ("--words", "king", *out): "two words or more",
+        ("--out", str(tmp_path / "map.pdf")): "neither .svg nor .html",
+        ("--out", str(tmp_path / "no" / "map.svg")): "cannot be written",
+        ("--words", "king queen", "--by", "tsne", *out): "five or more",
+    }.items():
+        assert main(["map", str(file), *wrong]) in (1, 2)
+        assert message in capsys.readouterr().err

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
     from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
-    from keel.words import analogy, nearest, odd, similarity
+    from keel.words import analogy, nearest, odd, similarity, word_map
 
 __version__ = "0.1.0"
 
@@ -45,6 +45,7 @@ __all__ = [
     "predict",
     "pretrain",
     "similarity",
+    "word_map",
 ]
 _HOMES = {
     "Bert": "keel.systems.bert",
@@ -63,6 +64,7 @@ _HOMES = {
     "nearest": "keel.words",
     "odd": "keel.words",
     "similarity": "keel.words",
+    "word_map": "keel.words",
 }
 
 

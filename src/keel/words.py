@@ -1,5 +1,6 @@
-"""What vectors of words know, as verbs: nearest, analogy, similarity, odd."""
+"""What vectors of words know, as verbs: nearest, analogy, similarity, odd, and a map of them."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, ignore, note
 from keel.explain.approximate import Approximate
-from keel.explain.neighbours import By, Neighbour, Space, nearest_texts
+from keel.explain.maps import Flattening, flatten
+from keel.explain.neighbours import By, Neighbour, Space, nearest_texts, unit_vectors
 from keel.formats.vectors import looks_like_vectors, read_vectors
 from keel.model import Model
+from keel.report import Page, draw_map, write_picture
 from keel.run import route
 from keel.tasks.examples import Columns, read_examples
+
+SEVERAL = re.compile("[\\s,，、;；]+")
+COLON = re.compile("[:：]")
 
 
 def nearest(
@@ -68,6 +74,68 @@ def similarity(first: str, second: str, *, model: Model | str | Path, on_event: 
     vectors = loaded(model, on_event).encode([first, second], on_event=on_event)
     one, two = (_known(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
+
+
+def word_map(
+    model: Model | str | Path,
+    *,
+    out: str | Path,
+    words: str | Sequence[str] = (),
+    pairs: str | Sequence[tuple[str, str]] = (),
+    top: int = 0,
+    by: Flattening = "pca",
+    seed: int = 0,
+    on_event: OnEvent = ignore,
+) -> Path:
+    """Draw words as points of a plane into an .svg or .html file: those named, and the `top` most frequent ones.
+
+    `pairs`, such as "king:queen man:woman", are joined by arrows. Nothing named is the 200 most frequent words.
+    """
+    path = Path(out)
+    if path.suffix.lower() not in (".svg", ".html"):
+        raise UsageError(f"{path} is neither .svg nor .html: name the map so that its form is known")
+    space = space_of(model, on_event)
+    joined = _pairs(pairs)
+    named = [*(word for pair in joined for word in pair), *(SEVERAL.split(words) if isinstance(words, str) else words)]
+    rows = [space.row(word) for word in named if word]
+    spelled = [row for row, word in enumerate(space.words) if any(letter.isalpha() for letter in word)]
+    rows = list(dict.fromkeys([*rows, *spelled[: top or (0 if rows else 200)]]))
+    units = space.units(rows)
+    flat = flatten(units, by, seed)
+    place = {row: number for number, row in enumerate(rows)}
+    arrows = [(place[space.row(one)], place[space.row(other)]) for one, other in joined]
+    picture, without = draw_map([space.words[row] for row in rows], flat.points, arrows)
+    says = [f"{len(rows):,} words by {'t-SNE' if by == 'tsne' else 'PCA'}."]
+    if flat.kept is not None:
+        says.append(f"The plane keeps {flat.kept:.0%} of their variance.")
+    if len(arrows) > 1:
+        says.append(f"In all dimensions the arrows have a cosine of {_parallel(units, arrows):.2f} on average.")
+    if without:
+        says.append(f"{without:,} points found no room for a name; point at one to see it.")
+    note(on_event, " ".join(says))
+    if path.suffix.lower() == ".svg":
+        return write_picture(path, picture)
+    page = Page(f"{Path(str(model)).name if not isinstance(model, Model) else model.card.title}: a map", broad=True)
+    page.figure(picture, " ".join(says))
+    return page.write(path)
+
+
+def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    if not isinstance(pairs, str):
+        return list(pairs)
+    found = [tuple(COLON.split(pair)) for pair in SEVERAL.split(pairs) if pair]
+    for pair in found:
+        if len(pair) != 2 or not all(pair):
+            raise UsageError(f"{':'.join(pair)!r:.60} is no pair: write two words with a colon between, as king:queen")
+    return [(one, other) for one, other in found]
+
+
+def _parallel(vectors: np.ndarray, arrows: list[tuple[int, int]]) -> float:
+    """The mean cosine of the differences, each with each."""
+    start, end = np.array(arrows).T
+    units, _ = unit_vectors(vectors[end] - vectors[start])
+    cosines = units @ units.T
+    return float(cosines[~np.eye(len(arrows), dtype=bool)].mean())
 
 
 def loaded(model: Model | str | Path, on_event: OnEvent = ignore) -> Model:

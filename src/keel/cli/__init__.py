@@ -30,6 +30,7 @@ GROUPS = {
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
         "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
         "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
+        "map": Line('MODEL [--words "A B C"] [--out FILE]', "words as points of a plane: SVG or HTML"),
         "odd": Line("WORD WORD WORD... --model M", "which of some words does not belong"),
         "similarity": Line("A B --model M", "how near two words or texts are"),
     },

@@ -413,6 +413,7 @@ COMMANDS = {
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
+    "map": Command(vectors.map_flags, vectors.draw),
     "odd": Command(vectors.odd_flags, vectors.odd),
     "similarity": Command(vectors.similarity_flags, vectors.similarity),
     "convert": Command(_convert_flags, convert),

@@ -72,6 +72,35 @@ def similarity(options: Namespace) -> Answer:
     return Answer(lines=[f"{cosine:.4f}"], data={"similarity": cosine})
 
 
+def map_flags(flags: Flags) -> None:
+    flags.add_argument("model", metavar="MODEL", help="a model folder, or a file of word vectors")
+    flags.add_argument("--words", default="", metavar='"A B C"', help="the words to show")
+    flags.add_argument(
+        "--pairs", default="", metavar='"A:B C:D"', help="words to show with an arrow from each A to its B"
+    )
+    flags.add_argument(
+        "--top", type=int, default=0, metavar="N", help="also the N most frequent [200 if none is named]"
+    )
+    flags.add_argument("--by", default="pca", choices=("pca", "tsne"), help="t-SNE keeps neighbours together [pca]")
+    flags.add_argument("--seed", type=int, default=0, metavar="N", help="of t-SNE [0]")
+    flags.add_argument("--out", default="map.html", metavar="FILE", help="an .svg or .html file [map.html]")
+
+
+def draw(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        path = words.word_map(
+            options.model,
+            out=options.out,
+            words=options.words,
+            pairs=options.pairs,
+            top=options.top,
+            by=options.by,
+            seed=options.seed,
+            on_event=console,
+        )
+    return Answer(lines=[str(path)], data={"map": str(path)})
+
+
 def _model(options: Namespace) -> str:
     if not options.model:
         raise UsageError("no default model ships with Keel yet: say which one by --model")

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
-from keel.report.style import CSS
+from keel.errors import KeelError
+from keel.report.style import ALONE, CSS
 
 
 def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
@@ -24,9 +25,9 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
 class Page:
     """Is written from top to bottom: every method adds its part at the end."""
 
-    def __init__(self, title: str, lead: str = ""):
+    def __init__(self, title: str, lead: str = "", *, broad: bool = False):
         self.title = title
-        self._main = tag("main", tag("h1", title))
+        self._main = tag("main", tag("h1", title), **{"class": "broad"} if broad else {})
         if lead:
             self._main.append(tag("p", lead, class_="lead"))
 
@@ -66,6 +67,20 @@ class Page:
 
     def write(self, path: Path) -> Path:
         """Write the file whole or not at all."""
-        part = path.with_name(path.name + ".part")
-        part.write_text(self.render(), encoding="utf-8")
+        return _write(path, self.render())
+
+
+def write_picture(path: Path, picture: Element) -> Path:
+    """Write a picture as a file of its own, whole or not at all."""
+    alone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
+    alone.extend([tag("style", ALONE), *picture])
+    return _write(path, tostring(alone, encoding="unicode") + "\n")
+
+
+def _write(path: Path, text: str) -> Path:
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
         return part.replace(path)
+    except OSError as error:
+        raise KeelError(f"{path} cannot be written: {error.strerror}") from None

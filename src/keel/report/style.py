@@ -1,22 +1,33 @@
-"""How pages look: one style sheet, light by day and dark by night."""
+"""How pages and pictures look: light by day and dark by night."""
 
-CSS = """
-:root {
-  color-scheme: light dark;
-  --paper: #fdfcf9; --ink: #22262b; --faint: #6a7078; --line: #dedbd2; --mark: #1f5f8b;
-  --plain: #a9b4bd; --soft: #f3f0e8;
+import re
+
+LIGHT = {
+    "paper": "#fdfcf9",
+    "ink": "#22262b",
+    "faint": "#6a7078",
+    "line": "#dedbd2",
+    "mark": "#1f5f8b",
+    "plain": "#a9b4bd",
+    "soft": "#f3f0e8",
 }
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #15181c; --ink: #e4e2dc; --faint: #98a0a8; --line: #31373e; --mark: #6fb3e0;
-    --plain: #566069; --soft: #1d2126;
-  }
+DARK = {
+    "paper": "#15181c",
+    "ink": "#e4e2dc",
+    "faint": "#98a0a8",
+    "line": "#31373e",
+    "mark": "#6fb3e0",
+    "plain": "#566069",
+    "soft": "#1d2126",
 }
+
+PAGE = """
 body {
   margin: 0; background: var(--paper); color: var(--ink);
   font: 17px/1.6 "Iowan Old Style", Charter, Georgia, serif;
 }
 main { max-width: 46rem; margin: 0 auto; padding: 3.5rem 1.25rem 5rem; }
+main.broad { max-width: 90rem; }
 h1 { font-size: 2.3rem; line-height: 1.15; margin: 0 0 .6rem; letter-spacing: -.01em; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .6rem; padding-top: 1.2rem; border-top: 1px solid var(--line); }
 p { margin: .7rem 0; }
@@ -39,6 +50,8 @@ th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td:has(> em) { text-align: left; }
 figure { margin: 1.6rem 0; }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
+"""
+PICTURE = """
 svg { display: block; width: 100%; height: auto; font-size: 13px; fill: var(--ink); }
 svg .faint { fill: var(--faint); }
 svg .grid { stroke: var(--line); stroke-width: 1; }
@@ -47,5 +60,34 @@ svg .mark { fill: var(--mark); }
 svg .curve { fill: none; stroke: var(--mark); stroke-width: 2; stroke-linejoin: round; }
 svg .curve.second { stroke: var(--plain); }
 svg .interval { stroke: var(--ink); stroke-width: 1.5; }
+svg .point { fill: var(--plain); }
+svg .point.mark { fill: var(--mark); }
+svg .leader { stroke: var(--plain); stroke-width: .7; }
+svg .arrow { stroke: var(--mark); stroke-width: 1.3; opacity: .75; }
 svg .dot { fill: var(--paper); stroke: var(--ink); stroke-width: 1.2; }
 """
+
+
+def _named(colours: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+def _with(colours: dict[str, str]) -> str:
+    """The rules of pictures with plain colours, which every program that draws SVG understands."""
+    return re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], PICTURE)
+
+
+CSS = f"""
+:root {{ color-scheme: light dark; {_named(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_named(DARK)} }} }}
+{PAGE}{PICTURE}"""
+"""For a page."""
+ALONE = f"""
+svg {{ background: {LIGHT["paper"]}; font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }}
+{_with(LIGHT)}
+@media (prefers-color-scheme: dark) {{
+svg {{ background: {DARK["paper"]}; }}
+{_with(DARK)}
+}}
+"""
+"""For a picture in a file of its own."""
