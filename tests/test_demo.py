@@ -144,6 +144,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(demo, "gather", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
     monkeypatch.setattr(demo, "PACKAGES", tuple(TOPICS))
     monkeypatch.setattr("keel.demo.page.PACKAGES", tuple(TOPICS))
+    monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
+    monkeypatch.setattr(demo, "SUMS", ("anchor - boat + bread",))
     for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "TUNING": {"epochs": 1, "batch": 16}}.items():
         monkeypatch.setattr(demo, name, value)
     return folder
@@ -163,21 +165,29 @@ def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, mon
     with pytest.raises(KeyboardInterrupt):
         demo.run(small, steps=3, on_event=events.append)
     kept = {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}
-    assert len(kept) == 2 + 3, "counts for two seeds, then three networks"
+    assert len(kept) == 2 + 3, "counts for two seeds, then vectors for two, then one network"
     (small / "docstrings.jsonl").touch()
 
     stop_at[0] = 100
     page = demo.run(small, steps=3, on_event=events.append)
-    assert stop_at[0] == 99, "only the one network that was missing is tuned"
+    assert stop_at[0] == 97, "only the three networks that were missing are tuned"
     assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}.items()
     acts = [event["number"] for event in events if event["event"] == "act"]
-    assert acts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    assert acts == [*range(1, 7)] * 2
     assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
     counts = json.loads((small / "answers" / "word-counts-0.json").read_text())
     assert len(counts) == 60
-    for part in ("Act 5", "word counts", "BERT pre-trained", "polyline", *TOPICS):
+    for part in (
+        "Act 6",
+        "word counts",
+        "word2vec frozen",
+        "anchor - boat + bread",
+        "BERT pre-trained",
+        "polyline",
+        *TOPICS,
+    ):
         assert part in html
 
 

@@ -1,13 +1,22 @@
-"""What the sources claim or ask about BERT, each with an experiment that anyone can repeat."""
+"""What the sources claim or ask, each with an experiment that anyone can repeat."""
 
 from dataclasses import replace
 
-from keel.claims import attention, pretraining, tasks
+from keel.claims import attention, networks, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 
 CLAIMS: dict[int, Claim] = {
+    1: Claim(title="one-hot loses meaning", minutes=0.1, run=words.one_hot_meaning),
+    4: Claim(title="an embedding is the first layer over one-hot inputs", minutes=0.1, run=words.first_layer),
+    6: Claim(title="embeddings start the first layer only", minutes=0.2, run=words.only_the_first_layer),
+    10: Claim(title="word2vec is a linear language model", minutes=0.1, run=words.linear_model),
+    11: Claim(title="皇 - 后 = 男 - 女: vectors add and subtract", minutes=0.1, run=words.arithmetic),
+    19: Claim(title="CBOW's variance is not skip-gram's, and matching helps", minutes=0.5, run=words.variance),
+    20: Claim(title="a static word has one vector in every context", minutes=0.1, run=words.one_vector),
+    21: Claim(title="one vector for a word cannot tell its senses apart", minutes=0.1, run=words.no_senses),
+    25: Claim(title="one layer cannot do XOR, two with an activation can", minutes=0.1, run=networks.exclusive_or),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),

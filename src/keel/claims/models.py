@@ -11,6 +11,7 @@ import keel
 from keel.claims.finding import Say
 from keel.config import to_dict
 from keel.demo.docstrings import Docstring, gather
+from keel.events import ignore
 from keel.text.tokens import cache_folder
 
 TINY = keel.Bert(
@@ -40,6 +41,23 @@ def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel
             batch=32,
             lr=3e-3,
             evaluate_every=0,
+        )
+
+
+def learn_words(
+    documents: list[str], system: keel.Word2vec, *, epochs: int, tokenizer: str = "words", say: Say | None = None
+) -> keel.Model:
+    """Vectors of the words of these documents, by one thread: the same every time."""
+    with tempfile.TemporaryDirectory() as folder:
+        return keel.pretrain(
+            system,
+            keel.Corpus.of(documents),
+            out=Path(folder) / "model",
+            tokenizer=tokenizer,
+            held_out=0.0,
+            epochs=epochs,
+            threads=1,
+            on_event=say.on_event if say else ignore,
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from keel.demo.answers import Answers, verdict
 from keel.demo.counts import WordCounts
 from keel.demo.docstrings import PACKAGES, Docstring, balanced, gather, questions
 from keel.demo.page import write_page
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.explain.neighbours import Neighbour
+from keel.systems.base import System
 
 LABELS, TESTED, SEEDS = 250, 1000, 3
 BLANKS = (
@@ -33,6 +36,10 @@ SYSTEM = keel.Bert(
     mask=0.2,
     next_sentence=False,
 )
+VECTORS = {"word2vec": keel.Word2vec()}
+"""What learns a vector for each word; each gets a row in the last act."""
+WORDS = ("matrix", "graph", "file", "sine")
+SUMS = ("sin - sine + cosine", "nodes - node + edge", "max - maximum + minimum")
 TUNING = {"epochs": 20, "batch": 16, "lr": 1e-3}
 """How both networks are fine-tuned, the pre-trained one and the one that starts from scratch."""
 
@@ -60,36 +67,73 @@ def run(out: str | Path = "keel-demo", *, steps: int = 2600, on_event: OnEvent =
     docstrings = gather(folder, say)
     say(f"{len(docstrings):,} docstrings; a third is kept for the test, and nothing is learned from it")
 
-    act(2, "A tokenizer learns the pieces of words")
+    act(2, "Vectors of words, in seconds: what is near, and what words come to")
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    vectors = {name: learn_vectors(corpus, system, folder / name, on_event) for name, system in VECTORS.items()}
+    knows = {name: ask(model) for name, model in vectors.items()}
+    for question, found in (row for rows in knows.values() for row in rows):
+        say(f"{question}: {', '.join(f'{word} {score:.2f}' for word, score in found) or 'not in this text'}")
+
+    act(3, "A tokenizer learns the pieces of words")
     tokenizer = learn_pieces(corpus, folder / "tokenizer")
     cut = " ".join(map(tokenizer.token_of, tokenizer.encode(BLANKS[1]).ids))
     say(f"{len(tokenizer):,} pieces; a sentence in pieces: {cut}")
 
-    act(3, f"A small BERT reads for {steps:,} steps and guesses the words that are hidden from it")
+    act(4, f"A small BERT reads for {steps:,} steps and guesses the words that are hidden from it")
     base = pretrain(corpus, folder / "bert", folder / "tokenizer", steps, on_event)
 
-    act(4, "What it knows now: it fills blanks")
+    act(5, "What it knows now: it fills blanks")
     blanks = [(text, base.fill(text, top=3)[0]) for text in BLANKS]
     for text, found in blanks:
         say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
 
-    act(5, f"Which package is this sentence from? {LABELS} labels, {TESTED:,} new sentences, {SEEDS} seeds")
-    answers = compare(base, docstrings, folder / "answers", say)
-    say(verdict(*answers))
+    act(6, f"Which package is this sentence from? {LABELS} labels, {TESTED:,} new sentences, {SEEDS} seeds")
+    answers = compare(base, vectors, docstrings, folder / "answers", say)
+    found = verdict(answers[0], *answers[-2:])
+    say(found)
 
     page = write_page(
         folder / "index.html",
         docstrings=docstrings,
+        knows=knows,
         cut=(BLANKS[1], cut),
         base=base,
         log=folder / "bert" / "run" / "log.jsonl",
         blanks=blanks,
         answers=answers,
-        verdict=verdict(*answers),
+        verdict=found,
     )
     say(f"All of it is on one page: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
     return page
+
+
+def learn_vectors(corpus: keel.Corpus, system: System, folder: Path, on_event: OnEvent) -> keel.Model:
+    """Vectors of the more frequent words, by one thread: the same on every machine."""
+    if (folder / "config.json").exists():
+        return keel.Model.load(folder)
+    return keel.pretrain(
+        system,
+        corpus,
+        out=folder,
+        vocabulary=4000,
+        held_out=0.0,
+        epochs=20,
+        batch=4,
+        lr=0.05,
+        threads=1,
+        on_event=on_event,
+    )
+
+
+def ask(vectors: keel.Model) -> list[tuple[str, list[Neighbour]]]:
+    """What is nearest to some words, and what some sums come to; nothing where a word is unknown."""
+    found: list[tuple[str, list[Neighbour]]] = []
+    for question in (*WORDS, *SUMS):
+        try:
+            found.append((question, keel.analogy(question, model=vectors, top=3)))
+        except KeelError:  # the text is what is installed here
+            found.append((question, []))
+    return found
 
 
 def learn_pieces(corpus: keel.Corpus, folder: Path) -> keel.Tokenizer:
@@ -119,8 +163,10 @@ def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, steps: int, on_
     )
 
 
-def compare(base: keel.Model, docstrings: Iterable[Docstring], folder: Path, say: Say) -> list[Answers]:
-    """Three ways to learn the same labels, each seed with labels of its own, all asked the same new sentences."""
+def compare(
+    base: keel.Model, vectors: dict[str, keel.Model], docstrings: Iterable[Docstring], folder: Path, say: Say
+) -> list[Answers]:
+    """Some ways to learn the same labels, each seed with labels of its own, all asked the same new sentences."""
     docstrings = list(docstrings)
     test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), TESTED // len(PACKAGES))
     known = questions(docstring for docstring in docstrings if not docstring.held_out)
@@ -134,8 +180,13 @@ def compare(base: keel.Model, docstrings: Iterable[Docstring], folder: Path, say
         model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **TUNING)
         return [label.name for label in model.predict([text for text, _ in test])]
 
+    def by_vectors(labelled: Labelled, seed: int, model: keel.Model) -> list[str]:
+        tuned = keel.finetune(model, labelled, dev=None, seed=seed, freeze=True)
+        return [label.name for label in tuned.predict([text for text, _ in test])]
+
     ways: dict[str, Callable[[Labelled, int], list[str]]] = {
         "word counts": by_counts,
+        **{f"{name} frozen": partial(by_vectors, model=model) for name, model in vectors.items()},
         "BERT from scratch": lambda labelled, seed: by_bert(labelled, seed, True),
         "BERT pre-trained": lambda labelled, seed: by_bert(labelled, seed, False),
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 import keel
 from keel.demo.answers import Answers
 from keel.demo.docstrings import PACKAGES, Docstring, questions
+from keel.explain.neighbours import Neighbour
 from keel.model import Candidate
 from keel.report import Bar, Page, bars, lines
 from keel.report.page import tag
@@ -16,6 +17,7 @@ def write_page(
     path: Path,
     *,
     docstrings: list[Docstring],
+    knows: dict[str, list[tuple[str, list[Neighbour]]]],
     cut: tuple[str, str],
     base: keel.Model,
     log: Path,
@@ -46,12 +48,21 @@ def write_page(
         [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES],
     )
 
-    page.section("Act 2: the tokenizer")
+    page.section("Act 2: vectors of words")
+    page.text(
+        "Each word of the text foretold those around it, and what was learned is a vector for each. Words in like "
+        "places get like vectors, and differences carry relations: sin is to sine what cos is to cosine."
+    )
+    for name, rows in knows.items():
+        table = [[tag("code", question), *_listed(found)] for question, found in rows]
+        page.table([f"{name}: near, or the sum", "First", "Second", "Third"], table)
+
+    page.section("Act 3: the tokenizer")
     page.text(
         f"It learned {len(base.tokenizer):,} pieces of words. ", tag("em", cut[0]), " becomes ", tag("code", cut[1])
     )
 
-    page.section("Act 3: pre-training")
+    page.section("Act 4: pre-training")
     with open(log, encoding="utf-8") as rows:
         events = [json.loads(row) for row in rows]
     hidden = base.card.recipe["system"]["mask"]
@@ -69,13 +80,13 @@ def write_page(
         "The surprise at a hidden word, in nats: the lower, the better it is guessed.",
     )
 
-    page.section("Act 4: blanks")
+    page.section("Act 5: blanks")
     page.table(
         ["Sentence", "Likeliest", "Second", "Third"],
         [[text, *(f"{word} {chance:.0%}" for word, chance in found)] for text, found in blanks],
     )
 
-    page.section("Act 5: a few labels")
+    page.section("Act 6: a few labels")
     sentences = answers[0].right.shape[1]
     page.figure(
         bars(
@@ -90,9 +101,14 @@ def write_page(
     )
     page.text(
         f"The {sentences:,} sentences are from docstrings that no model has seen; sentences that name a package are "
-        "left out, and all packages are equally many. Both BERTs have the same shape and the same fine-tuning."
+        "left out, and all packages are equally many. Both BERTs have the same shape and the same fine-tuning; frozen "
+        "vectors are averaged over a sentence, and only the head above them learns from the labels."
     )
     return page.write(path)
+
+
+def _listed(found: list[Neighbour]) -> list[str]:
+    return [f"{word} {score:.2f}" for word, score in found] or ["not in this text", "", ""]
 
 
 def _bar(answers: Answers, marked: bool) -> Bar:

@@ -16,7 +16,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.neighbours import Space
 from keel.text.tokens import cache_folder
 
-LINKS, EFFORT_TO_ADD, EFFORT_TO_FIND = 24, 128, 192
+LINKS, EFFORT_TO_ADD, EFFORT_TO_FIND = 16, 64, 192
 """Neighbours of each word in the graph, and how many are weighed: the more, the fewer are missed, and the slower."""
 
 
