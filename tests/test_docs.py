@@ -14,6 +14,7 @@ SHORTER = {
     "--steps 1000": "--steps 3",
     "nearest river": "nearest farmer",
     '"king - man + woman"': '"farmer - pilot + the"',
+    '"breakfast cereal dinner lunch"': '"farmer pilot the"',
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
