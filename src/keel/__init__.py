@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from keel.systems.bert import Bert
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
+    from keel.systems.nnlm import Nnlm
+    from keel.systems.onehot import Onehot
     from keel.systems.word2vec import Word2vec
+    from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
@@ -29,10 +32,13 @@ __all__ = [
     "Glove",
     "KeelError",
     "Model",
+    "Nnlm",
+    "Onehot",
     "Tokenizer",
     "Tokens",
     "Train",
     "Word2vec",
+    "Wordclass",
     "analogy",
     "check",
     "convert",
@@ -55,10 +61,13 @@ _HOMES = {
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",
+    "Nnlm": "keel.systems.nnlm",
+    "Onehot": "keel.systems.onehot",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
     "Word2vec": "keel.systems.word2vec",
+    "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
     "check": "keel.checks",
     "nearest": "keel.words",

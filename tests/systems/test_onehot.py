@@ -1,5 +1,6 @@
 """One-hot words: the features are scikit-learn's, and a text of any length is one row of counts."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from keel.model import MOST, Model
 from keel.systems.base import Rows
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
 from keel.text.corpus import Corpus
-from keel.verbs import pretrain
+from keel.text.files import open_text
+from keel.verbs import evaluate, finetune, pretrain
 from keel.words import nearest
 
 TEXTS = [
@@ -90,3 +92,19 @@ def test_the_loss_is_that_of_the_unigram_model(english_corpus: Path, tmp_path: P
     share = (model.objective.words + 1) / (model.objective.words + 1).sum()
     entropy = -(share * share.log()).sum().item()
     assert model.card.scores["unigram"] == pytest.approx(entropy, rel=0.05)
+
+
+@pytest.mark.slow
+def test_tfidf_does_as_well_as_scikit_learns_logistic_regression(data_dir: Path, tmp_path: Path) -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    folder = data_dir / "tasks" / "glue" / "SST-2"
+    train, dev = (
+        [(line.split("\t")[0], line.split("\t")[1]) for _, line in islice(open_text(folder / name), 1, 8001)]
+        for name in ("train.tsv.xz", "dev.tsv")
+    )
+    texts, labels = zip(*train, strict=True)
+    model = pretrain("onehot", Corpus.of(texts), out=tmp_path / "m", held_out=0.0)
+    peer = linear.LogisticRegression(max_iter=1000).fit(model.encode(texts), labels)
+    theirs = peer.score(model.encode([text for text, _ in dev]), [label for _, label in dev])
+    tuned = finetune(model, train, dev=None, freeze=True)
+    assert evaluate(tuned, dev).main_value > theirs - 0.015
