@@ -14,8 +14,7 @@ from keel.kernels.subwords import subwords
 from keel.model import Model
 from keel.systems.base import Rows, Spelling
 from keel.systems.documents import Documents
-from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
-from keel.systems.word2vec import Windows
+from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining, Foretold
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -105,17 +104,16 @@ def test_updates_are_the_gradients_of_the_loss(
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
-    for number in range(len(batch.near)):
-        near, present, targets, compared, truths = (value[number : number + 1] for value in batch.tensors())
-        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double(), truths=truths)
+    for number in range(len(batch.inputs)):
+        inputs, there, targets, signs = (value[number : number + 1] for value in batch.tensors())
+        one = Foretold(inputs=inputs, there=there.double(), targets=targets, signs=signs.double())
         theirs.zero_grad()
         found = theirs(one)[0]["negative"]
         found.backward()
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
         # Each vector of a mean takes the whole change, as in the first code.
-        inputs = near[present > 0] if architecture == "cbow" else targets[:, 0]
-        share = (1 + theirs.spelling.sizes[inputs]).sum()
+        share = (1 + theirs.spelling.sizes[inputs[there > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None

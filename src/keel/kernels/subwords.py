@@ -1,8 +1,8 @@
 """fastText's n-grams and its updates (Bojanowski et al. 2017), compiled by Numba.
 
-A word is the mean of its own vector and those of its n-grams, which share a table by their hash. A center makes that
-mean once, for all words near it, and all of them are told from the same drawn words: each vector is read and written
-once a window. The definition is the loss in `systems/fasttext.py`, to which a test holds the functions here.
+A word is the mean of its own vector and those of its n-grams, which share a table by their hash. That mean is made once
+for all that it foretells, and what it learns goes back once: each vector is read and written once a window. The
+definition is the loss in `systems/fasttext.py`, to which a test holds the functions here.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,15 @@ import numpy as np
 from numba import njit
 
 from keel.kernels.lanes import choose, largest, load, prefetch, spread, store, sums, truncate, two_to, zeros
-from keel.kernels.windows import next_window
+from keel.kernels.windows import GAMMA, HALF, LOW, _mix, next_window
 
 END = "</s>"
 """fastText's mark for the end of a line, which it does not cut."""
+SOME = 100
+"""How many numbers up to 2 may be multiplied in float32."""
 AHEAD = 2
 """Windows between asking for vectors and using them: the memory is slower than the sums."""
-ZERO, HALF, ONE, FAR = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(-120.0)
+ZERO, ONE, NEAREST, FAR = np.float32(0.0), np.float32(1.0), np.float32(0.5), np.float32(-120.0)
 LOG2_E = np.float32(1.4426950408889634)
 P1, P2, P3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
@@ -72,7 +74,7 @@ def _cut(text, ends, min_n, max_n, buckets, starts, grams):
 def _exp_minus(x):
     """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
     power = largest(largest(x, spread(ZERO) - x) * spread(-LOG2_E), spread(FAR))
-    n = truncate(power - spread(HALF))  # the nearest, for power is not above 0
+    n = truncate(power - spread(NEAREST))  # the nearest, for power is not above 0
     f = power - n
     series = spread(P4) + f * (spread(P5) + f * spread(P6))
     series = spread(P1) + f * (spread(P2) + f * (spread(P3) + f * series))
@@ -105,7 +107,7 @@ def _mean(words, own, grams, parts, h):
 
 @njit(nogil=True, inline="always")
 def _compare(h, outputs, targets, told, scores):
-    """scores = u h for the targets' vectors u, four at a time."""
+    """scores = u h for the targets' vectors u, four at a time; beyond the last stands the first."""
     for place in range(0, told, 4):
         w, x, y, z = targets[place], targets[place + 1], targets[place + 2], targets[place + 3]
         a = b = c = d = spread(ZERO)
@@ -138,100 +140,119 @@ def _change(words, own, grams, parts, h, outputs, targets, told, errors):
 
 
 @njit(nogil=True, inline="always")
-def _choose(true, words, drawn, targets, labels, weights):
-    """Fill in the targets: what is foretold first, then what it is told from, once for each prediction it could spoil;
-    how many they are. Beyond the last they weigh nothing."""
-    told = true + len(drawn)
-    for place in range(true):
-        targets[place] = words[place]
-        labels[0, place] = weights[0, place] = ONE
-    for place in range(true, told):
-        targets[place], weight = drawn[place - true], true
-        for other in range(true):
-            weight -= targets[other] == targets[place]
-        labels[0, place], weights[0, place] = ZERO, weight
-    for place in range(told, told + 16):
-        targets[place], weights[0, place] = targets[0], ZERO
-    return told
+def _errors(scores, steps, true, told, rate, tally, used):
+    """Turn scores into rate (label - sigmoid(score)); `steps` are ones and then zeros, with the step in the middle.
 
-
-@njit(nogil=True, inline="always")
-def _errors(scores, labels, weights, true, told, rate, above, below):
-    """Turn scores into rate weight (label - sigmoid(score)); the sum of the losses.
-
-    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)).
+    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): tally[1] sums up the former; tally[0] is
+    the product of what the logarithm is taken of. Gives the losses that were settled, and how many wait.
     """
-    one, loss = spread(ONE), 0.0
+    loss, one, middle = 0.0, spread(ONE), steps.shape[1] // 2
     for place in range(0, told, 16):
-        score, label, weight = load(scores, 0, place), load(labels, 0, place), load(weights, 0, place)
+        score = load(scores, 0, place)
+        label, there = load(steps, 0, middle - true + place), load(steps, 0, middle - told + place)
         rest = _exp_minus(score)
         chance = choose(score, one, rest) / (one + rest)
-        store(scores, 0, place, (label - chance) * weight * spread(rate))
-        store(above, 0, place, largest(score * (one - label - label), spread(ZERO)) * weight)
-        store(below, 0, place, one + rest)
-    known = unknown = 1.0
-    for place in range(told):
-        loss += np.float64(above[0, place])
-        if place < true:
-            known *= np.float64(below[0, place])
-        elif weights[0, place] == true:
-            unknown *= np.float64(below[0, place])
-        else:
-            loss += np.float64(weights[0, place]) * np.log(np.float64(below[0, place]))
-    return loss + np.log(known) + true * np.log(unknown)  # two logarithms for many
+        store(scores, 0, place, (label - chance) * spread(rate))
+        store(tally, 0, 0, load(tally, 0, 0) * (one + there * rest))
+        store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
+        used += 1
+        if used == SOME:
+            loss += _settled(tally)
+            used = 0
+    return loss, used
+
+
+@njit(cache=True, nogil=True)
+def _settled(tally):
+    """The losses in a tally, which starts anew."""
+    loss = 0.0
+    for lane in range(16):
+        loss += np.log(np.float64(tally[0, lane])) + np.float64(tally[1, lane])
+        tally[0, lane], tally[1, lane] = ONE, ZERO
+    return loss
+
+
+@njit(cache=True, nogil=True)
+def draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes):
+    """Fill in the words near each of `count` words, and what is foretold there, followed by what it is told from.
+
+    A word foretells those near it; with `bag` (CBOW) they foretell it. For each prediction `negatives` words are drawn,
+    which leave out the one that is right. `sizes` are how many words are near, predictions and targets in all.
+    """
+    itself = np.empty(1, np.int64)
+    for center in range(count):
+        found, _, state = next_window(
+            words, sentences, count, center, window, chances, others, 0, state, near[center], itself
+        )
+        true = min(found, 1) if bag else found
+        for place in range(true):
+            targets[center, place] = words[center] if bag else near[center, place]
+        told = true
+        for place in range(true):
+            for _ in range(negatives):
+                state += GAMMA
+                bits = _mix(state)
+                word = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
+                other = np.int64(others[word])  # read in any case: to guess whether it is needed costs more
+                word = other if (bits >> HALF) >= np.uint64(chances[word]) else word
+                targets[center, told] = word
+                told += word != targets[center, place]
+        for place in range(told, min(told + 4, targets.shape[1])):
+            targets[center, place] = targets[center, 0]
+        sizes[center, 0], sizes[center, 1], sizes[center, 2] = found, true, told
+
+
+@njit(cache=True, nogil=True)
+def room(count, window, negatives):
+    """Tables for `draw_targets` to fill."""
+    most = 2 * window * (1 + negatives) + 4
+    return np.empty((count, 2 * window), np.int32), np.empty((count, most), np.int32), np.empty((count, 3), np.int32)
 
 
 @njit(cache=True, nogil=True)
 def learn(
     words, sentences, count, inputs, grams, parts, starts, outputs, window, chances, others, negatives, rate, state, bag
 ):
-    """A center foretells every word near it; or with `bag` (CBOW) the mean of all vectors of the words near it, it.
+    """With h the mean of some input vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise those vectors by u.
 
-    With h the mean of some input vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise each of the input
-    vectors by u. Gives the sum of losses and the number of predictions. Tables are as wide as a multiple of 16.
+    Gives the sum of losses and the number of predictions. Tables are as wide as a multiple of 16.
     """
-    near, drawn = np.empty((count, 2 * window), np.int64), np.empty((count, 1 + negatives), np.int64)
-    found, compared = np.empty(count, np.int64), np.empty(count, np.int64)
-    for center in range(count):
-        found[center], compared[center], state = next_window(
-            words, sentences, count, center, window, chances, others, negatives, state, near[center], drawn[center]
-        )
-    most = 2 * window + negatives + 32
-    targets, bagged, h = np.zeros(most, np.int64), np.empty(64, np.int32), zeros(1, inputs.shape[1])
-    labels, weights, scores = zeros(1, most), zeros(1, most), zeros(1, most)
-    above, below = zeros(1, most), zeros(1, most)
-    loss, predictions = 0.0, 0
+    near, targets, sizes = room(count, window, negatives)
+    draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
+    h, scores, tally, bagged = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
+    steps = zeros(1, 2 * scores.shape[1])
+    steps[0, : scores.shape[1]] = ONE
+    _settled(tally)
+    loss, predictions, used = 0.0, 0, 0
     for center in range(count):
         later = center + AHEAD
         if later < count:
-            entering = words[min(later + window, count - 1)]
-            coming, foretold = (entering, words[later]) if bag else (words[later], entering)
+            coming = words[min(later + window, count - 1)] if bag else words[later]
             _fetch(inputs, coming)
             for place in range(starts[coming], starts[coming + 1]):
                 _fetch(grams, parts[place])
-            _fetch(outputs, foretold)
-            for place in range(1, compared[later]):
-                _fetch(outputs, drawn[later, place])
-        if found[center] == 0:
+            for place in range(sizes[later, 2]):
+                _fetch(outputs, targets[later, place])
+        found, true, told = sizes[center]
+        if found == 0:
             continue
-
-        around, itself = near[center, : found[center]], words[center : center + 1]
-        own, true = (around, itself) if bag else (itself, around)
-        rows = parts[starts[own[0]] : starts[own[0] + 1]]
+        own = near[center, :found]
         if bag:
             size = 0
-            for place in range(len(own)):
+            for place in range(found):
                 begin, stop = starts[own[place]], starts[own[place] + 1]
                 if size + stop - begin > len(bagged):
                     bagged = np.append(bagged, np.empty(len(bagged) + stop - begin, np.int32))
                 bagged[size : size + stop - begin] = parts[begin:stop]
                 size += stop - begin
             rows = bagged[:size]
-
-        told = _choose(len(true), true, drawn[center, 1 : compared[center]], targets, labels, weights)
+        else:
+            own[0] = words[center]
+            own = own[:1]
+            rows = parts[starts[own[0]] : starts[own[0] + 1]]
         _mean(inputs, own, grams, rows, h)
-        _compare(h, outputs, targets, told, scores)
-        loss += _errors(scores, labels, weights, len(true), told, rate, above, below)
-        _change(inputs, own, grams, rows, h, outputs, targets, told, scores)
-        predictions += len(true)
-    return loss, predictions
+        _compare(h, outputs, targets[center], told, scores)
+        settled, used = _errors(scores, steps, true, told, rate, tally, used)
+        _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
+        loss, predictions = loss + settled, predictions + true
+    return loss + _settled(tally), predictions

@@ -20,10 +20,10 @@ from keel.errors import UsageError
 from keel.systems.base import Rows, Spelling
 from keel.systems.documents import Documents
 from keel.systems.static import StaticEncoder
-from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining
+from keel.systems.word2vec import Word2vec, Word2vecTraining
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
-from keel.train.objective import State
+from keel.train.objective import State, Tensors
 from keel.train.plan import Train
 
 
@@ -101,19 +101,25 @@ class FastTextEncoder(StaticEncoder):
         return met, replace(spelling, words=spelling.words.masked_scatter(known, places), parts=parts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Foretold(Tensors):
+    """What some words foretell, one window each, for those who want to see the loss."""
+
+    inputs: Tensor  # [windows, words] the center; in CBOW the words near it
+    there: Tensor  # [windows, words] 1 where there is one
+    targets: Tensor  # [windows, targets] the words near, in CBOW the center, then drawn words
+    signs: Tensor  # [windows, targets] 1 for what is right, -1 for what was drawn, 0 where there is nothing
+
+
 class FastTextTraining(Word2vecTraining):
-    """word2vec's loss, where v is the mean of a word's vectors and foretells each word near it (in CBOW, all those of
-    the words near a word foretell it); what was drawn is shared by the predictions of a window."""
+    """word2vec's loss with negatives, where v is the mean of all vectors of a word, which foretells each word near it;
+    or in CBOW the mean of all vectors of all words near a word, which foretells that."""
 
     encoder: FastTextEncoder
 
     def __init__(self, system: FastText, encoder: FastTextEncoder, tokenizer: Tokenizer):
         super().__init__(system, encoder, tokenizer)
         self.tokenizer = tokenizer
-
-    @property
-    def block(self) -> int:
-        return 1
 
     @cached_property
     def spelling(self) -> Spelling:
@@ -125,20 +131,43 @@ class FastTextTraining(Word2vecTraining):
         """[words + 1] where each word's n-grams start, and the end."""
         return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
 
-    def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        bag = self.system.architecture == "cbow"
-        centers, drawn, compared = batch.targets[:, :1], batch.targets[:, 1:], batch.compared[:, 1:]
-        inputs, there = (batch.near, batch.present) if bag else (centers, torch.ones_like(batch.present[:, :1]))
-        targets, true = (centers, batch.compared[:, :1]) if bag else (batch.near, batch.present)
-        sums, counts = self.encoder.sums(self.spelling.take(inputs.flatten()))
-        sums = (sums.view(*inputs.shape, -1) * there[..., None]).sum(1)
-        h = sums / (counts.view(inputs.shape) * there).sum(1, keepdim=True)  # [centers, width]
-        known = F.embedding(targets, self.contexts) @ h[..., None]  # [centers, targets, 1]
-        others = F.embedding(drawn, self.contexts) @ h[..., None]
-        # A drawn word stands against every prediction but one of itself.
-        against = ((targets[:, None] != drawn[..., None]) * true[:, None]).sum(2) * compared
-        loss = (F.logsigmoid(known[..., 0]) * true).sum() + (F.logsigmoid(-others[..., 0]) * against).sum()
-        return {"negative": -loss}, None
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Foretold:
+        """The windows of these rows: the very same that `update` learns from."""
+        from keel.kernels.subwords import draw_targets, room
+        from keel.kernels.windows import kept_words
+
+        text, chances = self._prepared(data)
+        system, bag = self.system, self.system.architecture == "cbow"
+        found: list[list[np.ndarray]] = []
+        for first, last, state in self._places(data, draw, rows):
+            words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+            count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
+            drawn = (system.window, chances.chances, chances.others, system.negatives, bag, np.uint64(state))
+            tables = room(count, system.window, system.negatives)
+            draw_targets(words, sentences, count, *drawn, *tables)
+            found.append([words[:count, None], *tables])
+        centers, near, targets, sizes = (
+            torch.from_numpy(np.concatenate(column)).long() for column in zip(*found, strict=True)
+        )
+        some = sizes[:, 0] > 0
+        inputs, targets, sizes = (near if bag else centers)[some], targets[some], sizes[some]
+        there = torch.arange(inputs.shape[1]) < (sizes[:, :1] if bag else 1)
+        place = torch.arange(targets.shape[1])
+        signs = (place < sizes[:, 1:2]).float() * 2 - (place < sizes[:, 2:]).float()
+        return Foretold(
+            inputs=inputs.where(there, 0), there=there.float().expand_as(inputs),
+            targets=targets.where(signs != 0, 0), signs=signs,
+        )  # fmt: skip
+
+    def counts(self, batch: Foretold) -> dict[str, Tensor]:
+        return {"negative": (batch.signs > 0).sum().double(), "centers": torch.tensor(len(batch.inputs))}
+
+    def forward(self, batch: Foretold, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        sums, counts = self.encoder.sums(self.spelling.take(batch.inputs.flatten()))
+        sums = (sums.view(*batch.inputs.shape, -1) * batch.there[..., None]).sum(1)
+        h = sums / (counts.view(batch.inputs.shape) * batch.there).sum(1, keepdim=True)  # [windows, width]
+        scores = (F.embedding(batch.targets, self.contexts) @ h[..., None])[..., 0]  # [windows, targets]
+        return {"negative": -(F.logsigmoid(scores * batch.signs) * batch.signs.abs()).sum()}, None
 
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
