@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from keel.config import to_dict
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.formats import huggingface
+from keel.formats import fasttext, huggingface
 from keel.formats.folder import save_folder
 from keel.formats.vectors import Vectors, looks_like_vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
@@ -138,11 +138,11 @@ class Model:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
-        """Read a model folder, ours or Hugging Face's, or a file of word vectors: all of it, or an error."""
+        """Read a model folder, ours or Hugging Face's, or a file of fastText's or of word vectors: all, or an error."""
         folder = Path(folder)
         if folder.is_file() and looks_like_vectors(folder):
             return cls.of_vectors(read_vectors(folder, on_event=on_event), title=folder.name).to(device)
-        stored = huggingface.read(folder, on_event)
+        stored = fasttext.read(folder) if fasttext.is_fasttext(folder) else huggingface.read(folder, on_event)
         tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
             raise KeelError(
@@ -211,10 +211,19 @@ class Model:
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights, by the names that the objective and the task have for them."""
+        holders = _holders(self.encoder, self.objective, self.task)
+        return {name: tensor for module in holders for name, tensor in module.state_dict().items()}
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names that its task tells apart; none without one, or for numbers."""
+        return self.task.labels.names if self.task else ()
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the folder whole or not at all; what `run/` holds stays."""
-        holders = _holders(self.encoder, self.objective, self.task)
-        tensors = {name: tensor for module in holders for name, tensor in module.state_dict().items()}
+        tensors = self.tensors()
         keel: dict[str, Any] = {"card": to_dict(self.card)}
         config: dict[str, Any] = {"pad_token_id": self.tokenizer.pad_id, "keel": keel}
         if self.task is not None:

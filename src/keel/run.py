@@ -4,7 +4,7 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -55,12 +55,12 @@ class Text:
             raise UsageError("min_count and phrases must not be below 0")
 
 
-def route(settings: dict[str, Any], *targets: Any, fixed: bool = False) -> list[Any]:
-    """The targets with each setting put where a field has its name; `fixed` keeps the shape of the first, a System."""
+def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None = None) -> list[Any]:
+    """The targets with each setting put where a field has its name; of the first, a System, `only` these may change."""
     given: list[dict[str, Any]] = [{} for _ in targets]
     names = [{field.name for field in fields(target)} for target in targets]
-    if fixed:
-        names[0] &= set(targets[0].tunable)
+    if only is not None:
+        names[0] &= set(only)
     for name, value in settings.items():
         place = next((number for number, known in enumerate(names) if name in known), None)
         if place is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from keel.config import replace
+from keel.config import replace, to_dict
 from keel.events import OnEvent, note
 from keel.model import Model
 from keel.tasks import Task
@@ -67,10 +67,13 @@ class Tuning:
             "from_scratch": self.from_scratch,
             "labels": list(self.labels.names),
             "examples": data.examples.fingerprint(),
-            "parent": self.parent_fingerprint if run else "",
+            "parent": self.parent_fingerprint if run and not self.from_scratch else "",
         }
+        learner = None if self.freeze else task.system.quick(task)
+        if learner is not None:  # it may learn in several ways
+            identity |= {f"system.{name}": value for name, value in to_dict(task.system).items()}
         with task.narrowed(data) as narrow:
-            history = fit(task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
+            history = fit(learner or task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
         if dev is None:
             return Tuned(task, history, None)
         scores = task.score(dev, task.predict(dev, on_event=self.say))

@@ -1,5 +1,6 @@
 """The whole path as verbs: pre-train, fine-tune, evaluate, predict. Start reading here."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,14 @@ from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
-from keel.formats import huggingface
+from keel.formats import fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.model import Candidate, Card, Model, Pool
 from keel.run import Text, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
+from keel.systems.fasttext import FastText
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Columns, Examples, hold_out
 from keel.tasks.metrics import Scores
@@ -60,7 +62,7 @@ def pretrain(
     on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
-    chosen, train, text = route(settings, start, start.train, Text(), fixed=parent is not None)
+    chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
     source = _corpus(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
@@ -118,7 +120,7 @@ def pretrain(
 
 
 def finetune(
-    base: Model | str | Path,
+    base: Model | System | str | Path,
     data: Source,
     *,
     task: str = "classify",
@@ -135,9 +137,10 @@ def finetune(
 ) -> Model:
     """Teach a model a task by labelled examples; the scores are in the model's card.
 
-    `dev` is a source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is
-    kept; with `folds` every example is also scored once by a model that has not seen it. `settings` are single fields
-    of `Train` and `Columns`.
+    `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
+    source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
+    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`
+    and `Columns`, and of a new model's system.
     """
     if task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -145,10 +148,12 @@ def finetune(
         raise UsageError("--freeze keeps what was learned and --from-scratch drops it: choose one of them")
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
-    if out is not None and not isinstance(base, Model):
-        refuse_same(base, out)
-    parent = loaded(base, on_event)
-    train, columns = route(settings, parent.system.tuning(freeze), Columns())
+    start, parent = _start(base, out, settings, on_event, labels=True)
+    if freeze and parent is None:
+        raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
+    system, train, columns = route(
+        settings, start, start.tuning(freeze), Columns(), only=start.teachable if parent else None
+    )
     kind = TASKS[task]
     everything = kind.read(data, columns, on_event)
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
@@ -157,6 +162,9 @@ def finetune(
         if apart is not None:
             examples.labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
+        from_scratch = from_scratch or parent is None
+        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
+        parent = _learner(system, parent or _words_of(system, everything, train.seed, say))
         tuning = Tuning(parent, kind, examples.labels, train, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
@@ -241,12 +249,19 @@ def embed(
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:
     """Make a Keel folder of a model or a vector file that others saved, and check that both give the same numbers.
 
-    A target named .txt, .vec or .bin gets the vectors of words alone, in word2vec's formats.
+    A target named .txt, .vec or .bin gets the vectors of words alone, in word2vec's formats; a fastText's .bin is its
+    own, with all that it knows.
     """
+    if Path(out).suffix == ".ftz":
+        raise UsageError(f"{out}: Keel reads .ftz files but does not write them: name it .bin")
     if Path(out).suffix in VECTOR_FILES:
         if Path(out).exists() and not overwrite:
             raise UsageError(f"{out} is there already: name another, or give --overwrite")
-        space = Model.load(source, on_event=on_event).space()
+        model = Model.load(source, on_event=on_event)
+        if Path(out).suffix == ".bin" and isinstance(model.system, FastText):
+            fasttext.write(Path(out), model.system, model.tokenizer, model.tensors(), model.label_names)
+            return
+        space = model.space()
         write_vectors(Path(out), space, form=VECTOR_FILES[Path(out).suffix])
         copy = read_vectors(out)
         if copy.words != space.words or not np.array_equal(copy.matrix, space.matrix):
@@ -260,9 +275,14 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
 
 
 def _start(
-    system: System | Model | str | Path, out: str | Path, settings: dict[str, Any], on_event: OnEvent
+    system: System | Model | str | Path,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    on_event: OnEvent,
+    *,
+    labels: bool = False,
 ) -> tuple[System, Model | None]:
-    """The system to train and, where one is to be gone on with, the model."""
+    """The system to train, by text or by labels, and, where one is to be gone on with, the model."""
     if isinstance(system, System):
         return system, None
     if isinstance(system, Model):
@@ -270,10 +290,36 @@ def _start(
     if system in SYSTEMS:
         kind = SYSTEMS[str(system)]
         size = settings.pop("size", "")
-        return kind.sized(size) if size else kind(), None
-    refuse_same(system, out)
-    parent = Model.load(system, on_event=on_event)
+        return kind.sized(size) if size else kind.for_labels() if labels else kind(), None
+    if out is not None:
+        refuse_same(system, out)
+    parent = Model.load(system, device="auto" if labels else "cpu", on_event=on_event)
     return parent.system, parent
+
+
+def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Model:
+    """A new model that knows the words of these examples; it has no weights yet."""
+    texts = [text for example in examples for text in (example.text, example.second) if text]
+    words: Any = system.tokenizer
+    size = system.vocabulary
+    tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)
+    tokenizer = system.marked(tokenizer)
+    with torch.device("meta"):
+        return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+
+
+def _learner(system: System, parent: Model) -> Model:
+    """The parent with other settings for the task: its encoder keeps every weight that fits."""
+    if system == parent.system:
+        return parent
+    with torch.device("meta"):
+        encoder = system.encoder(parent.encoder.vocabulary)
+    shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    weights = {name: tensor for name, tensor in parent.encoder.state_dict().items() if tensor.shape == shapes[name]}
+    if weights.keys() != shapes.keys():
+        encoder = system.encoder(parent.encoder.vocabulary)
+    encoder.load_state_dict(weights, strict=False, assign=True)
+    return dataclasses.replace(parent, system=system, encoder=encoder)
 
 
 def _corpus(source: Source, text: Text, on_event: OnEvent) -> Corpus:

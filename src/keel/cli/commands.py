@@ -23,10 +23,12 @@ from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.errors import UsageError
 from keel.explain.judged import Analogies
+from keel.formats.fasttext import is_fasttext
 from keel.model import Model
 from keel.run import Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
+from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores
@@ -48,6 +50,8 @@ def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
 def _named_system(seen: Namespace) -> System:
     """The system that is named by itself, in a recipe or by a model folder; the youngest if none is."""
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
+    if is_fasttext(named):
+        return FastText()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
@@ -127,7 +131,8 @@ def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str,
 
 @_of_named_system
 def _finetune_flags(flags: Flags, *systems: System) -> None:
-    flags.add_argument("model", metavar="MODEL", help="the folder of a pre-trained model")
+    what = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
+    flags.add_argument("model", metavar="MODEL", help=what)
     flags.add_argument("file", metavar="FILE", help="labelled examples: tsv, csv, jsonl, parquet, fastText's; or -")
     flags.add_argument(
         "--task", default="classify", metavar="|".join(TASKS), help="a label for a text, or two [classify]"
@@ -148,6 +153,7 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
     flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
+    flags.section("system", *systems, without=["label_counts"])
 
 
 def finetune(options: Namespace) -> Answer:
@@ -291,7 +297,11 @@ def _texts(options: Namespace, console: Console) -> list[str]:
 
 
 def _convert_flags(flags: Flags) -> None:
-    flags.add_argument("source", metavar="IN", help="another's model folder, pickled weights too, or a vector file")
+    flags.add_argument(
+        "source",
+        metavar="IN",
+        help="another's model folder, pickled weights too, or a file of vectors or of fastText's",
+    )
     flags.add_argument("out", metavar="OUT", help="the folder to write; named .txt, .vec or .bin, the words' vectors")
     flags.add_argument("--overwrite", action="store_true", help="replace what OUT holds")
 

@@ -14,6 +14,7 @@ import keel
 from keel.cli.console import clock
 from keel.config import to_dict
 from keel.errors import KeelError
+from keel.formats.fasttext import is_fasttext
 from keel.formats.vectors import form_of, looks_like_vectors, read_vectors
 from keel.model import Model
 from keel.tasks.metrics import main_text
@@ -26,7 +27,7 @@ def describe(folder: str | None) -> dict[str, Any]:
     if folder is None:
         return _machine()
     path = Path(folder)
-    if (path / "config.json").is_file():
+    if (path / "config.json").is_file() or is_fasttext(path):
         return _model(path)
     if (path / "index.json").is_file():
         return _tokens(path)

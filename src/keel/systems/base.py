@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from keel.config import replace as with_settings
 from keel.errors import UsageError
 from keel.text.tokenizer import Tokenizer
-from keel.train.objective import Objective, State, Tensors
+from keel.train.objective import Kernel, Objective, State, Tensors
 from keel.train.plan import Train
 
 
@@ -189,6 +189,8 @@ class System:
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
+    teachable: ClassVar[tuple[str, ...]] = ()
+    """Those that may change when it learns a task."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
@@ -225,9 +227,42 @@ class System:
         """What this system is pre-trained by."""
         raise NotImplementedError
 
+    @classmethod
+    def for_labels(cls) -> Self:
+        """Its settings for learning a task from nothing, without any text to learn from first."""
+        return cls()
+
+    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
+        return tokenizer
+
+    def taught(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Self:
+        """Its settings when it goes on to learn a task from labels of this kind, whose names came so often each."""
+        return self
+
+    def quick(self, task: Any) -> Kernel | None:
+        """What makes the updates of a task that it learns, if it has a way of its own, faster than gradients."""
+        return None
+
+    @property
+    def judges_apart(self) -> bool:
+        """Whether each label is judged for itself though a text has one."""
+        return False
+
+    def logits(self, scores: Tensor) -> Tensor:
+        """[batch, labels] what a linear head's scores say of each label; the same unless it has a way of its own."""
+        return scores
+
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
         """How these words are spelled; asked of those who spell alone."""
         raise NotImplementedError
+
+    def spelled_rows(
+        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
+    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
+        """Rows end to end as places in the spelling of their words, where each row starts, and this spelling."""
+        used, places = np.unique(ids, return_inverse=True)
+        return places.astype(np.int32), starts, self.spelling(used.tolist(), tokenizer)
 
     def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
         """The rows as its encoder reads them: with the spelling of their words, if it spells."""

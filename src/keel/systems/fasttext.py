@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.systems.base import Rows, Spelling
+from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
+from keel.systems.base import Output, Rows, Spelling
 from keel.systems.documents import Documents
 from keel.systems.static import StaticEncoder
 from keel.systems.word2vec import Word2vec, Word2vecTraining
@@ -37,12 +38,24 @@ class FastText(Word2vec):
     """Letters of the longest; 0 for words alone."""
     buckets: int = 2_000_000
     """Vectors that n-grams share by their hash."""
+    kept: int = -1
+    """Of a pruned model, how many of these vectors are left; -1 for all."""
+    supervised: bool = False
+    """Whether it is a classifier, which learns from labels: a text is then the bag of all words and n-grams in it."""
+    word_ngrams: int = 1
+    """Words in the longest of those stretches of words that a classifier also reads."""
+    label_loss: Loss = "softmax"
+    """How a classifier tells labels apart; of several labels in one text, each for itself."""
+    label_counts: tuple[int, ...] = ()
+    """How often each label of a classifier came, by which its tree is built."""
     power: float = 0.5
     subsample: float = 1e-4
 
     name: ClassVar[str] = "fasttext"
     train: ClassVar[Train] = Train(epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu")
+    teachable: ClassVar[tuple[str, ...]] = ("word_ngrams", "label_loss", "negatives")
     spells: ClassVar[bool] = True
+    dropout: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,50 +63,146 @@ class FastText(Word2vec):
             raise UsageError(f"fastText's vectors are learned by negative sampling here, not by loss {self.loss}")
         if not 0 <= self.min_n <= self.max_n:
             raise UsageError(f"min_n must lie between 0 and max_n ({self.max_n}), not at {self.min_n}")
-        if self.buckets < 1:
-            raise UsageError(f"buckets must be 1 or more, not {self.buckets}")
+        if self.buckets < (self.max_n > 0 or self.word_ngrams > 1):
+            raise UsageError(f"buckets must be 1 or more, not {self.buckets}: n-grams need them")
+
+    @classmethod
+    def for_labels(cls) -> Self:
+        return cls(supervised=True, min_n=0, max_n=0)
+
+    @property
+    def grams(self) -> int:
+        """How many vectors of n-grams there are."""
+        used = self.max_n > 0 or (self.supervised and self.word_ngrams > 1)
+        return self.kept if self.kept >= 0 else self.buckets if used else 0
+
+    @property
+    def longest(self) -> int:
+        """A bag is summed up without writing out its vectors."""
+        return 1 << 20 if self.supervised else super().longest
+
+    def tuning(self, frozen: bool) -> Train:
+        if frozen:
+            return super().tuning(frozen)
+        return Train(epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
     def encoder(self, vocabulary: int) -> "FastTextEncoder":
-        return FastTextEncoder(vocabulary, self.width, self.buckets)
+        return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept >= 0, bags=self.supervised)
+
+    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_word(END)
+
+    def taught(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Self:
+        if frozen:  # the head learns by gradients, as any system's does
+            return replace(self, label_loss="softmax", label_counts=())
+        if kind == "number":
+            remedy = "say --labels one to take each as a label, or --freeze to learn numbers on vectors as they are"
+            raise UsageError(f"fastText's classifier learns labels, not numbers: {remedy}")
+        loss = self.label_loss if kind == "one" else "one-vs-all"
+        return replace(self, supervised=True, label_loss=loss, label_counts=tuple(counts))
+
+    def quick(self, task: Any) -> BagTraining:
+        return BagTraining(task, self.label_loss, self.negatives, self.label_counts)
+
+    @property
+    def judges_apart(self) -> bool:
+        return self.supervised and self.label_loss in ("negative", "one-vs-all")
+
+    def logits(self, scores: Tensor) -> Tensor:
+        """By a tree, each label's chance is that of the walk to it."""
+        if not self.supervised or self.label_loss != "hierarchical":
+            return scores
+        return walk(scores, label_tree(self.label_counts))
 
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
+        if self.supervised:
+            raise UsageError("a classifier of fastText's learns from labels, not from text: use keel finetune")
         return FastTextTraining(self, encoder, tokenizer)
 
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
         """The n-grams of these words; special pieces have none."""
         from keel.kernels.subwords import subwords
 
+        words = self._words(ids, tokenizer)
+        grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
+        known = [place if word and place < len(tokenizer) else -1 for place, word in zip(ids, words, strict=True)]
+        return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
+
+    def spelled_rows(
+        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
+    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
+        """A classifier's rows are bags: they also hold the mark of the end, if it knows one, and stretches of words."""
+        if not self.supervised:
+            return super().spelled_rows(ids, starts, tokenizer)
+        end = tokenizer.id_of(END)
+        used, places = np.unique(np.append(ids, end), return_inverse=True)
+        mark = -1 if end == tokenizer.unknown_id else int(places[-1])
+        words, spelling = self._words(used.tolist(), tokenizer), self.spelling(used.tolist(), tokenizer)
+        return bagged(places[:-1], starts, mark, spelling, words, self.word_ngrams, self.buckets)
+
+    def _words(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+        """The words as they are written; nothing for special pieces and for what fastText takes for a label."""
         specials = set(tokenizer.special_ids)
         words = ["" if number in specials else tokenizer.token_of(number) for number in ids]
-        grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
-        known = torch.tensor([number if number < len(tokenizer) else -1 for number in ids])
-        return Spelling(words=known, parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
+        return ["" if word.startswith(LABEL) else word for word in words] if self.supervised else words
 
 
 class FastTextEncoder(StaticEncoder):
     """The mean of a word's own vector, if it has one, and of those of its n-grams."""
 
-    def __init__(self, vocabulary: int, width: int, buckets: int):
+    def __init__(self, vocabulary: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
         super().__init__(vocabulary, width)
         # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
-        self.grams = nn.Embedding(buckets, width, _weight=torch.zeros(buckets, _in_lanes(width))[:, :width])
-        for table in (self.words, self.grams):
-            nn.init.uniform_(table.weight, -1 / width, 1 / width)
+        self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, _in_lanes(width))[:, :width])
+        nn.init.uniform_(self.words.weight, -1 / width, 1 / width)
+        if not bags:  # what a classifier never met says nothing
+            nn.init.uniform_(self.grams.weight, -1 / width, 1 / width)
+        self.bags = bags
+        """Whether a text is the mean of all vectors in it rather than of its words."""
+        # Whole numbers below 2^24, which float32 holds: so they are saved like any weight.
+        self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
+        """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
 
     def embed(self, rows: Rows) -> Tensor:
         assert rows.spelling is not None, "rows for fastText carry the spelling of their words (System.spelled)"
         sums, counts = self.sums(rows.spelling)
         return F.embedding(rows.ids, sums / counts.clamp(min=1)[:, None])
 
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        return self.gist(rows) if self.bags else super().pick(output, rows)
+
+    def gist(self, rows: Rows) -> Tensor:
+        if not self.bags:
+            return super().gist(rows)
+        assert rows.spelling is not None
+        sums, counts = self.sums(rows.spelling)
+        ids = rows.ids[torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]]
+        starts = rows.lengths.cumsum(0) - rows.lengths
+        total = F.embedding_bag(ids, torch.cat([sums, counts[:, None]], 1), starts, mode="sum")
+        return total[:, :-1] / total[:, -1:].clamp(min=1)
+
+    def present(self, spelling: Spelling) -> Spelling:
+        """The spelling by rows of grams, without n-grams that a pruned model has none for."""
+        if self.buckets is None:
+            return spelling
+        parts = spelling.parts.to(self.buckets)
+        places = torch.searchsorted(self.buckets, parts).clamp(max=max(0, len(self.buckets) - 1))
+        there = self.buckets[places] == parts if len(self.buckets) else torch.zeros_like(places, dtype=torch.bool)
+        words = torch.arange(len(spelling.words), device=places.device).repeat_interleave(spelling.sizes)
+        sizes = words[there].bincount(minlength=len(spelling.words))
+        return replace(spelling, parts=places[there], starts=sizes.cumsum(0) - sizes)
+
     def sums(self, spelling: Spelling) -> tuple[Tensor, Tensor]:
         """[words, width] the sum of the vectors that each word is the mean of, and [words] their number."""
+        spelling = self.present(spelling)
         known = (spelling.words >= 0).to(self.words.weight.dtype)
         own = self.words(spelling.words.clamp(min=0)) * known[:, None]
         grams = F.embedding_bag(spelling.parts.long(), self.grams.weight, spelling.starts, mode="sum")
         return own + grams, known + spelling.sizes
 
     def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
+        spelling = self.present(spelling)
         known = spelling.words >= 0
         words, places = spelling.words[known].unique(return_inverse=True)
         grams, parts = spelling.parts.long().unique(return_inverse=True)

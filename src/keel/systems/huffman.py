@@ -20,7 +20,7 @@ def huffman(counts: np.ndarray) -> Tree:
     p(word) is the product of sigmoid(sign x score of node) on its walk, which sums up to 1 over all words.
     """
     size = len(counts)
-    order = np.argsort(counts, kind="stable")  # the rarest first
+    order = size - 1 - np.argsort(counts[::-1], kind="stable")  # the rarest first, of equals the last, as word2vec.c
     leaves = deque(zip(counts[order].tolist(), order.tolist(), strict=True))
     inner: deque[tuple[float, int]] = deque()  # made in the order of their weight
     parents = np.zeros(2 * size - 1, np.int64)
@@ -28,7 +28,7 @@ def huffman(counts: np.ndarray) -> Tree:
     for node in range(size - 1):
         weight = 0.0
         for way in (1.0, -1.0):
-            light = leaves if not inner or (leaves and leaves[0][0] <= inner[0][0]) else inner
+            light = leaves if not inner or (leaves and leaves[0][0] < inner[0][0]) else inner
             part, child = light.popleft()
             parents[child], ways[child] = node, way
             weight += part

@@ -28,6 +28,8 @@ class WordSystem(System):
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """The words as they are; of a pair one after the other, the second in segment 1."""
+        if first and not second:
+            return Framed(first, [0] * len(first), 0)
         ids = first + (second or [])
         ids = ids or [tokenizer.unknown_id]
         return Framed(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
@@ -53,7 +55,8 @@ class StaticEncoder(Encoder):
     def __init__(self, vocabulary: int, width: int):
         super().__init__()
         self.vocabulary, self.width = vocabulary, width
-        self.words = nn.Embedding(vocabulary, width)
+        # nn.Embedding would draw numbers of its own, for nothing; without memory to draw into, that takes seconds.
+        self.words = nn.Embedding.from_pretrained(torch.empty(vocabulary, width), freeze=False)
         nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
 
     def embed(self, rows: Rows) -> Tensor:

@@ -198,17 +198,19 @@ class Task(Objective):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         framed = [self.system.frame(self.tokenizer, *part) for part in chain.from_iterable(parts)]
-        segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
+        segments = np.zeros(0, np.uint8)
+        if self.pair:
+            segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
         ids = np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32)
+        starts = np.cumsum([0, *(len(row.ids) for row in framed)])
         spelling = None
         if spell:
-            used, ids = np.unique(ids, return_inverse=True)
-            spelling = self.system.spelling(used.tolist(), self.tokenizer)
+            ids, starts, spelling = self.system.spelled_rows(ids, starts, self.tokenizer)
         data = Prepared(
             examples=examples,
             ids=ids,
-            segments=segments if segments.any() else None,
-            starts=np.cumsum([0, *(len(row.ids) for row in framed)]),
+            segments=segments if segments.any() and len(segments) == len(ids) else None,
+            starts=starts,
             owners=np.repeat(np.arange(len(examples)), counts),
             shares=np.repeat(1 / counts, counts).astype(np.float32),
             targets=targets,

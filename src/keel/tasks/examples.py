@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +77,12 @@ class Labels:
         if self.kind == "number":
             return torch.tensor([_label(example.label, "number", example.where) for example in examples])
         number_of = {name: number for number, name in enumerate(self.names)}
-        for example in examples:
-            if unknown := [name for name in example.names if name not in number_of]:
+        numbers = [[number_of.get(name, -1) for name in example.names] for example in examples]
+        for example, found in zip(examples, numbers, strict=True):
+            if -1 in found:
                 known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-                what = f"the label {unknown[0]!r} did not occur in training, which knew {known}"
+                what = f"the label {example.names[found.index(-1)]!r} did not occur in training, which knew {known}"
                 raise KeelError(f"{example.where}: {what}: correct it, or train with it")
-        numbers = [[number_of[name] for name in example.names] for example in examples]
         if self.kind == "several":
             targets = torch.zeros(len(examples), len(self.names))
             for row, present in zip(targets, numbers, strict=True):
@@ -117,6 +118,12 @@ class Examples(Sequence[Example]):
             raise KeelError(f"{self.source} has {found}: to tell classes apart takes examples of two or more")
         return Labels(kind=self.kind, names=self.names)
 
+    @property
+    def label_counts(self) -> tuple[int, ...]:
+        """How many of these examples have each of the names."""
+        counts = Counter(name for example in self.items for name in example.names)
+        return tuple(counts[name] for name in self.names)
+
     def take(self, indices: Iterable[int]) -> "Examples":
         """Some of these examples, in this order."""
         return Examples([self.items[index] for index in indices], self.kind, self.source, self.columns, self.names)
@@ -128,6 +135,9 @@ class Examples(Sequence[Example]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.items)
 
     @overload
     def __getitem__(self, index: int) -> Example: ...

@@ -16,6 +16,8 @@ Kind = Literal["wordpiece", "bpe", "words", "characters"]
 
 SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 END_OF_TEXT = "<|endoftext|>"
+BLANKS = r" \n\r\t\v\f\x00"
+"""What ends a word for fastText, as a regular expression has it; other scripts' spaces do not."""
 
 
 def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = True) -> tokenizers.Tokenizer:
@@ -39,6 +41,13 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
         inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if kind == "wordpiece":
         inner.decoder = decoders.WordPiece(prefix="##")
+    return inner
+
+
+def at_blanks(model: Any) -> tokenizers.Tokenizer:
+    """Put a model of words under fastText's rule: whatever stands between blanks is a word, as it is written."""
+    inner = tokenizers.Tokenizer(model)
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{BLANKS}]+"), "removed")
     return inner
 
 
@@ -113,7 +122,8 @@ def kind_of(rules: dict[str, Any]) -> Kind:
     """Tell which of the four kinds a tokenizer.json describes."""
     model = rules["model"]["type"]
     if model == "WordLevel":
-        return "characters" if (rules["pre_tokenizer"] or {}).get("type") == "Split" else "words"
+        cut = rules["pre_tokenizer"] or {}
+        return "characters" if cut.get("type") == "Split" and cut["behavior"] == "Isolated" else "words"
     if model not in ("WordPiece", "BPE"):
         raise KeelError(f"this tokenizer is a {model}: Keel reads WordPiece, byte-level BPE, words and characters")
     return "wordpiece" if model == "WordPiece" else "bpe"

@@ -175,6 +175,23 @@ class Tokenizer:
         return cls(rules.mark_specials(inner, SPECIALS.values()), chinese_words=chinese)
 
     @classmethod
+    def at_blanks(cls, words: Iterable[str]) -> "Tokenizer":
+        """One piece for each of these words, told apart by blanks alone, as fastText does."""
+        # No text holds these special pieces, for there is a blank in them: for fastText [UNK] is a word like any other.
+        specials = {name: f"{token} " for name, token in SPECIALS.items()}
+        pieces = {piece: number for number, piece in enumerate([*specials.values(), *words])}
+        return cls(rules.at_blanks(models.WordLevel(pieces, unk_token=specials["unk"])), specials)
+
+    def with_word(self, word: str) -> "Tokenizer":
+        """This tokenizer of words with one more, at the end, if it does not know it."""
+        if self._inner.token_to_id(word) is not None:
+            return self
+        form = json.loads(self.to_json())
+        form["model"]["vocab"][word] = len(self)
+        inner = tokenizers.Tokenizer.from_str(json.dumps(form))
+        return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
+
+    @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
         pieces = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
@@ -337,7 +354,8 @@ class Tokenizer:
         flat = ids.tolist()
         found = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         if spell and self.kind == "words":
-            odd = [number for number, row in enumerate(found) if self.unknown_id in row]
+            unknown = self.unknown_id
+            odd = [number for number, row in enumerate(found) if unknown in row]
             pieces = self.encode_pieces_many([texts[number] for number in odd], spell=True)
             for number, spelled in zip(odd, pieces, strict=True):
                 found[number] = spelled.ids

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
+from keel.text.rules import BLANKS
 from keel.text.sentences import CJK
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ ALONE = CJK + "、。，！？：；（）《》〈〉「」『』【】“”�
 """Characters that BERT's rules put apart from their neighbours on both sides."""
 
 PARTS = re.compile(f"[{ALONE}]|[^ {ALONE}]+")
+BETWEEN = re.compile(f"[^{BLANKS}]+")
 LONG = 16
 """Characters; where parts are longer on average (Chinese under GPT-2's rules), few come again."""
 
@@ -163,6 +165,8 @@ def _cutter(rules: dict[str, Any]) -> Callable[[str], list[str]] | None:
         return None
     if normalizer.get("type") == "BertNormalizer" and cut.get("type") == "BertPreTokenizer":
         return _at_spaces_and_chinese if normalizer["handle_chinese_chars"] else _at_spaces
+    if cut.get("type") == "Split" and cut["behavior"] == "Removed" and not normalizer and not added:
+        return BETWEEN.findall
     if cut.get("type") == "ByteLevel" and not normalizer and not cut["add_prefix_space"] and cut.get("use_regex", True):
         return None if any(token["lstrip"] or token["rstrip"] for token in added) else _before_spaces
     return None
