@@ -49,6 +49,7 @@ class Nnlm(StaticSystem):
     name: ClassVar[str] = "nnlm"
     train: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
     tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
+    vocabulary: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("length", 1)):

@@ -35,6 +35,7 @@ class Wordclass(WordSystem):
     """Classes at the bottom of the tree."""
 
     name: ClassVar[str] = "wordclass"
+    vocabulary: ClassVar[int] = 50_000
     train: ClassVar[Train] = Train(
         epochs=1, batch=500, lr=1.0, warmup=0, evaluate_every=0, log_every=1, checkpoint_every=0, device="cpu"
     )
