@@ -125,6 +125,12 @@ def test_updates_are_the_gradients_of_the_loss(
         torch.testing.assert_close(mine.double(), table, rtol=1e-4, atol=1e-5)
 
 
+def test_no_window_is_no_loss() -> None:
+    objective, none = make(), torch.zeros(0, 3)
+    batch = Foretold(inputs=none.long(), there=none, targets=none.long(), signs=none)
+    assert objective(batch)[0]["negative"].item() == objective.counts(batch)["negative"].item() == 0
+
+
 def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
     (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], spell=True)

@@ -240,8 +240,8 @@ class FastTextTraining(Word2vecTraining):
         """[words + 1] where each word's n-grams start, and the end."""
         return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Foretold:
-        """The windows of these rows: the very same that `update` learns from."""
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Any:
+        """What is `Foretold` in the windows of these rows: the very same that `update` learns from."""
         from keel.kernels.subwords import draw_targets, room
         from keel.kernels.windows import kept_words
 
@@ -268,12 +268,12 @@ class FastTextTraining(Word2vecTraining):
             targets=targets.where(signs != 0, 0), signs=signs,
         )  # fmt: skip
 
-    def counts(self, batch: Foretold) -> dict[str, Tensor]:
+    def counts(self, batch: Any) -> dict[str, Tensor]:
         return {"negative": (batch.signs > 0).sum().double(), "centers": torch.tensor(len(batch.inputs))}
 
-    def forward(self, batch: Foretold, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         sums, counts = self.encoder.sums(self.spelling.take(batch.inputs.flatten()))
-        sums = (sums.view(*batch.inputs.shape, -1) * batch.there[..., None]).sum(1)
+        sums = (sums.view(*batch.inputs.shape, self.encoder.width) * batch.there[..., None]).sum(1)
         h = sums / (counts.view(batch.inputs.shape) * batch.there).sum(1, keepdim=True)  # [windows, width]
         scores = (F.embedding(batch.targets, self.contexts) @ h[..., None])[..., 0]  # [windows, targets]
         return {"negative": -(F.logsigmoid(scores * batch.signs) * batch.signs.abs()).sum()}, None
