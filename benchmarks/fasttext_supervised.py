@@ -1,4 +1,4 @@
-"""fastText's classifier, ours and the C++ program's, on the same words: seconds, accuracy, and predictions of its files.
+"""fastText's classifier, ours and the C++ program's, on the same words: seconds, accuracy, predictions of its files.
 
     python benchmarks/fasttext_supervised.py --fasttext PATH/TO/fasttext --train train.tsv --test dev.tsv
     python benchmarks/fasttext_supervised.py --fasttext PATH/TO/fasttext --model lid.176.ftz --texts texts.txt
@@ -118,7 +118,7 @@ def compare(program: str, path: Path, texts: Path) -> None:
     place = {name: number for number, name in enumerate(task.labels.names)}
     for number, line in enumerate(theirs[: len(lines)]):
         parts = line.split()
-        likeliest = [(place[name.removeprefix("__label__")], float(p)) for name, p in zip(parts[::2], parts[1::2])]
+        likeliest = [(place[name.removeprefix("__label__")], float(p)) for name, p in zip(parts[::2], parts[1::2], strict=True)]
         first += likeliest[0][0] == int(chances[number].argmax())
         ours = np.argsort(-raised[number], kind="stable")[:5].tolist()
         same += [label for label, p in likeliest if p > 1e-4] == [each for each in ours if raised[number, each] > 1e-4]

@@ -17,6 +17,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "wordclass": {"classes": 12, "batch": 20},
     "nnlm": {"width": 16, "hidden": 16, "steps": 60, "batch": 16, "lr": 1e-2, "device": "cpu"},
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
+    "glove": {"width": 16, "batch": 4, "epochs": 5},
+    "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 5, "buckets": 500},
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5

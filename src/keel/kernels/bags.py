@@ -4,6 +4,7 @@ A text is the mean of the vectors of its words and n-grams; a linear layer tells
 update, and all of it is the gradient of the loss in `systems/bags.py`, to which a test holds this.
 """
 
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 import math
 
 import numpy as np

@@ -5,6 +5,7 @@ for all that it foretells, and what it learns goes back once: each vector is rea
 definition is the loss in `systems/fasttext.py`, to which a test holds the functions here.
 """
 
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 from collections.abc import Sequence
 
 import numpy as np

@@ -7,6 +7,7 @@ in `systems/word2vec.py`, to which a test holds every function here. Threads wri
 each other (Recht et al. 2011, "Hogwild!").
 """
 
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 import numpy as np
 from numba import njit
 
