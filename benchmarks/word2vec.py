@@ -4,11 +4,11 @@
     python benchmarks/word2vec.py zh_wikipedia.txt.xz --chinese --judge wordsim-297.txt CA8/*
     python benchmarks/word2vec.py en_wikipedia.txt.xz --whole --epochs 1
 
-Both get the first bytes of the text in lower case, cut into words once by this script: the letters a to z, or what jieba
-finds. A line is a sentence for both; words that come up fewer than five times are left out by both. The time is that of
-training alone, with vocabulary and ids ready (gensim's iterable interface, sentences in memory; Keel's own loop, its
-kernels compiled before); with --whole, all from the file of words to the vectors. Seconds are wall and CPU. Every run is
-a process of its own with a seed of its own. Intervals are 95%, by Student's t over the runs.
+Both get the first bytes of the text in lower case, cut into words once by this script: the letters a to z, or what
+jieba finds. A line is a sentence for both; words that come up fewer than five times are left out by both. The time is
+that of training alone, with vocabulary and ids ready (gensim's iterable interface, sentences in memory; Keel's own
+loop, its kernels compiled before); with --whole, all from the file of words to the vectors. Seconds are wall and CPU.
+Every run is a process of its own with a seed of its own. Intervals are 95%, by Student's t over the runs.
 """
 
 import argparse
@@ -34,26 +34,25 @@ SPECIALS = 5
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 
 
+def _cut_chinese() -> Callable[[str], str]:
+    """Put spaces between words."""
+    import jieba
+
+    jieba.setLogLevel(60)
+    return lambda text: " ".join(jieba.lcut(text))
+
+
 def prepare(corpus: Path, size: int, chinese: bool, folder: Path) -> None:
     """Cut the text into words and number them, once for both."""
     from keel.text.files import open_text
 
-    cut: Callable[[str], list[str]] = re.compile("[a-z]+").findall
-    if chinese:
-        import jieba
-
-        han = re.compile(r"\w*[一-鿿]\w*")
-        jieba.setLogLevel(60)
-
-        def cut(text: str) -> list[str]:
-            return [word for word in jieba.lcut(text) if han.fullmatch(word)]
-
+    cut, word = (str, re.compile("[a-z]+")) if not chinese else (_cut_chinese(), re.compile(r"\w*[一-鿿]\w*"))
     read, sentences = 0, []
     for _, line in open_text(corpus):
         read += len(line.encode()) + 1
         if read > size:
             break
-        if words := cut(line.lower()):
+        if words := word.findall(cut(line.lower())):
             sentences.append(words)
     (folder / "words.txt").write_text("\n".join(map(" ".join, sentences)) + "\n")
     counts = Counter(word for words in sentences for word in words)
@@ -141,7 +140,7 @@ def train_gensim(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray,
     if not options.whole:
         start = clocks()
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
-    return clocks() - start, list(model.wv.index_to_key), model.wv.vectors
+    return clocks() - start, [str(word) for word in model.wv.index_to_key], model.wv.vectors
 
 
 def one_run(options: argparse.Namespace, folder: Path) -> None:
@@ -203,9 +202,8 @@ def main() -> None:
                 print(f"run {seed} {side}: " + ", ".join(f"{name} {value:.2f}" for name, value in shown.items()))
     for what in ("wall", "cpu"):
         ratios = [theirs[what] / ours[what] for ours, theirs in zip(runs["keel"], runs["gensim"], strict=True)]
-        print(
-            f"gensim / Keel, {what} seconds: median {statistics.median(ratios):.2f} of {min(ratios):.2f} to {max(ratios):.2f}"
-        )
+        between = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"gensim / Keel, {what} seconds: median {statistics.median(ratios):.2f} of {between}")
     for name in runs["keel"][0].get("scores", {}):
         ours, theirs = ([run["scores"][name] for run in runs[side]] for side in ("keel", "gensim"))
         apart = [a - b for a, b in zip(ours, theirs, strict=True)]

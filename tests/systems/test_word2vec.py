@@ -14,7 +14,7 @@ from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.base import Rows
 from keel.systems.documents import Documents
-from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, alias_table
+from keel.systems.word2vec import Word2vec, Word2vecTraining, alias_table
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -48,7 +48,7 @@ def make(**fields: Any) -> Word2vecTraining:
 
 def blocks(centers: list[int], most: int) -> list[range]:
     """Windows that learn at once: some in a row, of different centers."""
-    found = [range(0, 0)]
+    found = [range(0)]
     for number, center in enumerate(centers):
         if len(found[-1]) == most or center in [centers[other] for other in found[-1]]:
             found.append(range(number, number))

@@ -15,7 +15,10 @@ from numba.extending import intrinsic, lower_builtin, models, register_model, ty
 
 WIDTH = 16
 _FLOAT, _INTEGER = ir.FloatType(), ir.IntType(32)
-_LANES = ir.VectorType(_FLOAT, WIDTH)
+_LANES, _INTEGERS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INTEGER, WIDTH)
+
+
+instruction: Any = intrinsic  # whose own type would ask callers for the first parameter, which Numba gives
 
 
 class _Lanes(types.Type):
@@ -56,7 +59,7 @@ def zeros(rows, width):
     return flat[start : start + rows * width].reshape(rows, width)
 
 
-@intrinsic
+@instruction
 def load(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     """The lanes at table[row, column]; nothing checks that they are there."""
 
@@ -67,7 +70,7 @@ def load(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     return LANES(table, row, column), code
 
 
-@intrinsic
+@instruction
 def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
     """Write lanes to table[row, column]."""
 
@@ -79,7 +82,7 @@ def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
     return types.void(table, row, column, LANES), code
 
 
-@intrinsic
+@instruction
 def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     """Ask for the cache line of table[row, column]: it is on its way while other work goes on."""
 
@@ -93,13 +96,13 @@ def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     return types.void(table, row, column), code
 
 
-@intrinsic
+@instruction
 def spread(typingctx: Any, value: Any) -> Any:
     """One number in all lanes."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), arguments[0], _INTEGER(0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INTEGER, WIDTH), [0] * WIDTH))
+        return builder.shuffle_vector(first, first, ir.Constant(_INTEGERS, [0] * WIDTH))
 
     return LANES(types.float32), code
 
@@ -123,7 +126,7 @@ _operation(operator.mul, "fmul")
 _operation(operator.truediv, "fdiv")
 
 
-@intrinsic
+@instruction
 def largest(typingctx: Any, a: Any, b: Any) -> Any:
     """Lane by lane, the larger of two."""
 
@@ -133,7 +136,7 @@ def largest(typingctx: Any, a: Any, b: Any) -> Any:
     return LANES(LANES, LANES), code
 
 
-@intrinsic
+@instruction
 def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
     """Lane by lane, a where `where` is not below 0, and b elsewhere."""
 
@@ -144,52 +147,49 @@ def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
     return LANES(LANES, LANES, LANES), code
 
 
-@intrinsic
+@instruction
 def truncate(typingctx: Any, x: Any) -> Any:
     """Lane by lane, x without what stands behind the point."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sitofp(builder.fptosi(arguments[0], ir.VectorType(_INTEGER, WIDTH)), _LANES)
+        return builder.sitofp(builder.fptosi(arguments[0], _INTEGERS), _LANES)
 
     return LANES(LANES), code
 
 
-@intrinsic
+@instruction
 def two_to(typingctx: Any, whole: Any) -> Any:
     """Lane by lane, 2 to a whole number from -126 to 127: it is written into the exponent of a float."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.VectorType(_INTEGER, WIDTH)
-        bias, shift = (ir.Constant(kind, [value] * WIDTH) for value in (127, 23))
-        return builder.bitcast(builder.shl(builder.add(builder.fptosi(arguments[0], kind), bias), shift), _LANES)
+        bias, shift = (ir.Constant(_INTEGERS, [value] * WIDTH) for value in (127, 23))
+        return builder.bitcast(builder.shl(builder.add(builder.fptosi(arguments[0], _INTEGERS), bias), shift), _LANES)
 
     return LANES(LANES), code
 
 
-@intrinsic
+@instruction
 def sums(typingctx: Any, several: Any) -> Any:
-    """The sum of the lanes of each of up to 16, in as many lanes: halves are added crosswise, four times."""
-    count = len(several)
+    """The sums of the lanes of each of up to 16, in as many lanes; the other lanes are 0."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = ir.Constant(_LANES, [0.0] * WIDTH)
-        rows = [builder.extract_value(arguments[0], n) for n in range(count)]
-        rows += [zero] * (WIDTH - count)
-        # Of two rows, each in `parts` of equal length, one row of twice as many parts half as long.
+        rows = [builder.extract_value(arguments[0], number) for number in range(len(several))]
+        rows += [zero] * (WIDTH - len(several))
+        # Two rows of some parts become one of all their parts, each half as long: its halves are added. Four times.
         while len(rows) > 1:
-            parts = WIDTH // len(rows)  # parts that a row holds now
-            size = WIDTH // parts  # lanes in a part
-            take = size // 2
-            low = [p * size + i + o for o in (0, WIDTH) for p in range(parts) for i in range(take)]
-            high = [lane + take for lane in low]
-            joined = []
-            for a, b in zip(rows[::2], rows[1::2], strict=True):
-                if a is zero and b is zero:
-                    joined.append(zero)
-                    continue
-                masks = [ir.Constant(ir.VectorType(_INTEGER, WIDTH), mask) for mask in (low, high)]
-                joined.append(builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)))
-            rows = joined
+            size = len(rows)  # of a part
+            first = [
+                start + part + place
+                for start in (0, WIDTH)
+                for part in range(0, WIDTH, size)
+                for place in range(size // 2)
+            ]
+            halves = [ir.Constant(_INTEGERS, [lane + more for lane in first]) for more in (0, size // 2)]
+            rows = [
+                zero if a is b is zero else builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))
+                for a, b in zip(rows[::2], rows[1::2], strict=True)
+            ]
         return rows[0]
 
     return LANES(several), code

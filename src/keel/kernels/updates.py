@@ -149,7 +149,7 @@ def _learn(v, near, line, found, u, targets, center, compared, errors, changes):
 
 @njit(nogil=True, inline="always")
 def _learn_means(inputs, near, sizes, first, rows, means, u, targets, compared, errors, changes):
-    """As `_learn`, with up to four means as v, which differ in their first target; what is near takes its mean's change."""
+    """As `_learn`, with up to four means as v, whose first targets differ; what is near takes its mean's change."""
     groups = (compared + GROUP - 1) // GROUP
     for line in range((rows + 1) // 2 * groups, 2 * groups):
         store(errors, line, 0, spread(ZERO))
@@ -204,7 +204,7 @@ def learn(
     groups = targets.shape[1] // GROUP
     most = max(2 * window, BLOCK)
     errors, changes, means = zeros(most // 2 * groups, 16), zeros(most, width), zeros(BLOCK, width)
-    itself = np.arange(BLOCK).reshape(1, BLOCK)
+    itself = np.arange(BLOCK).astype(np.int32).reshape(1, BLOCK)
     labels, tally = zeros(groups + 1, 16), zeros(2, 16)
     present = zeros(2 * GROUP + 1, 16)  # by how many of a group there are; the second half for one row alone
     for number in range(1, GROUP + 1):

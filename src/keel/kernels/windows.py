@@ -89,7 +89,7 @@ def drawn_words(targets, first, stop, chances, others, negatives, state):
 
 @njit(cache=True, nogil=True)
 def next_window(words, sentences, count, center, window, chances, others, negatives, state, near, targets):
-    """Fill in the words near a center, then the center itself and what to tell it from; how many of each, and the state.
+    """Fill in the words near a center, then the center itself and what to tell it from; how many of each; the state.
 
     Without a word near, nothing is drawn.
     """

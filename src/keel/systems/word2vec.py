@@ -1,9 +1,9 @@
 """word2vec (Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013).
 
 New then: no hidden layer at all, so that billions of words can be read. Skip-gram lets every word near a center
-foretell it, CBOW their mean; and telling the true word from a few drawn ones (negative sampling), or walking down a tree
-to it (hierarchical softmax, Morin & Bengio 2005), takes the place of a softmax over the whole vocabulary. What is left is
-a vector for each word, the same in every sentence.
+foretell it, CBOW their mean; and telling the true word from a few drawn ones (negative sampling), or walking down a
+tree to it (hierarchical softmax, Morin & Bengio 2005), takes the place of a softmax over the whole vocabulary. What is
+left is a vector for each word, the same in every sentence.
 """
 
 import math
@@ -262,7 +262,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "learn")
 
 
-def _lines(parameter: nn.Parameter) -> np.ndarray:
+def _lines(parameter: Tensor) -> np.ndarray:
     """The numbers of a parameter, each row in whole cache lines: it is moved to such a place when first asked for."""
     from keel.kernels.lanes import padded
 
