@@ -14,7 +14,8 @@ from keel.kernels.subwords import subwords
 from keel.model import Model
 from keel.systems.base import Rows, Spelling
 from keel.systems.documents import Documents
-from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining, Foretold
+from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
+from keel.systems.word2vec import Windows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -104,16 +105,16 @@ def test_updates_are_the_gradients_of_the_loss(
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
-    for number in range(len(batch.inputs)):
-        inputs, there, targets, signs = (value[number : number + 1] for value in batch.tensors())
-        one = Foretold(inputs=inputs, there=there.double(), targets=targets, signs=signs.double())
+    for number in range(len(batch.near)):
+        near, present, targets, compared, truths = (value[number : number + 1] for value in batch.tensors())
+        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double(), truths=truths)
         theirs.zero_grad()
         found = theirs(one)[0]["negative"]
         found.backward()
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
         # Each vector of a mean takes the whole change, as in the first code.
-        share = (1 + theirs.spelling.sizes[inputs[there > 0]]).sum()
+        share = (1 + theirs.spelling.sizes[near[present > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None
@@ -127,7 +128,7 @@ def test_updates_are_the_gradients_of_the_loss(
 
 def test_no_window_is_no_loss() -> None:
     objective, none = make(), torch.zeros(0, 3)
-    batch = Foretold(inputs=none.long(), there=none, targets=none.long(), signs=none)
+    batch = Windows(near=none.long(), present=none, targets=none.long(), compared=none, truths=none)
     assert objective(batch)[0]["negative"].item() == objective.counts(batch)["negative"].item() == 0
 
 
@@ -143,7 +144,7 @@ def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     known = torch.cat([encoder.words.weight[[tokenizer.id_of("the")]], grams("the")]).mean(0)
     torch.testing.assert_close(found[0], known)
     torch.testing.assert_close(found[1], grams("jumping").mean(0))
-    torch.testing.assert_close(found[-1], encoder.words.weight[tokenizer.unknown_id])  # a mark is not spelled
+    assert found[-1].eq(0).all()  # a mark is not spelled, and is nothing
     alone = FastText(min_n=0, max_n=0).spelled(Rows.pad([ids[1:2]]), tokenizer)
     assert encoder.embed(alone).eq(0).all()  # an unseen word without n-grams
 

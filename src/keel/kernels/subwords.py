@@ -11,20 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from keel.kernels.lanes import choose, largest, load, prefetch, spread, store, sums, truncate, two_to, zeros
-from keel.kernels.windows import GAMMA, HALF, LOW, _mix, next_window
+from keel.kernels.lanes import choose, largest, load, spread, store, sums, zeros
+from keel.kernels.updates import ONE, SOME, ZERO, _exp_minus, _fetch, _settled
+from keel.kernels.windows import GAMMA, HALF, LOW, _mix, kept_words, next_window
 
 END = "</s>"
 """fastText's mark for the end of a line, which it does not cut."""
-SOME = 100
-"""How many numbers up to 2 may be multiplied in float32."""
 AHEAD = 2
 """Windows between asking for vectors and using them: the memory is slower than the sums."""
-ZERO, ONE, NEAREST, FAR = np.float32(0.0), np.float32(1.0), np.float32(0.5), np.float32(-120.0)
-LOG2_E = np.float32(1.4426950408889634)
-P1, P2, P3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
-P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
-"""ln(2)^n / n!: 2^f by its series, to 1e-7 for f up to a half."""
 
 
 def subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
@@ -69,24 +63,6 @@ def _cut(text, ends, min_n, max_n, buckets, starts, grams):
                 n += 1
         begin = end
     return count
-
-
-@njit(nogil=True, inline="always")
-def _exp_minus(x):
-    """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
-    power = largest(largest(x, spread(ZERO) - x) * spread(-LOG2_E), spread(FAR))
-    n = truncate(power - spread(NEAREST))  # the nearest, for power is not above 0
-    f = power - n
-    series = spread(P4) + f * (spread(P5) + f * spread(P6))
-    series = spread(P1) + f * (spread(P2) + f * (spread(P3) + f * series))
-    return (spread(ONE) + f * series) * two_to(n)
-
-
-@njit(nogil=True, inline="always")
-def _fetch(table, row):
-    """Ask the memory for a row."""
-    for i in range(0, table.shape[1], 16):
-        prefetch(table, row, i)
 
 
 @njit(nogil=True, inline="always")
@@ -164,16 +140,6 @@ def _errors(scores, steps, true, told, rate, tally, used):
 
 
 @njit(cache=True, nogil=True)
-def _settled(tally):
-    """The losses in a tally, which starts anew."""
-    loss = 0.0
-    for lane in range(16):
-        loss += np.log(np.float64(tally[0, lane])) + np.float64(tally[1, lane])
-        tally[0, lane], tally[1, lane] = ONE, ZERO
-    return loss
-
-
-@njit(cache=True, nogil=True)
 def draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes):
     """Fill in the words near each of `count` words, and what is foretold there, followed by what it is told from.
 
@@ -212,48 +178,51 @@ def room(count, window, negatives):
 
 @njit(cache=True, nogil=True)
 def learn(
-    words, sentences, count, inputs, grams, parts, starts, outputs, window, chances, others, negatives, rate, state, bag
-):
-    """With h the mean of some input vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise those vectors by u.
+    ids, bounds, begins, ends, keep, chances, others, firsts, lasts, states, inputs, grams, outputs, parts, starts,
+    window, negatives, bag, rate,
+):  # fmt: skip
+    """Learn from the words numbered firsts[n] to lasts[n], for each n; the sum of losses and how many predictions.
 
-    Gives the sum of losses and the number of predictions. Tables are as wide as a multiple of 16.
+    With h the mean of some vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise each of those vectors by u.
     """
-    near, targets, sizes = room(count, window, negatives)
-    draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
-    h, scores, tally, bagged = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
+    length = (lasts - firsts).max()
+    words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
+    near, targets, sizes = room(length, window, negatives)
+    h, scores, tally, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
     steps = zeros(1, 2 * scores.shape[1])
     steps[0, : scores.shape[1]] = ONE
     _settled(tally)
     loss, predictions, used = 0.0, 0, 0
-    for center in range(count):
-        later = center + AHEAD
-        if later < count:
-            coming = words[min(later + window, count - 1)] if bag else words[later]
-            _fetch(inputs, coming)
-            for place in range(starts[coming], starts[coming + 1]):
-                _fetch(grams, parts[place])
-            for place in range(sizes[later, 2]):
-                _fetch(outputs, targets[later, place])
-        found, true, told = sizes[center]
-        if found == 0:
-            continue
-        own = near[center, :found]
-        if bag:
-            size = 0
-            for place in range(found):
-                begin, stop = starts[own[place]], starts[own[place] + 1]
-                if size + stop - begin > len(bagged):
-                    bagged = np.append(bagged, np.empty(len(bagged) + stop - begin, np.int32))
-                bagged[size : size + stop - begin] = parts[begin:stop]
-                size += stop - begin
-            rows = bagged[:size]
-        else:
-            own[0] = words[center]
-            own = own[:1]
-            rows = parts[starts[own[0]] : starts[own[0] + 1]]
-        _mean(inputs, own, grams, rows, h)
-        _compare(h, outputs, targets[center], told, scores)
-        settled, used = _errors(scores, steps, true, told, rate, tally, used)
-        _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
-        loss, predictions = loss + settled, predictions + true
+    for n in range(len(firsts)):
+        count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
+        draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
+        for center in range(count):
+            later = center + AHEAD
+            if later < count:
+                coming = words[min(later + window, count - 1)] if bag else words[later]
+                _fetch(inputs, coming)
+                for place in range(starts[coming], starts[coming + 1]):
+                    _fetch(grams, parts[place])
+                for place in range(sizes[later, 2]):
+                    _fetch(outputs, targets[later, place])
+            found, true, told = sizes[center]
+            if found == 0:
+                continue
+            if bag:
+                own, size = near[center, :found], 0
+                for word in own:
+                    begin, stop = starts[word], starts[word + 1]
+                    if size + stop - begin > len(joined):
+                        joined = np.append(joined, np.empty(len(joined) + stop - begin, np.int32))
+                    joined[size : size + stop - begin] = parts[begin:stop]
+                    size += stop - begin
+                rows = joined[:size]
+            else:
+                near[center, 0] = words[center]
+                own, rows = near[center, :1], parts[starts[words[center]] : starts[words[center] + 1]]
+            _mean(inputs, own, grams, rows, h)
+            _compare(h, outputs, targets[center], told, scores)
+            settled, used = _errors(scores, steps, true, told, rate, tally, used)
+            _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
+            loss, predictions = loss + settled, predictions + true
     return loss + _settled(tally), predictions

@@ -6,7 +6,6 @@ are not listed but hashed into a fixed number of rows ("buckets").
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -21,10 +20,10 @@ from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree,
 from keel.systems.base import Output, Rows, Spelling
 from keel.systems.documents import Documents
 from keel.systems.static import StaticEncoder
-from keel.systems.word2vec import Word2vec, Word2vecTraining
+from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
-from keel.train.objective import State, Tensors
+from keel.train.objective import State
 from keel.train.plan import Train
 
 
@@ -154,7 +153,7 @@ class FastTextEncoder(StaticEncoder):
     def __init__(self, vocabulary: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
         super().__init__(vocabulary, width)
         # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
-        self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, _in_lanes(width))[:, :width])
+        self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, -(-width // 16) * 16)[:, :width])
         nn.init.uniform_(self.words.weight, -1 / width, 1 / width)
         if not bags:  # what a classifier never met says nothing
             nn.init.uniform_(self.grams.weight, -1 / width, 1 / width)
@@ -210,16 +209,6 @@ class FastTextEncoder(StaticEncoder):
         return met, replace(spelling, words=spelling.words.masked_scatter(known, places), parts=parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Foretold(Tensors):
-    """What some words foretell, one window each, for those who want to see the loss."""
-
-    inputs: Tensor  # [windows, words] the center; in CBOW the words near it
-    there: Tensor  # [windows, words] 1 where there is one
-    targets: Tensor  # [windows, targets] the words near, in CBOW the center, then drawn words
-    signs: Tensor  # [windows, targets] 1 for what is right, -1 for what was drawn, 0 where there is nothing
-
-
 class FastTextTraining(Word2vecTraining):
     """word2vec's loss with negatives, where v is the mean of all vectors of a word, which foretells each word near it;
     or in CBOW the mean of all vectors of all words near a word, which foretells that."""
@@ -240,8 +229,8 @@ class FastTextTraining(Word2vecTraining):
         """[words + 1] where each word's n-grams start, and the end."""
         return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Any:
-        """What is `Foretold` in the windows of these rows: the very same that `update` learns from."""
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
+        """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
         from keel.kernels.subwords import draw_targets, room
         from keel.kernels.windows import kept_words
 
@@ -251,89 +240,46 @@ class FastTextTraining(Word2vecTraining):
         for first, last, state in self._places(data, draw, rows):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
-            drawn = (system.window, chances.chances, chances.others, system.negatives, bag, np.uint64(state))
             tables = room(count, system.window, system.negatives)
-            draw_targets(words, sentences, count, *drawn, *tables)
+            draws = (system.window, *chances[1:], system.negatives, bag, np.uint64(state))
+            draw_targets(words, sentences, count, *draws, *tables)
             found.append([words[:count, None], *tables])
         centers, near, targets, sizes = (
-            torch.from_numpy(np.concatenate(column)).long() for column in zip(*found, strict=True)
+            torch.from_numpy(np.concatenate(column)) for column in zip(*found, strict=True)
         )
         some = sizes[:, 0] > 0
-        inputs, targets, sizes = (near if bag else centers)[some], targets[some], sizes[some]
-        there = torch.arange(inputs.shape[1]) < (sizes[:, :1] if bag else 1)
-        place = torch.arange(targets.shape[1])
-        signs = (place < sizes[:, 1:2]).float() * 2 - (place < sizes[:, 2:]).float()
-        return Foretold(
-            inputs=inputs.where(there, 0), there=there.float().expand_as(inputs),
-            targets=targets.where(signs != 0, 0), signs=signs,
+        near, targets, sizes = (near if bag else centers)[some].long(), targets[some].long(), sizes[some]
+        present = (torch.arange(near.shape[1]) < sizes[:, :1]).float()
+        truths, compared = ((torch.arange(targets.shape[1]) < sizes[:, [column]]).float() for column in (1, 2))
+        return Windows(
+            near=near * present.long(), present=present, targets=targets * compared.long(), compared=compared,
+            truths=truths,
         )  # fmt: skip
 
-    def counts(self, batch: Any) -> dict[str, Tensor]:
-        return {"negative": (batch.signs > 0).sum().double(), "centers": torch.tensor(len(batch.inputs))}
+    def counts(self, batch: Windows) -> dict[str, Tensor]:
+        return {"negative": batch.truths.sum().double(), "centers": torch.tensor(len(batch.near))}
 
-    def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        sums, counts = self.encoder.sums(self.spelling.take(batch.inputs.flatten()))
-        sums = (sums.view(*batch.inputs.shape, self.encoder.width) * batch.there[..., None]).sum(1)
-        h = sums / (counts.view(batch.inputs.shape) * batch.there).sum(1, keepdim=True)  # [windows, width]
-        scores = (F.embedding(batch.targets, self.contexts) @ h[..., None])[..., 0]  # [windows, targets]
-        return {"negative": -(F.logsigmoid(scores * batch.signs) * batch.signs.abs()).sum()}, None
+    def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        sums, counts = self.encoder.sums(self.spelling.take(batch.near.flatten()))
+        sums = (sums.view(*batch.near.shape, self.encoder.width) * batch.present[..., None]).sum(1)
+        v = sums / (counts.view(batch.near.shape) * batch.present).sum(1, keepdim=True)  # [centers, width]
+        scores = (F.embedding(batch.targets, self.contexts) @ v[..., None])[..., 0]  # [centers, targets]
+        return {"negative": -(F.logsigmoid(scores * (2 * batch.truths - 1)) * batch.compared).sum()}, None
 
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.subwords import learn
-        from keel.kernels.windows import kept_words
 
         text, chances = self._prepared(data)
-        system, parts, starts = self.system, self.spelling.parts.numpy(), self._bounds
-        inputs, grams, outputs = map(_laned, (self.encoder.words.weight, self.encoder.grams.weight, self.contexts))
+        vectors = _lines(self.encoder.words.weight), _lines(self.encoder.grams.weight), _lines(self.contexts)
+        system, spelled = self.system, (self.spelling.parts.numpy(), self._bounds)
 
-        def one(places: list[tuple[int, int, np.uint64]]) -> tuple[float, int, int]:
-            words, sentences = np.empty(system.length, np.int64), np.empty(system.length, np.int64)
-            loss, predictions, read = 0.0, 0, 0
-            for first, last, state in places:
-                count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
-                found = learn(
-                    words,
-                    sentences,
-                    count,
-                    inputs,
-                    grams,
-                    parts,
-                    starts,
-                    outputs,
-                    system.window,
-                    chances.chances,
-                    chances.others,
-                    system.negatives,
-                    np.float32(rate),
-                    np.uint64(state),
-                    system.architecture == "cbow",
-                )
-                loss, predictions, read = loss + found[0], predictions + found[1], read + last - first
-            return loss, predictions, read
+        def one(places: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
+            firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
+            return learn(
+                *text, *chances, firsts, lasts, states, *vectors, *spelled, system.window, system.negatives,
+                system.architecture == "cbow", np.float32(rate),
+            )  # fmt: skip
 
-        places = list(self._places(data, draw, rows))
-        if threads == 1:
-            results = [one(places)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(one, [places[number::threads] for number in range(threads)]))
-        loss, predictions, read = (sum(column) for column in zip(*results, strict=True))
-        return {"negative": loss}, {"negative": predictions, "words": read}
-
-
-def _in_lanes(width: int) -> int:
-    """The numbers of a row that whole lanes of 16 hold."""
-    return -(-width // 16) * 16
-
-
-def _laned(weight: Tensor) -> np.ndarray:
-    """A table in rows of whole lanes, of which the parameter is a part; it is moved into such a one if need be."""
-    rows, width = weight.shape
-    wide = _in_lanes(width)
-    if weight.stride(0) != wide or weight.untyped_storage().nbytes() < 4 * rows * wide:
-        home = torch.zeros(rows, wide)
-        home[:, :width] = weight.detach()
-        weight.data = home[:, :width]
-    return weight.detach().as_strided((rows, wide), (wide, 1)).numpy()
+        return self._shared(list(self._places(data, draw, rows)), threads, one)
