@@ -125,7 +125,8 @@ class FastText(Word2vec):
 
         words = self._words(ids, tokenizer)
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
-        known = [place if word and place < len(tokenizer) else -1 for place, word in zip(ids, words, strict=True)]
+        met = range(len(tokenizer))
+        known = [n if n in met and (word or not self.supervised) else -1 for n, word in zip(ids, words, strict=True)]
         return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
 
     def spelled_rows(
