@@ -144,6 +144,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(demo, "gather", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
     monkeypatch.setattr(demo, "PACKAGES", tuple(TOPICS))
     monkeypatch.setattr("keel.demo.page.PACKAGES", tuple(TOPICS))
+    monkeypatch.setattr(demo, "VECTORS", {"word2vec": keel.Word2vec(width=8)})
     monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
     monkeypatch.setattr(demo, "SUMS", ("anchor - boat + bread",))
     for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "TUNING": {"epochs": 1, "batch": 16}}.items():

@@ -146,7 +146,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "analogy": ["the - a + i", "--model", folder / "base"],
         "similarity": ["a boat", "the boat", "--model", folder / "base"],
         "map": [folder / "base", "--top", "20", "--out", tmp_path / "map.html"],
-        "odd": ["the", "a", "of", "--model", folder / "base"],
+        "odd": ["the", "a", "i", "--model", folder / "base"],
         "info": [folder / "tuned"],
         "convert": [folder / "base", tmp_path / "new"],
         "demo": ["--out", tmp_path / "new"],

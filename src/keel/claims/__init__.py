@@ -13,6 +13,7 @@ CLAIMS: dict[int, Claim] = {
     6: Claim(title="embeddings start the first layer only", minutes=0.2, run=words.only_the_first_layer),
     10: Claim(title="word2vec is a linear language model", minutes=0.1, run=words.linear_model),
     11: Claim(title="皇 - 后 = 男 - 女: vectors add and subtract", minutes=0.1, run=words.arithmetic),
+    12: Claim(title="a softmax over all words costs too much", minutes=0.1, run=networks.cost_of_softmax),
     19: Claim(title="CBOW's variance is not skip-gram's, and matching helps", minutes=0.5, run=words.variance),
     20: Claim(title="a static word has one vector in every context", minutes=0.1, run=words.one_vector),
     21: Claim(title="one vector for a word cannot tell its senses apart", minutes=0.1, run=words.no_senses),

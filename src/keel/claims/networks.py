@@ -1,14 +1,20 @@
 """Claims about networks before attention."""
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.finding import Finding, Say
+from keel.systems.huffman import huffman
+from keel.systems.nnlm import Ngrams, Nnlm
+from keel.text.tokenizer import Tokenizer
 
+Loss = Literal["softmax", "hierarchical", "nce", "negative"]
 POINTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 QUESTIONS = {"AND": [0.0, 0.0, 0.0, 1.0], "XOR": [0.0, 1.0, 1.0, 0.0]}
 
@@ -23,9 +29,9 @@ def exclusive_or(say: Say) -> Finding:
     best: dict[tuple[str, str], float] = {}
     for name, (sizes, bent) in kinds.items():
         for question, answers in QUESTIONS.items():
-            scores = [_learn(sizes, bent, torch.tensor(answers), seed) for seed in range(20)]
-            best[name, question] = max(scores)
-            say(f"{name}: {question} {max(scores):.0%} right at best of 20 starts, {sum(scores) / 20:.0%} on average")
+            scores = _learn(sizes, bent, torch.tensor(answers))
+            best[name, question] = scores.max().item()
+            say(f"{name}: {question} {scores.max():.0%} right at best of 20 starts, {scores.mean():.0%} on average")
     one, flat, bent = kinds
     limited = max(best[one, "XOR"], best[flat, "XOR"])
     return Finding(
@@ -35,21 +41,67 @@ def exclusive_or(say: Say) -> Finding:
     )
 
 
-def _learn(sizes: tuple[int, ...], bent: bool, answers: Tensor, seed: int) -> float:
-    """The share of the four answers that a network gives rightly after 1000 steps."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = [torch.randn(width + 1, next_width, generator=generator) for width, next_width in pairwise(sizes)]
+def cost_of_softmax(say: Say) -> Finding:
+    """12 to 15: the time to weigh up a next word by Bengio's network, by the softmax and by what replaces it."""
+    ways: dict[Loss, str] = {
+        "softmax": "full softmax",
+        "hierarchical": "tree of words",
+        "nce": "NCE",
+        "negative": "negative sampling",
+    }
+    sizes = (1_000, 10_000, 50_000)
+    times: dict[str, list[float]] = {}
+    for way, name in ways.items():
+        found = [_time_of(Nnlm(width=32, hidden=64, loss=way, negatives=5), size) for size in sizes]
+        times[way] = [seconds for seconds, _ in found]
+        listed = ", ".join(f"{scores:,.0f} ({1e6 * seconds:.1f} us)" for seconds, scores in found)
+        say(f"{name}: scores to compute for each word, with {', '.join(f'{size:,}' for size in sizes)} words: {listed}")
+    growth = {way: found[-1] / found[0] for way, found in times.items()}
+    slowest = max(times[way][-1] for way in ways if way != "softmax")
+    return Finding(
+        growth["softmax"] > 10 and max(growth[way] for way in ways if way != "softmax") < 5,
+        f"from 1,000 to 50,000 words the softmax takes {growth['softmax']:.0f} times as long, the tree "
+        f"{growth['hierarchical']:.1f}, NCE {growth['nce']:.1f} and negative sampling {growth['negative']:.1f} times; "
+        f"at 50,000 it is {times['softmax'][-1] / slowest:.0f} times slower than the slowest of them",
+    )
+
+
+def _time_of(system: Nnlm, words: int) -> tuple[float, float]:
+    """Seconds to weigh up one next word of a vocabulary of that size, and how many scores that takes."""
+    torch.manual_seed(0)
+    objective = system.objective(system.encoder(words), Tokenizer.from_words(["word"])).train()
+    counts = 1e6 / torch.arange(1, words + 1)  # as Zipf's law has it
+    objective.counts_of_words.copy_(counts)
+    context, wanted = torch.randint(words, (1, 512, system.order - 1)), torch.multinomial(counts, 512, True)[None]
+    drawn = torch.randint(words, (1, 512, system.negatives if system.loss in ("nce", "negative") else 0))
+    batch = Ngrams(context=context, words=wanted, present=torch.ones(1, 512), drawn=drawn)
+    seconds = []
+    with torch.inference_mode():
+        for _ in range(5):  # the first makes the tree
+            start = time.perf_counter()
+            objective(batch)
+            seconds.append((time.perf_counter() - start) / 512)
+    if system.loss == "hierarchical":
+        return min(seconds), float(huffman(counts.numpy()).lengths[wanted.numpy()].mean())
+    return min(seconds), words if system.loss == "softmax" else 1 + system.negatives
+
+
+def _learn(sizes: tuple[int, ...], bent: bool, answers: Tensor) -> Tensor:
+    """[20] the share of the four answers that networks from 20 starts give rightly after 1000 steps."""
+    torch.manual_seed(0)
+    weights = [torch.randn(20, width + 1, next_width) for width, next_width in pairwise(sizes)]
 
     def forward() -> Tensor:
-        vectors = POINTS
+        vectors = POINTS.expand(20, 4, 2)
         for number, weight in enumerate(weights):
             vectors = F.pad(vectors, (0, 1), value=1.0) @ weight  # the last row is the bias
             if bent and number < len(weights) - 1:
                 vectors = torch.tanh(vectors)
-        return vectors[:, 0]
+        return vectors[..., 0]  # [20, 4]
 
-    descend(lambda: F.binary_cross_entropy_with_logits(forward(), answers), weights, 1000, 0.5)
-    return ((forward() > 0) == (answers > 0.5)).float().mean().item()
+    wanted = answers.expand(20, 4)
+    descend(lambda: 20 * F.binary_cross_entropy_with_logits(forward(), wanted), weights, 1000, 0.5)
+    return ((forward() > 0) == (wanted > 0.5)).float().mean(1)
 
 
 def descend(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, rate: float) -> float:

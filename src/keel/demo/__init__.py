@@ -36,7 +36,7 @@ SYSTEM = keel.Bert(
     mask=0.2,
     next_sentence=False,
 )
-VECTORS = {"word2vec": keel.Word2vec()}
+VECTORS = {"word2vec": keel.Word2vec(), "fastText": keel.FastText(buckets=50_000)}
 """What learns a vector for each word; each gets a row in the last act."""
 WORDS = ("matrix", "graph", "file", "sine")
 SUMS = ("sin - sine + cosine", "nodes - node + edge", "max - maximum + minimum")
@@ -71,8 +71,8 @@ def run(out: str | Path = "keel-demo", *, steps: int = 2600, on_event: OnEvent =
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
     vectors = {name: learn_vectors(corpus, system, folder / name, on_event) for name, system in VECTORS.items()}
     knows = {name: ask(model) for name, model in vectors.items()}
-    for question, found in (row for rows in knows.values() for row in rows):
-        say(f"{question}: {', '.join(f'{word} {score:.2f}' for word, score in found) or 'not in this text'}")
+    for name, (question, near) in ((name, row) for name, rows in knows.items() for row in rows):
+        say(f"{name}, {question}: {', '.join(f'{word} {score:.2f}' for word, score in near) or 'not in this text'}")
 
     act(3, "A tokenizer learns the pieces of words")
     tokenizer = learn_pieces(corpus, folder / "tokenizer")
@@ -117,7 +117,7 @@ def learn_vectors(corpus: keel.Corpus, system: System, folder: Path, on_event: O
         out=folder,
         vocabulary=4000,
         held_out=0.0,
-        epochs=20,
+        epochs=12,
         batch=4,
         lr=0.05,
         threads=1,
