@@ -118,7 +118,9 @@ def compare(program: str, path: Path, texts: Path) -> None:
     place = {name: number for number, name in enumerate(task.labels.names)}
     for number, line in enumerate(theirs[: len(lines)]):
         parts = line.split()
-        likeliest = [(place[name.removeprefix("__label__")], float(p)) for name, p in zip(parts[::2], parts[1::2], strict=True)]
+        likeliest = [
+            (place[name.removeprefix("__label__")], float(p)) for name, p in zip(parts[::2], parts[1::2], strict=True)
+        ]
         first += likeliest[0][0] == int(chances[number].argmax())
         ours = np.argsort(-raised[number], kind="stable")[:5].tolist()
         same += [label for label, p in likeliest if p > 1e-4] == [each for each in ours if raised[number, each] > 1e-4]

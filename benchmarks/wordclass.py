@@ -3,8 +3,8 @@
     python benchmarks/wordclass.py corpus.txt --megabytes 20 --shapes 10000x200 20000x500 [--peer path/to/wcluster]
 
 The peer (github.com/percyliang/brown-cluster, built by its Makefile) reads our words, one sentence a line, and has one
-thread as we have. CPU seconds count; the peer's have its reading and writing among them, ours have not. The mutual information
-of the classes that each side finds is computed by one function, from the files that both write.
+thread as we have. CPU seconds count; the peer's have its reading and writing among them, ours have not. The mutual
+information of the classes that each side finds is computed by one function, from the files that both write.
 """
 
 import argparse
