@@ -126,7 +126,7 @@ class FastText(Word2vec):
         words = self._words(ids, tokenizer)
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
         met = range(len(tokenizer))
-        known = [n if n in met and (word or not self.supervised) else -1 for n, word in zip(ids, words, strict=True)]
+        known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
         return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
 
     def spelled_rows(
