@@ -68,10 +68,10 @@ class Tuning:
             "labels": list(self.labels.names),
             "examples": data.examples.fingerprint(),
             "parent": self.parent_fingerprint if run and not self.from_scratch else "",
+            "tokenizer": task.tokenizer.fingerprint() if run else "",
+            **{f"system.{name}": value for name, value in to_dict(task.system).items()},
         }
         learner = None if self.freeze else task.system.quick(task)
-        if learner is not None:  # it may learn in several ways
-            identity |= {f"system.{name}": value for name, value in to_dict(task.system).items()}
         with task.narrowed(data) as narrow:
             history = fit(learner or task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
         if dev is None:

@@ -164,7 +164,7 @@ def finetune(
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
-        parent = _learner(system, parent or _words_of(system, everything, train.seed, say))
+        parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
         tuning = Tuning(parent, kind, examples.labels, train, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:

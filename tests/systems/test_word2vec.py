@@ -212,8 +212,9 @@ def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> 
 
 def test_words_are_counted_in_the_documents_alone(documents: Documents) -> None:
     some, _ = Documents.split(documents, 0.5, seed=0)
-    objective = make()
-    _, counts, _ = objective._counted(some)
+    objective = make(loss="hierarchical")
+    objective.meet(some)
+    counts = objective.counts_of_tree
     places = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
     expected = np.bincount(documents.read(torch.from_numpy(places)).numpy(), minlength=WORDS + 5)
     expected[SPECIALS.special_ids] = 0

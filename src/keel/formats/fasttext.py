@@ -78,6 +78,9 @@ def write(
     """
     if system.kept >= 0:
         raise KeelError(f"{path}: this model was pruned, as .ftz files are, and fastText takes no .bin of such a one")
+    if labels and not system.supervised:
+        remedy = "name it .vec for the vectors alone, or teach it without --freeze"
+        raise KeelError(f"{path}: fastText has no head on frozen vectors: {remedy}")
     special = set(tokenizer.special_ids)
     words = [place for place in range(len(tokenizer)) if place not in special]
     inputs = torch.cat([tensors["encoder.words.weight"][words], tensors["encoder.grams.weight"]])

@@ -59,7 +59,15 @@ class FastText(Word2vec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss != "negative":
-            raise UsageError(f"fastText's vectors are learned by negative sampling here, not by loss {self.loss}")
+            raise UsageError(
+                f"fastText's vectors are learned by negative sampling here, not by {self.loss}: leave out --system.loss"
+            )
+        if self.word_ngrams < 1:
+            raise UsageError(f"word_ngrams must be 1 or more, not {self.word_ngrams}: 1 is words alone")
+        if self.kept >= 0 and self.buckets > 1 << 24:
+            raise UsageError(
+                f"a pruned model has at most {1 << 24:,} buckets, not {self.buckets:,}: take the whole one"
+            )
         if not 0 <= self.min_n <= self.max_n:
             raise UsageError(f"min_n must lie between 0 and max_n ({self.max_n}), not at {self.min_n}")
         if self.buckets < (self.max_n > 0 or self.word_ngrams > 1):
@@ -117,6 +125,8 @@ class FastText(Word2vec):
         assert isinstance(encoder, FastTextEncoder)
         if self.supervised:
             raise UsageError("a classifier of fastText's learns from labels, not from text: use keel finetune")
+        if self.kept >= 0:
+            raise UsageError("this model was pruned, and cannot learn on: take the whole one")
         return FastTextTraining(self, encoder, tokenizer)
 
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:

@@ -5,7 +5,7 @@ than a frequent one. No word is nearer to one than to another; for telling topic
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -48,6 +48,11 @@ class Onehot(WordSystem):
 
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=8, batch=64, lr=1e-2)
+
+    @classmethod
+    def for_labels(cls) -> Self:
+        """Without text to count documents in, a word weighs as often as it comes."""
+        return cls(weights="count")
 
     def encoder(self, vocabulary: int) -> "OnehotEncoder":
         return OnehotEncoder(vocabulary, self.weights)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -83,6 +83,9 @@ class _Text(NamedTuple):
     begins: np.ndarray  # where each document starts
     ends: np.ndarray  # words up to each document's end
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Text":
+        return self  # nobody writes into it
+
 
 class _Chances(NamedTuple):
     """How words are drawn."""
@@ -114,8 +117,24 @@ class Word2vecTraining(Kernel):
             encoder.words.weight[self.specials] = 0.0  # never met in training: an unknown word adds nothing to a mean
         if system.loss == "hierarchical":  # a model that goes on with other text keeps its tree
             self.register_buffer("counts_of_tree", torch.zeros(encoder.vocabulary))
-        self._kept: dict[int, tuple[_Text, np.ndarray, _Chances]] = {}
+        self._texts: dict[int, _Text] = {}
+        self._chances: _Chances | None = None
         self._grown: Tree | None = None
+
+    def meet(self, data: Documents) -> None:
+        """Count the words of what is learned from: by that they are drawn, whatever is read, and their tree grows."""
+        from keel.kernels.windows import count_words
+
+        text = self._text(data)
+        counts = np.zeros(self.encoder.vocabulary, np.int64)
+        count_words(text.ids, text.begins, text.ends, counts)
+        counts[self.specials] = 0
+        if (counts > 0).sum() < 2:
+            remedy = "give it more text, or lower --min-count"
+            raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
+        self._chances = _chances_of(counts, self.system.subsample, self.system.power)
+        if self.system.loss == "hierarchical" and not self.counts_of_tree.any():
+            self.counts_of_tree.copy_(torch.from_numpy(counts))
 
     def rows(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.length)
@@ -125,7 +144,7 @@ class Word2vecTraining(Kernel):
         from keel.kernels.windows import draw_windows, kept_words, tables
 
         text, chances = self._prepared(data)
-        tree, negatives = self._tree(data), self._negatives
+        tree, negatives = self._tree, self._negatives
         found = []
         for first, last, state in self._places(data, draw, rows):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
@@ -169,7 +188,7 @@ class Word2vecTraining(Kernel):
         from keel.kernels.updates import learn
 
         text, chances = self._prepared(data)
-        tree = self._tree(data, keep=True)
+        tree = self._tree
         inputs, outputs = _lines(self.encoder.words.weight), _lines(self.contexts)
         bag = self.system.architecture == "cbow"
 
@@ -212,38 +231,27 @@ class Word2vecTraining(Kernel):
         return self.system.negatives if self.system.loss == "negative" else 0
 
     def _prepared(self, data: Documents) -> tuple[_Text, _Chances]:
-        """The corpus as plain arrays and the chances of its words, counted once."""
-        text, _, chances = self._counted(data)
-        return text, chances
+        """These documents as the kernels read them, and how words are drawn."""
+        if self._chances is None:
+            self.meet(data)
+        assert self._chances is not None
+        return self._text(data), self._chances
 
-    def _counted(self, data: Documents) -> tuple[_Text, np.ndarray, _Chances]:
-        from keel.kernels.windows import count_words
-
-        if id(data) not in self._kept:
-            ids = data.ids.numpy()
-            bounds = data.starts.numpy()
+    def _text(self, data: Documents) -> _Text:
+        if id(data) not in self._texts:
+            ids, bounds = data.ids.numpy(), data.starts.numpy()
             begins = np.ascontiguousarray(bounds[data.spans[:, 0].numpy()])
-            text = _Text(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
-            counts = np.zeros(self.encoder.vocabulary, np.int64)
-            count_words(text.ids, text.begins, text.ends, counts)
-            counts[self.specials] = 0
-            if (counts > 0).sum() < 2:
-                raise KeelError("the corpus holds fewer than two words that come up often enough: give it more text")
-            self._kept = {id(data): (text, counts, _chances_of(counts, self.system.subsample, self.system.power))}
-        return self._kept[id(data)]
+            self._texts[id(data)] = _Text(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
+        return self._texts[id(data)]
 
-    def _tree(self, data: Documents, keep: bool = False) -> Tree:
+    @property
+    def _tree(self) -> Tree:
         """The tree of all words, none for negative sampling; by the counts of what was first learned from."""
         if self.system.loss == "negative":
             return NO_TREE
-        if keep and not self.counts_of_tree.any():
-            self.counts_of_tree.copy_(torch.from_numpy(self._counted(data)[1]))
-            self._grown = None
         if self._grown is None:
-            known = self.counts_of_tree.any()
             # In float32, as folders keep numbers: the tree of a model that was saved is the same.
-            counts = self.counts_of_tree.numpy() if known else self._counted(data)[1].astype(np.float32)
-            self._grown = huffman(counts)
+            self._grown = huffman(self.counts_of_tree.numpy())
         return self._grown
 
 

@@ -6,7 +6,7 @@ merges that follow, down to one class, are a tree: a word's path through it, in 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -43,6 +43,10 @@ class Wordclass(WordSystem):
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise UsageError(f"classes must be 2 or more, not {self.classes}")
+
+    @classmethod
+    def for_labels(cls) -> Self:
+        raise UsageError("word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
     def encoder(self, vocabulary: int) -> "WordclassEncoder":
         return WordclassEncoder(vocabulary, self.classes)

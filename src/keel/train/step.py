@@ -152,15 +152,19 @@ class KernelStepper:
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
+        self.trial: Kernel | None = None
+        """A copy to rehearse with: what it counts once is no part of a step."""
         self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember
         if self.threads > 1 and objective.races:
             note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
 
     def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:
+        self.trial = None
         return self._taken(self.objective, place)
 
     def rehearse(self, place: Place) -> Taken:
-        return self._taken(deepcopy(self.objective), place)
+        self.trial = self.trial or deepcopy(self.objective)
+        return self._taken(self.trial, place)
 
     def _taken(self, objective: Kernel, place: Place) -> Taken:
         draw = Draw(seed=self.train.seed, step=place.step, first=place.first, phase=place.phase)
