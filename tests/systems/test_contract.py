@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from keel.errors import Interrupted
+from keel.errors import Interrupted, UsageError
 from keel.model import Model
 from keel.verbs import evaluate, finetune, pretrain
 
@@ -66,3 +66,26 @@ def test_a_stopped_run_goes_on_to_the_same_bits(learned: Path, english_corpus: P
         pretrain(learned.name, english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
     cut = pretrain(learned.name, english_corpus, out=tmp_path / "cut", **settings)
     assert cut.fingerprint() == Model.load(learned).fingerprint()
+
+
+def test_minutes_are_planned_by_steps_and_not_by_what_is_counted_once(english_corpus: Path, tmp_path: Path) -> None:
+    plans: list[dict[str, Any]] = []
+
+    def hear(event: dict[str, Any]) -> None:
+        if event["event"] == "plan":
+            plans.append(event)
+
+    settings = {**SETTINGS, **SYSTEMS["word2vec"], "epochs": 0, "minutes": 0.03}
+    pretrain("word2vec", english_corpus, out=tmp_path / "words", on_event=hear, **settings)
+    assert plans[0]["steps"] > 200  # steps take about a millisecond, counting takes many
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    finetune("onehot", EXAMPLES, dev=None, out=tmp_path / "m", epochs=2, weights="one")
+    with pytest.raises(UsageError, match="weights"):
+        finetune("onehot", EXAMPLES, dev=None, out=tmp_path / "m", epochs=2)
+
+
+def test_word_classes_are_not_learned_from_labels() -> None:
+    with pytest.raises(UsageError, match="keel pretrain wordclass"):
+        finetune("wordclass", EXAMPLES, dev=None)

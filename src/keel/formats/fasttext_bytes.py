@@ -5,7 +5,6 @@ its count), the matrix of inputs (a row for each word, then for each bucket of n
 """
 
 import io
-import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from keel.errors import KeelError
+from keel.formats.folder import written
 from keel.text.files import DAMAGED, open_bytes
 
 MAGIC, VERSION = 793712314, 12
@@ -89,28 +89,18 @@ def write_contents(path: str | Path, contents: Contents) -> None:
     """Write a .bin file, whole or not at all; a pruned dictionary cannot be written, as fastText refuses it."""
     path = Path(path)
     assert contents.kept is None
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            file.write(struct.pack("<2i", MAGIC, VERSION) + struct.pack("<12id", *contents.settings))
-            words, labels = len(contents.words), len(contents.labels)
-            file.write(struct.pack("<3i2q", words + labels, words, labels, contents.tokens, -1))
-            for kind, (names, counts) in enumerate(
-                ((contents.words, contents.word_counts), (contents.labels, contents.label_counts))
-            ):
-                for name, count in zip(names, counts.tolist(), strict=True):
-                    file.write(name.encode("utf-8", "surrogateescape") + struct.pack("<bqb", 0, count, kind))
-            for matrix in (contents.inputs, contents.outputs):
-                file.write(struct.pack("<?2q", False, *matrix.shape))
-                file.write(np.ascontiguousarray(matrix, "<f4").data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        raise KeelError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    with written(path) as file:
+        file.write(struct.pack("<2i", MAGIC, VERSION) + struct.pack("<12id", *contents.settings))
+        words, labels = len(contents.words), len(contents.labels)
+        file.write(struct.pack("<3i2q", words + labels, words, labels, contents.tokens, -1))
+        for kind, (names, counts) in enumerate(
+            ((contents.words, contents.word_counts), (contents.labels, contents.label_counts))
+        ):
+            for name, count in zip(names, counts.tolist(), strict=True):
+                file.write(name.encode("utf-8", "surrogateescape") + struct.pack("<bqb", 0, count, kind))
+        for matrix in (contents.inputs, contents.outputs):
+            file.write(struct.pack("<?2q", False, *matrix.shape))
+            file.write(np.ascontiguousarray(matrix, "<f4").data)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Model folders on disk: written whole or not at all, each weight with a checksum."""
 
+import errno
 import json
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,6 +35,32 @@ def save_folder(folder: Path, write: Callable[[Path], None], *, overwrite: bool 
     settle(folder)
     write_folder(folder / STAGED, write)
     settle(folder)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file to fill, which gets its name when all of it is on disk; a write that fails leaves what was there."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "free some and run the same command again"
+            raise KeelError(f"no room left on the disk to write {path}: {remedy}") from error
+        raise KeelError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def check_free(folder: Path, *, overwrite: bool = False) -> None:

@@ -1,11 +1,8 @@
 """Files of word vectors, both ways: word2vec text and binary, GloVe text, fastText's .vec (which is word2vec text)."""
 
-import errno
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -14,6 +11,7 @@ import numpy as np
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.formats.folder import written
 from keel.formats.lines import is_number, numbers_at_end, parse_lines, parse_odd_line, shortened
 from keel.text.files import DAMAGED, open_bytes
 
@@ -91,31 +89,12 @@ def write_vectors(path: str | Path, vectors: Vectors, *, form: Literal["text", "
     path = Path(path)
     words, matrix = _checked(path, vectors, form)
     count, width = matrix.shape
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            if form != "glove":
-                file.write(f"{count} {width}\n".encode())
-            step = max(1, BLOCK // (16 * width))
-            for start in range(0, count, step):
-                file.write(_encode(words[start : start + step], matrix[start : start + step], form))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            remedy = "free some and run the same command again"
-            raise KeelError(f"no room left on the disk to write {path}: {remedy}") from error
-        raise KeelError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    with written(path) as file:
+        if form != "glove":
+            file.write(f"{count} {width}\n".encode())
+        step = max(1, BLOCK // (16 * width))
+        for start in range(0, count, step):
+            file.write(_encode(words[start : start + step], matrix[start : start + step], form))
 
 
 def looks_like_vectors(path: str | Path) -> bool:

@@ -246,8 +246,8 @@ class Tokenizer:
             self._inner.model.save(str(folder))
         else:
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        if self._own_rules:
-            config["keel"] = self._own_rules
+        if self.own_rules:
+            config["keel"] = self.own_rules
         if self._inner.token_to_id(END_OF_TEXT) is not None:
             config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
         text = json.dumps(config, indent=2, ensure_ascii=False)
@@ -392,7 +392,7 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """Hash the vocabulary and all rules."""
-        own = json.dumps(self._own_rules, sort_keys=True) if self._own_rules else ""
+        own = json.dumps(self.own_rules, sort_keys=True) if self.own_rules else ""
         return hashlib.blake2b((self.to_json() + own).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
@@ -400,15 +400,15 @@ class Tokenizer:
         return self._inner.to_str()
 
     @classmethod
-    def from_json(cls, text: str) -> "Tokenizer":
-        """Make the tokenizer from the text of a tokenizer.json."""
-        return cls(tokenizers.Tokenizer.from_str(text))
+    def from_json(cls, text: str, **own: Any) -> "Tokenizer":
+        """Make the tokenizer from the text of a tokenizer.json and, if it has any, its `own_rules`."""
+        return cls(tokenizers.Tokenizer.from_str(text), **own)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tokenizer":
         return self  # whoever copies a network goes on with the same words
 
     @property
-    def _own_rules(self) -> dict[str, Any]:
+    def own_rules(self) -> dict[str, Any]:
         """What a tokenizer.json cannot say, as it is saved."""
         own: dict[str, Any] = {"chinese_words": True} if self._chinese_words else {}
         return own | ({"phrases": self._joins} if self._joins else {})

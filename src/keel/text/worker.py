@@ -115,7 +115,7 @@ class _Worker:
         )
         self.requests = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
-        self._send((tokenizer.to_json(), words))
+        self._send((tokenizer.to_json(), tokenizer.own_rules, words))
 
     def encode(self, chunk: Chunk) -> Encoded:
         try:
@@ -143,7 +143,7 @@ def serve() -> None:
     """Answer messages on the standard streams until the parent is gone."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    description, words = pickle.load(requests)
+    description, own, words = pickle.load(requests)
     tokenizer = None
     while True:
         try:
@@ -151,7 +151,7 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            tokenizer = tokenizer or Tokenizer.from_json(description)
+            tokenizer = tokenizer or Tokenizer.from_json(description, **own)
             answer = encode_chunk(tokenizer, chunk, words)
         except KeelError as error:
             answer = str(error)
