@@ -73,7 +73,7 @@ def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> Non
     for name in ("words.weight", "grams.weight"):
         assert torch.equal(back.encoder.state_dict()[name], ours.encoder.state_dict()[name])
     finetune(ours, [("a sailor", "who"), ("an anchor", "what")] * 3, dev=None, freeze=True, out=tmp_path / "frozen")
-    with pytest.raises(KeelError, match="no head on frozen vectors: name it .vec"):
+    with pytest.raises(KeelError, match="no head on frozen vectors"):
         convert(tmp_path / "frozen", tmp_path / "y.bin")
     assert not (tmp_path / "y.bin").exists()
 
