@@ -145,7 +145,7 @@ def compare(options: argparse.Namespace, ours: FastText, documents: Documents, t
     found: dict[str, dict[str, list[float]]] = {}
     for seed in range(options.judge):
         model = learn_ours(ours, documents, tokenizer, 5, seed)
-        learn_theirs(options, 5, "judged", seed)
+        learn_theirs(options, 5, "judged", seed + 1)  # their generator takes 0 for 1
         theirs = read_vectors(options.folder / "judged.vec")
         for path in options.sets:
             asked = sorted({word for _, line in open_text(path) for word in WORD.findall(line.lower())})
