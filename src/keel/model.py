@@ -16,7 +16,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.formats import fasttext, huggingface
 from keel.formats.folder import save_folder
-from keel.formats.vectors import Vectors, looks_like_vectors, read_vectors
+from keel.formats.vectors import Vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
@@ -140,9 +140,9 @@ class Model:
     def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
         """Read a model folder, ours or Hugging Face's, or a file of fastText's or of word vectors: all, or an error."""
         folder = Path(folder)
-        if folder.is_file() and looks_like_vectors(folder):
+        if folder.is_file() and not fasttext.is_fasttext(folder):  # what is wrong with it is said there
             return cls.of_vectors(read_vectors(folder, on_event=on_event), title=folder.name).to(device)
-        stored = fasttext.read(folder) if fasttext.is_fasttext(folder) else huggingface.read(folder, on_event)
+        stored = fasttext.read(folder) if folder.is_file() else huggingface.read(folder, on_event)
         tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
             raise KeelError(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from keel.errors import Interrupted, UsageError
+from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.verbs import evaluate, finetune, pretrain
 
@@ -89,3 +89,10 @@ def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_word_classes_are_not_learned_from_labels() -> None:
     with pytest.raises(UsageError, match="keel pretrain wordclass"):
         finetune("wordclass", EXAMPLES, dev=None)
+
+
+@pytest.mark.parametrize("name", ["wordclass", "nnlm", "word2vec", "glove", "fasttext"])
+def test_one_distinct_word_is_too_few(name: str, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("word word word word\n" * 20)
+    with pytest.raises(KeelError):
+        pretrain(name, tmp_path / "one.txt", out=tmp_path / "m", **SETTINGS, **SYSTEMS[name])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.systems.documents import Documents
 from keel.systems.huffman import huffman
 from keel.systems.static import StaticEncoder, StaticSystem
@@ -82,6 +82,7 @@ class NnlmTraining(Objective):
         self.system, self.encoder = system, encoder
         self.start = tokenizer.cls_id
         """Stands before the first word of a document."""
+        self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
         self.output = nn.Linear(system.hidden + inputs * system.direct, encoder.vocabulary)
@@ -103,6 +104,9 @@ class NnlmTraining(Objective):
         begins, ends = bounds[data.spans.numpy().T]
         counts, documents = np.zeros((2, self.encoder.vocabulary), np.int64)
         count_words(ids.view(f"u{ids.itemsize}"), begins, ends, counts, documents)
+        if np.delete(counts, self.specials).astype(bool).sum() < 2:
+            remedy = "give it more text, or lower --min-count"
+            raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
         self.counts_of_words.copy_(torch.from_numpy(counts))
         self._derived.clear()
         if self.system.loss == "hierarchical":

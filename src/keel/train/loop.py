@@ -22,7 +22,7 @@ from keel.train.average import Average
 from keel.train.batches import AHEAD
 from keel.train.checkpoint import Checkpoints
 from keel.train.draw import Draw
-from keel.train.objective import Objective
+from keel.train.objective import Kernel, Objective
 from keel.train.parallel import World, whole
 from keel.train.plan import Plan, Train
 from keel.train.signals import caught_signals
@@ -84,7 +84,8 @@ def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
         objective.eval()
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
-        chunk = min(64, train.batch)  # fits wherever training does, in however small parts
+        # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
+        chunk = min(4 if isinstance(objective, Kernel) else 64, train.batch)
         total = min(rows, objective.rows(data))
         with torch.no_grad():
             for start in range(0, total, chunk):
