@@ -272,7 +272,7 @@ def test_no_model_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert_refused(tmp_path / "nowhere", "does not exist")
     assert_refused(tmp_path, "no config.json")
     (tmp_path / "file").write_text("")
-    assert_refused(tmp_path / "file", "is a file")
+    assert_refused(tmp_path / "file", "is empty", "file of word vectors")
     folder = tmp_path / "model"
     saved(folder)
     (folder / "vocab.txt").rename(folder / "vocab.old")
