@@ -346,6 +346,16 @@ def test_settings_without_sense_are_refused(settings: dict[str, Any]) -> None:
         Train(**settings)
 
 
+def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        fit(Plane(), data, replace(TRAIN, threads=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_device_that_is_not_there_is_refused(data: Tensor, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="device 'cuda:77' cannot be used here: use --device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)

@@ -58,9 +58,7 @@ def fit(
     `evaluate` gives figures by name, "loss" among them: the checkpoint with the lowest is kept. `identity` is whatever
     else, beside the settings in `train`, makes this the same run.
     """
-    if train.threads:
-        torch.set_num_threads(train.threads)
-    with World.join(train.device) as world, caught_signals() as stopping:
+    with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         heard = on_event if world.leads else ignore
         # Shards stay inside: the caller's own network gets the whole weights back.
         sharded = world.size > 1 and train.parallel == "fsdp"
@@ -73,6 +71,17 @@ def fit(
         if sharded:
             objective.load_state_dict({name: whole(value) for name, value in working.state_dict().items()})
         return history
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for torch, if it is told, until this run is over: what comes after has its own."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
