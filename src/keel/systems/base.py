@@ -129,8 +129,8 @@ class Encoder(nn.Module):
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> Output:
-        """The vectors after every block has seen their neighbours."""
-        raise NotImplementedError
+        """The vectors after every block has seen their neighbours: the same where there is no block."""
+        return Output(top=vectors, layers=[vectors] if all_layers else [])
 
     def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
         """Of each table of vectors the rows that this spelling uses, and the spelling by their places among these."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError
-from keel.systems.base import Encoder, Output, Recorder, Rows
+from keel.systems.base import Encoder, Output, Rows
 from keel.systems.documents import Documents
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -83,17 +83,6 @@ class OnehotEncoder(Encoder):
             what = f"one-hot vectors for {rows.ids.numel():,} words of {self.width:,} do not fit into memory"
             raise KeelError(f"{what}: ask for one vector a text, or give fewer words at once")
         return F.one_hot(rows.ids, self.width).to(self.weight.dtype)
-
-    def contextualize(
-        self,
-        vectors: Tensor,
-        rows: Rows,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> Output:
-        return Output(top=vectors, layers=[vectors] if all_layers else [])
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         return self._weigh((output.top * self._inside(rows)[..., None]).sum(1))

@@ -6,9 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Encoder, Framed, Output, Rows, System
 from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State
 from keel.train.plan import Train
 
 
@@ -61,17 +60,6 @@ class StaticEncoder(Encoder):
 
     def embed(self, rows: Rows) -> Tensor:
         return self.words(rows.ids)
-
-    def contextualize(
-        self,
-        vectors: Tensor,
-        rows: Rows,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> Output:
-        return Output(top=vectors, layers=[vectors] if all_layers else [])
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Output, Recorder, Rows
+from keel.systems.base import Encoder, Output, Rows
 from keel.systems.documents import Documents
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -106,17 +106,6 @@ class WordclassEncoder(Encoder):
 
     def embed(self, rows: Rows) -> Tensor:
         return self.vectors[self.classes[rows.ids].long()]
-
-    def contextualize(
-        self,
-        vectors: Tensor,
-        rows: Rows,
-        *,
-        state: State | None = None,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-    ) -> Output:
-        return Output(top=vectors, layers=[vectors] if all_layers else [])
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         return (output.top * self._shares(rows)[..., None]).sum(1)
