@@ -30,10 +30,11 @@ from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.checkpoint import write_folder
 from keel.train.draw import seed_of
-from keel.train.loop import fit, held_out_loss
+from keel.train.loop import fit
 from keel.train.objective import Objective
 from keel.train.parallel import World
 from keel.train.plan import Train
+from keel.train.tally import held_out_loss
 from keel.tuning import Tuning
 from keel.words import loaded, space_of
 

@@ -16,8 +16,9 @@ from keel.systems.nnlm import Ngrams, Nnlm, NnlmTraining
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.train.loop import fit, held_out_loss
+from keel.train.loop import fit
 from keel.train.plan import Train
+from keel.train.tally import held_out_loss
 from keel.verbs import pretrain
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, cls_id=2))

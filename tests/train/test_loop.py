@@ -18,9 +18,10 @@ from keel.errors import KeelError, UsageError
 from keel.events import Event
 from keel.train.checkpoint import Checkpoints
 from keel.train.draw import Draw
-from keel.train.loop import fit, held_out_loss
+from keel.train.loop import fit
 from keel.train.objective import Objective, Tensors
 from keel.train.plan import Train
+from keel.train.tally import held_out_loss
 
 TRAIN = Train(steps=6, batch=8, device="cpu", log_every=1, checkpoint_every=2, schedule="constant", warmup=1, lr=0.1)
 

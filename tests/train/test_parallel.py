@@ -23,10 +23,11 @@ from keel.systems.documents import Documents
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.train.loop import History, fit, held_out_loss
+from keel.train.loop import History, fit
 from keel.train.objective import Objective, Tensors
 from keel.train.parallel import World
 from keel.train.plan import Train
+from keel.train.tally import held_out_loss
 
 STEPS, HALF = 20, 10
 WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]

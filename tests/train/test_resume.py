@@ -23,8 +23,9 @@ from keel.systems.bert import Bert
 from keel.systems.documents import Documents
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
-from keel.train.loop import History, fit, held_out_loss
+from keel.train.loop import History, fit
 from keel.train.plan import Train
+from keel.train.tally import held_out_loss
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "eager-fp32": {"accumulate": 3},  # micro-batches of unequal size

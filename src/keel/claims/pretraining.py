@@ -13,7 +13,7 @@ from keel.errors import KeelError
 from keel.systems.base import Rows
 from keel.systems.bert import BertEncoder
 from keel.systems.documents import Documents
-from keel.train.loop import held_out_loss
+from keel.train.tally import held_out_loss
 
 Pairs = list[tuple[str, str, str]]
 

@@ -191,6 +191,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """Those that may change when it learns a task."""
+    foretells: ClassVar[bool] = False
+    """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 

@@ -24,6 +24,7 @@ class Documents(Tensors):
     size: int  # how many tokens these documents hold
     word_starts: Tensor | None = None  # [tokens / 8] packed bits
     _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
+    _rings: dict[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, tokens: Tokens) -> Self:
@@ -67,6 +68,42 @@ class Documents(Tensors):
             counts = torch.where(sizes > room, -(-sizes // _stride(room)), 1)  # a short document has one
             self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
         return self._cuts[key]
+
+    def read_on(self, draw: Draw, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
+        """[rows, length + 1] ids, the last of which is the first of the same row in the next step.
+
+        All text lies on a ring, with `end` after each sentence and once more after each document. So many readers as
+        the step has rows stand on it at equal distances, and every step takes each of them `length` places on.
+        """
+        size = self.marked_size
+        place = rows * size // draw.rows + draw.first // draw.rows * length
+        place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
+        if backwards:
+            place = size - 1 - place
+        begins, sizes, ends = self._marked()
+        sentence = torch.searchsorted(ends, place, right=True)
+        inside = place - torch.where(sentence > 0, ends[sentence - 1], 0)
+        word = inside < sizes[sentence]
+        return torch.where(word, self.read(begins[sentence] + torch.where(word, inside, 0)), end)
+
+    @property
+    def marked_size(self) -> int:
+        """How many tokens and marks `read_on` goes through until it has read all."""
+        return self.size + int((self.spans[:, 1] - self.spans[:, 0]).sum()) + len(self.spans)
+
+    def _marked(self) -> tuple[Tensor, Tensor, Tensor]:
+        """[sentences] where each starts in ids, its tokens, and how many tokens and marks stand up to its end."""
+        key = str(self.ends.device)
+        if key not in self._rings:
+            first, last = self.spans.unbind(1)
+            counts = last - first
+            sentences = torch.arange(int(counts.sum()), device=first.device)
+            sentences += (first - (counts.cumsum(0) - counts)).repeat_interleave(counts)
+            sizes = self.starts[sentences + 1] - self.starts[sentences]
+            marks = torch.ones_like(sizes)
+            marks[counts.cumsum(0) - 1] += 1
+            self._rings[key] = self.starts[sentences], sizes, (sizes + marks).cumsum(0)
+        return self._rings[key]
 
     def find(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """Where in ids the n-th token stands, and which document that is in."""

@@ -48,6 +48,7 @@ class Nnlm(StaticSystem):
 
     name: ClassVar[str] = "nnlm"
     train: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
+    foretells: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
     vocabulary: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 
@@ -80,7 +81,7 @@ class NnlmTraining(Objective):
     def __init__(self, system: Nnlm, encoder: StaticEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.start = tokenizer.cls_id
+        self.opening = tokenizer.cls_id
         """Stands before the first word of a document."""
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
@@ -134,7 +135,7 @@ class NnlmTraining(Objective):
             bits = draw.bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
             drawn = torch.searchsorted(self._noise(numbers.device)[0], bits, right=True).view(*ids.shape[:2], -1)
         return Ngrams(
-            context=torch.where(before, ids[..., :-1], self.start),
+            context=torch.where(before, ids[..., :-1], self.opening),
             words=ids[..., -1],
             present=(token[:, order - 1 :] < data.size).float(),
             drawn=drawn,

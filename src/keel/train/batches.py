@@ -60,7 +60,9 @@ class OnGpu:
         self.compiled: dict[int, Callable[[Tensor], Tensors]] = {}
 
     def get(self, place: Place, parts: list[range], coming: list[tuple[Place, list[range]]]) -> Drawn:
-        numbers = torch.tensor([place.step, place.first]).pin_memory().to(self.data.device, non_blocking=True)
+        numbers = (
+            torch.tensor([place.step, place.first, place.rows]).pin_memory().to(self.data.device, non_blocking=True)
+        )
         if place.phase not in self.compiled:
             self.compiled[place.phase] = self._compile(place.phase, numbers)
         batch = self.compiled[place.phase](numbers)
@@ -72,7 +74,7 @@ class OnGpu:
         rows = range(max(1, round(self.train.batch * self.objective.phases()[phase].rows)))
 
         def draw(numbers: Tensor) -> Tensors:
-            place = Draw(seed=self.train.seed, step=numbers[0], first=numbers[1], phase=phase)
+            place = Draw(seed=self.train.seed, step=numbers[0], first=numbers[1], rows=numbers[2], phase=phase)
             return self.objective.batch(self.data, place, rows)
 
         draw(numbers)  # what is computed once and kept must not be computed inside the compiled function
@@ -111,7 +113,7 @@ class Ahead:
 
 
 def _draw_of(seed: int, place: Place) -> Draw:
-    return Draw(seed=seed, step=place.step, first=place.first, phase=place.phase)
+    return Draw(seed=seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
 
 
 def _counted(objective: Objective, batches: list[Any]) -> Drawn:

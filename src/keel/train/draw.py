@@ -79,6 +79,8 @@ class Draw:
     step: int | Tensor
     first: int | Tensor
     """How many rows the steps before this one drew: what is read in order goes on from there."""
+    rows: int | Tensor = 0
+    """How many rows the step has in all: so many readers go through a stream side by side."""
     phase: int = 0
     """Which part of the training the step is in."""
 

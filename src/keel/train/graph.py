@@ -1,7 +1,7 @@
 """Whole steps as CUDA graphs: one launch instead of a thousand, for small networks and short rows."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ MOST = 64
 
 Found = tuple[dict[str, Tensor], Tensor | None]
 Update = Callable[..., Found]
-"""(batches, counts, seeds) to losses and norm: a whole update."""
+"""(batches, counts, seed) to losses and norm: a whole update; without a seed the random numbers go on."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class StepGraphs:
         self.captured.clear()
         self.pool = None
 
-    def run(self, batch: Tensors, counts: Mapping[str, Tensor], seed: int, update: Update) -> Found:
-        """The update of this batch with dropout by `seed`."""
-        tensors = [*batch.tensors(), *counts.values()]
-        shape = batch.signature(), tuple(counts)
+    def run(self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seed: int, update: Update) -> Found:
+        """The update of these batches with dropout by `seed`."""
+        tensors = [tensor for batch in batches for tensor in batch.tensors()] + [*counts.values()]
+        shape = tuple(batch.signature() for batch in batches), tuple(counts)
         if shape not in self.captured:
             self.seen[shape] += 1
             if self.seen[shape] <= WARM or len(self.captured) >= MOST or self.off:
-                return update([batch], counts, [seed])
+                return update(batches, counts, seed)
             stream = torch.cuda.current_stream()
             try:
-                self.captured[shape] = self._capture(batch, counts, update)
+                self.captured[shape] = self._capture(batches, counts, update)
             except (RuntimeError, NoRoomError) as error:
                 torch.cuda.set_stream(stream)  # a capture that breaks off may not give it back
                 self.clear()
@@ -64,7 +64,7 @@ class StepGraphs:
                 note(
                     self.on_event, f"steps cannot be captured as graphs here, which costs speed alone ({brief(error)})"
                 )
-                return update([batch], counts, [seed])
+                return update(batches, counts, seed)
         captured = self.captured[shape]
         for still, given in zip(captured.inputs, tensors, strict=True):
             still.copy_(given)
@@ -74,12 +74,13 @@ class StepGraphs:
         # The next replay writes over what this one found.
         return {name: value.clone() for name, value in losses.items()}, None if norm is None else norm.clone()
 
-    def _capture(self, batch: Tensors, counts: Mapping[str, Tensor], update: Update) -> _Captured:
-        still = batch.clone()
+    def _capture(self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], update: Update) -> _Captured:
+        still = [batch.clone() for batch in batches]
         kept = {name: value.clone() for name, value in counts.items()}
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as the one that writes checkpoints, may ask the driver for memory meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-            found = update([still], kept, [None])
+            found = update(still, kept, None)
         self.pool = self.pool or graph.pool()
-        return _Captured(graph, [*still.tensors(), *kept.values()], found)
+        inputs = [tensor for batch in still for tensor in batch.tensors()]
+        return _Captured(graph, [*inputs, *kept.values()], found)

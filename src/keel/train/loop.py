@@ -13,20 +13,19 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, OnEvent, ignore, note
+from keel.events import OnEvent, ignore, note
 from keel.train.average import Average
 from keel.train.batches import AHEAD
 from keel.train.checkpoint import Checkpoints
-from keel.train.draw import Draw
-from keel.train.objective import Kernel, Objective
+from keel.train.objective import Objective
 from keel.train.parallel import World, whole
 from keel.train.plan import Plan, Train
 from keel.train.signals import caught_signals
-from keel.train.step import Taken, add_up, autocast, stepper_of
+from keel.train.step import stepper_of
+from keel.train.tally import Tally
 
 Evaluate = Callable[[Objective], dict[str, float]]
 """Figures by name for the network as it now is, "loss" among them."""
@@ -84,33 +83,6 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def held_out_loss(data: Any, train: Train, rows: int = 512) -> Evaluate:
-    """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
-
-    def evaluate(objective: Objective) -> dict[str, float]:
-        device = next(objective.parameters()).device
-        was_training = objective.training
-        objective.eval()
-        sums: dict[str, Tensor] = {}
-        counts: dict[str, Tensor] = {}
-        # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
-        chunk = min(4 if isinstance(objective, Kernel) else 64, train.batch)
-        total = min(rows, objective.rows(data))
-        with torch.no_grad():
-            for start in range(0, total, chunk):
-                part = range(start, min(start + chunk, total))
-                batch = objective.batch(data, Draw(seed=0, step=0, first=0), part).to(device)
-                with autocast(train.precision, device):
-                    losses, _ = objective(batch)
-                add_up(sums, losses)
-                add_up(counts, objective.counts(batch))
-        objective.train(was_training)
-        values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
-        return {"loss": sum(values.values()), **values}
-
-    return evaluate
-
-
 class _Run:
     """One call of `fit`: what the steps share."""
 
@@ -141,7 +113,7 @@ class _Run:
         self.costs: dict[tuple[int, int], float] = {}
         """Seconds of a step by its rows and its phase, as rehearsed."""
         self.history = History()
-        self.tally = _Tally()
+        self.tally = Tally()
         self.best: tuple[float, int] = (math.inf, -1)
         self.began = time.monotonic()
 
@@ -204,7 +176,7 @@ class _Run:
 
     def report(self, step: int, plan: Plan) -> None:
         event = self.tally.summary(self.world)
-        self.tally = _Tally()
+        self.tally = Tally()
         self.history.losses.append((step, event["loss"]))
         left = (plan.steps - step) * event["seconds_per_step"]
         self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
@@ -243,7 +215,12 @@ class _Run:
         }
         with self.tally.paused():
             self.checkpoints.save(
-                step, self.objective, self.stepper.optimizer, state, self.world, extra=self.average.tensors()
+                step,
+                self.objective,
+                self.stepper.optimizer,
+                state,
+                self.world,
+                extra={**self.average.tensors(), **self.stepper.carried.tensors()},
             )
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
@@ -254,7 +231,9 @@ class _Run:
             return None
         steps = self.refuse_changes(state)
         self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
-        self.average.restore(self.checkpoints.load_extra(state["step"]), self.objective)
+        extra = self.checkpoints.load_extra(state["step"])
+        self.average.restore(extra, self.objective)
+        self.stepper.carried.restore(extra, self.plan(steps).at(state["step"] - 1))
         self.stepper.parts = state["parts"]
         self.costs = {(rows, phase): seconds for rows, phase, seconds in state["costs"]}
         self.history.evaluations, self.history.losses = state["evaluations"], [tuple(pair) for pair in state["losses"]]
@@ -300,7 +279,7 @@ class _Run:
             times: list[float] = []
             for number in range(6):
                 start = time.monotonic()
-                tally = _Tally()
+                tally = Tally()
                 tally.add(self.stepper.rehearse(plan.at(stretch.begin + number)), 0.0)
                 tally.finite(self.world)  # waits for the device
                 times.append(time.monotonic() - start)
@@ -332,46 +311,3 @@ class _Run:
         text += f"; the same run by count: --steps {plan.steps}" if step == 0 else ""
         self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
         return plan
-
-
-class _Tally:
-    """Losses and counts between two reports; they stay on the device until somebody must know."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.sums: dict[str, Tensor] = {}
-        self.counted: dict[str, Tensor] = {}
-        self.norm: Tensor | None = None
-        self.rate = 0.0
-        self.began = time.monotonic()
-
-    def add(self, taken: Taken, rate: float) -> None:
-        add_up(self.sums, taken.losses)
-        add_up(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
-        self.norm, self.rate = taken.norm, rate
-        self.steps += 1
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """What is not a step does not slow the steps down in the report."""
-        start = time.monotonic()
-        yield
-        self.began += time.monotonic() - start
-
-    def finite(self, world: World) -> bool:
-        """Whether every loss and the last gradient are numbers, in every process."""
-        values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
-        return not values or bool(world.total(torch.stack(values)).isfinite().all())
-
-    def summary(self, world: World) -> Event:
-        """Mean losses, and what was counted beside them by the second."""
-        names = list(self.sums)
-        means = world.total(torch.stack([self.sums[name].double() for name in names])) / self.steps
-        losses = dict(zip(names, means.tolist(), strict=True))
-        seconds = time.monotonic() - self.began
-        event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.rate}
-        event["seconds_per_step"] = seconds / self.steps
-        event |= {f"{name}_per_second": float(count) / seconds for name, count in self.counted.items()}
-        if self.norm is not None:
-            event["norm"] = float(self.norm)
-        return event

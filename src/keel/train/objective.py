@@ -37,6 +37,13 @@ class Tensors:
         self._each(lambda value: found.append(value) or value)
         return found
 
+    @torch.no_grad()
+    def fill(self, values: Self | None) -> None:
+        """Write the numbers of a record of the same shape into the tensors of this one."""
+        assert values is not None
+        for mine, value in zip(self.tensors(), values.tensors(), strict=True):
+            mine.copy_(value)
+
     def bytes(self) -> int:
         return sum(value.numel() * value.element_size() for value in self.tensors())
 
@@ -95,8 +102,14 @@ class Objective(nn.Module):
         """How many predictions each loss sums over, known before the forward pass."""
         raise NotImplementedError
 
+    def start(self, rows: int) -> Tensors | None:
+        """The state of so many rows before they have read anything, all tensors rows first, on the weights' device;
+        none if a step needs to know nothing of the one before."""
+        return None
+
     def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        """Sums of losses by name (never means: the loop divides by the global counts) and the state to hand on."""
+        """Sums of losses by name (never means: the loop divides by the global counts) and the state to hand on, which
+        the same rows of the next step get."""
         raise NotImplementedError
 
     def phases(self) -> list[Phase]:

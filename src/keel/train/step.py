@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note
 from keel.text.tokens import cache_folder
 from keel.train.batches import batches_of
+from keel.train.carried import Carried
 from keel.train.draw import Draw, seed_of
 from keel.train.failures import NoRoomError, brief, from_compiler
-from keel.train.graph import StepGraphs
+from keel.train.graph import Found, StepGraphs
 from keel.train.objective import Kernel, Objective, Tensors
 from keel.train.optimizers import make_optimizer, set_rate
 from keel.train.parallel import World, hold_gradients, whole
@@ -47,6 +49,7 @@ class Stepper:
                 block.compile()
         self.wrapped = world.wrap(objective, train.parallel)
         self.optimizer = make_optimizer(objective, train)
+        self.carried = Carried(objective, world)
         self.batches = batches_of(objective, data, train, world.device, on_event)
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
 
@@ -89,25 +92,35 @@ class Stepper:
     def _step(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
         batches, counts = self._draw(place, coming)
         set_rate(self.optimizer, place.rate)
-        seeds = [seed_of(self.train.seed, place.step, self.world.rank, number) for number in range(len(batches))]
-        if self.graphs and update and len(batches) == 1:
-            found = self.graphs.run(batches[0], counts, seeds[0], self._update)
-        else:
-            found = self._update(batches, counts, seeds, update)
+        states = self.carried.parts(place, self._parts(place)) or [None] * len(batches)
+        seed = seed_of(self.train.seed, place.step, self.world.rank)
+        work = partial(self._update, states, update=update)
+        found = self.graphs.run(batches, counts, seed, work) if self.graphs and update else work(batches, counts, seed)
         return Taken(found[0], counts, found[1])
 
     def _update(
-        self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None], update: bool = True
-    ) -> tuple[dict[str, Tensor], Tensor | None]:
+        self,
+        states: Sequence[Tensors | None],
+        batches: Sequence[Tensors],
+        counts: Mapping[str, Tensor],
+        seed: int | None,
+        *,
+        update: bool,
+    ) -> Found:
         self.optimizer.zero_grad(set_to_none=True)  # of a try that was broken off
+        if seed is not None:
+            torch.manual_seed(seed)  # for dropout alone
         try:
-            losses = self._gradients(batches, counts, seeds)
+            losses, after = self._gradients(batches, states, counts)
         except torch.OutOfMemoryError as error:  # nothing has changed yet, unlike in the optimizer's own step
             raise NoRoomError from error
         norm = None
         if update:
             norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
             self.optimizer.step()
+            for state, new in zip(states, after, strict=True):
+                if state is not None:
+                    state.fill(new)
         self.optimizer.zero_grad(set_to_none=True)
         return losses, norm
 
@@ -124,21 +137,21 @@ class Stepper:
         return [part for part in parts if part] if self.world.size == 1 else parts
 
     def _gradients(
-        self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seeds: Sequence[int | None]
-    ) -> dict[str, Tensor]:
-        """Gradients of the mean losses; gives this process's share of each mean."""
+        self, batches: Sequence[Tensors], states: Sequence[Tensors | None], counts: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], list[Tensors | None]]:
+        """Gradients of the mean losses; gives this process's share of each mean, and each batch's state to hand on."""
         shares: dict[str, Tensor] = {}
-        for number, (batch, seed) in enumerate(zip(batches, seeds, strict=True)):
-            if seed is not None:
-                torch.manual_seed(seed)  # for dropout alone
+        after: list[Tensors | None] = []
+        for number, (batch, state) in enumerate(zip(batches, states, strict=True)):
             with hold_gradients(self.wrapped, number < len(batches) - 1):
                 with autocast(self.train.precision, self.world.device):
-                    losses, _ = self.wrapped(batch)
+                    losses, new = self.wrapped(batch, state)
                 means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
                 # Processes average their gradients, so each one brings its share of the mean times their number.
                 (sum(means.values(), start=torch.zeros((), device=self.world.device)) * self.world.size).backward()
             add_up(shares, {name: mean.detach() for name, mean in means.items()})
-        return shares
+            after.append(new)
+        return shares, after
 
 
 class KernelStepper:
@@ -152,6 +165,7 @@ class KernelStepper:
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
+        self.carried = Carried(objective, world)  # nothing
         self.trial: Kernel | None = None
         """A copy to rehearse with: what it counts once is no part of a step."""
         self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember
@@ -167,7 +181,7 @@ class KernelStepper:
         return self._taken(self.trial, place)
 
     def _taken(self, objective: Kernel, place: Place) -> Taken:
-        draw = Draw(seed=self.train.seed, step=place.step, first=place.first, phase=place.phase)
+        draw = Draw(seed=self.train.seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
         sums, counts = objective.update(self.data, draw, range(place.rows), place.rate, self.threads)
         means = {
             name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
