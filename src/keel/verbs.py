@@ -300,7 +300,7 @@ def _start(
 
 def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Model:
     """A new model that knows the words of these examples; it has no weights yet."""
-    texts = [text for example in examples for text in (example.text, example.second) if text]
+    texts = examples.texts + (examples.seconds or [])
     words: Any = system.tokenizer
     size = system.vocabulary
     tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)

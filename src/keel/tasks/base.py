@@ -1,9 +1,8 @@
 """What every task shares: examples become rows of ids once, batches hold rows of one length, long texts get windows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Rows, Spelling, System
 from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
+from keel.tasks.framing import Flat, frame_rows
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
@@ -187,22 +187,16 @@ class Task(Objective):
         """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
         targets = self.labels.targets(examples) if labelled else None
         spell = self.system.spells
-        firsts = self.tokenizer.encode_many([example.text for example in examples], spell=spell)
-        seconds: Sequence[list[int] | None] = [None] * len(firsts)
+        firsts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
+        seconds = None
         if self.pair:
-            seconds = self.tokenizer.encode_many([example.second or "" for example in examples], spell=spell)
+            others = examples.seconds or [""] * len(examples)
+            seconds = Flat(*self.tokenizer.encode_flat(others, spell=spell))
         room = self.system.longest - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
-        parts = [windows(first, second, room) for first, second in zip(firsts, seconds, strict=True)]
-        counts = np.array(list(map(len, parts)))
+        ids, segments, starts, counts = frame_rows(self.system, self.tokenizer, firsts, seconds, room)
         if long := int((counts > 1).sum()):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
-        framed = [self.system.frame(self.tokenizer, *part) for part in chain.from_iterable(parts)]
-        segments = np.zeros(0, np.uint8)
-        if self.pair:
-            segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
-        ids = np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32)
-        starts = np.cumsum([0, *(len(row.ids) for row in framed)])
         spelling = None
         if spell:
             ids, starts, spelling = self.system.spelled_rows(ids, starts, self.tokenizer)
@@ -310,21 +304,3 @@ class Task(Objective):
         for index, picked in self._each(data, 64, lambda picked: picked):
             features[index] = picked
         return features
-
-
-def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
-    """The texts in parts of at most `room`, overlapping by a quarter; of a pair the shorter stays whole if possible."""
-    if second is None:
-        return [(part, None) for part in _cut(first, room)]
-    first_room = max(room // 2, room - len(second))
-    firsts = _cut(first, first_room)
-    seconds = _cut(second, room - min(len(first), first_room))
-    count = max(len(firsts), len(seconds))  # side by side: all of both is read, at a cost that stays linear
-    return [(firsts[i * len(firsts) // count], seconds[i * len(seconds) // count]) for i in range(count)]
-
-
-def _cut(ids: list[int], room: int) -> list[list[int]]:
-    if len(ids) <= room:
-        return [ids]
-    starts = range(0, len(ids) - room // 4, room - room // 4)
-    return [ids[start : start + room] for start in (min(start, len(ids) - room) for start in starts)]

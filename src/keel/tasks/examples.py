@@ -4,7 +4,8 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.tasks.tables import Kind, Table, choose_columns, load_table
+from keel.tasks.tables import Kind, Places, Table, choose_columns, load_table
 from keel.train.draw import seed_of
 
 Value = str | tuple[str, ...] | float
@@ -55,7 +56,55 @@ class Example:
     @property
     def names(self) -> tuple[str, ...]:
         """The names among its label: one, several or none."""
-        return self.label if isinstance(self.label, tuple) else (self.label,) if isinstance(self.label, str) else ()
+        return _names(self.label)
+
+
+@dataclass(frozen=True)
+class Listed(Sequence[Example]):
+    """Examples as columns: each is made when it is asked for, since a million of them would slow everything down."""
+
+    texts: list[str]
+    seconds: list[str] | None
+    values: list[Any] | None
+    """The labels."""
+    places: Sequence[str]
+
+    @classmethod
+    def of(cls, items: Sequence[Example]) -> "Listed":
+        """Any examples as columns."""
+        if isinstance(items, Listed):
+            return items
+        pairs, labelled = any(item.second is not None for item in items), any(item.label is not None for item in items)
+        return cls(
+            [item.text for item in items],
+            [item.second or "" for item in items] if pairs else None,
+            [item.label for item in items] if labelled else None,
+            [item.where for item in items],
+        )
+
+    def take(self, indices: Sequence[int]) -> "Listed":
+        """Some of them, in this order."""
+        places = self.places
+        return Listed(
+            [self.texts[index] for index in indices],
+            None if self.seconds is None else [self.seconds[index] for index in indices],
+            None if self.values is None else [self.values[index] for index in indices],
+            places.take(indices) if isinstance(places, Places) else [places[index] for index in indices],
+        )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Listed": ...
+    def __getitem__(self, index: int | slice) -> "Example | Listed":
+        if isinstance(index, slice):
+            return self.take(range(len(self))[index])
+        second = None if self.seconds is None else self.seconds[index]
+        label = None if self.values is None else self.values[index]
+        return Example(self.texts[index], second, label, self.places[index])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,31 +124,31 @@ class Labels:
         if examples.kind is None:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
-            return torch.tensor([_label(example.label, "number", example.where) for example in examples])
+            numbers = [_label(value, "number", place) for value, place in zip(examples.values, examples.places, strict=True)]
+            return torch.tensor(numbers)
         number_of = {name: number for number, name in enumerate(self.names)}
-        numbers = [[number_of.get(name, -1) for name in example.names] for example in examples]
-        for example, found in zip(examples, numbers, strict=True):
-            if -1 in found:
+        found = {value: [number_of.get(name, -1) for name in _names(value)] for value in dict.fromkeys(examples.values)}
+        for value, numbers in found.items():
+            if -1 in numbers:
                 known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-                what = f"the label {example.names[found.index(-1)]!r} did not occur in training, which knew {known}"
-                raise KeelError(f"{example.where}: {what}: correct it, or train with it")
+                what = f"the label {_names(value)[numbers.index(-1)]!r} did not occur in training, which knew {known}"
+                raise KeelError(f"{examples.place_of(value)}: {what}: correct it, or train with it")
         if self.kind == "several":
-            targets = torch.zeros(len(examples), len(self.names))
-            for row, present in zip(targets, numbers, strict=True):
-                row[present] = 1
-            return targets
-        for example, found in zip(examples, numbers, strict=True):
-            if len(found) != 1:
-                what = f"the label {example.label!r} is not one name, as the model was taught"
-                raise KeelError(f"{example.where}: {what}: correct it, or choose another --label-column")
-        return torch.tensor(numbers)[:, 0]
+            return torch.from_numpy(_ones(found, len(self.names))[_numbered(examples.values, found)])
+        for value, numbers in found.items():
+            if len(numbers) != 1:
+                what = f"the label {value!r} is not one name, as the model was taught"
+                remedy = "correct it, or choose another --label-column"
+                raise KeelError(f"{examples.place_of(value)}: {what}: {remedy}")
+        classes = np.array([number for (number,) in found.values()], np.int64)
+        return torch.from_numpy(classes[_numbered(examples.values, found)])
 
 
 @dataclass(frozen=True)
 class Examples(Sequence[Example]):
     """Examples from one source, whose labels are all of one kind."""
 
-    items: list[Example]
+    items: Sequence[Example]
     kind: Kind | None
     """Of the labels; None where there are none."""
     source: str
@@ -118,20 +167,53 @@ class Examples(Sequence[Example]):
             raise KeelError(f"{self.source} has {found}: to tell classes apart takes examples of two or more")
         return Labels(kind=self.kind, names=self.names)
 
+    @cached_property
+    def _listed(self) -> Listed:
+        return Listed.of(self.items)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each; of a pair the first."""
+        return self._listed.texts
+
+    @property
+    def seconds(self) -> list[str] | None:
+        """The second texts, where examples are pairs."""
+        return self._listed.seconds
+
+    @property
+    def values(self) -> list[Any]:
+        """The label of each."""
+        return [None] * len(self) if self._listed.values is None else self._listed.values
+
+    @property
+    def places(self) -> Sequence[str]:
+        """Where each was read."""
+        return self._listed.places
+
+    def place_of(self, value: Any) -> str:
+        """Where the first with this label was read."""
+        return self.places[self.values.index(value)]
+
     @property
     def label_counts(self) -> tuple[int, ...]:
         """How many of these examples have each of the names."""
-        counts = Counter(name for example in self.items for name in example.names)
+        counts: Counter[str] = Counter()
+        for value, count in Counter(self.values).items():
+            counts.update(dict.fromkeys(_names(value), count))
         return tuple(counts[name] for name in self.names)
 
     def take(self, indices: Iterable[int]) -> "Examples":
         """Some of these examples, in this order."""
-        return Examples([self.items[index] for index in indices], self.kind, self.source, self.columns, self.names)
+        return replace(self, items=self._listed.take(list(indices)))
 
     def fingerprint(self) -> str:
         """Another one for any other texts or labels."""
-        content = repr([(example.text, example.second, example.label) for example in self.items])
-        return hashlib.blake2b(content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        digest = hashlib.blake2b(repr(self.values).encode("utf-8", "surrogatepass"))
+        for column in (self.texts, self.seconds or []):
+            digest.update(np.fromiter(map(len, column), np.int64, len(column)).tobytes())
+            digest.update("".join(column).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()[:32]
 
     def __len__(self) -> int:
         return len(self.items)
@@ -157,24 +239,22 @@ def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: 
     text, second, label = columns.text_column, columns.second_column, columns.label_column
     named = [name for name in (text, second, label) if name]
     table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
-    if not table.rows:
+    if not len(table):
         raise KeelError(f"{table.source} holds no examples: give one text in every line or item")
     roles = choose_columns(table, pair=pair, text=text, second=second, label=label)
     if isinstance(source, str | Path):
         note(on_event, roles.describe(table))
-    raw = [None] * len(table.rows) if roles.label is None else table.values(roles.label)
+    raw = [None] * len(table) if roles.label is None else table.cells[roles.label]
     kind = _kind(table, roles.label, raw, columns.labels, on_event)
-    items = [
-        Example(
-            _text(row[roles.text], place),
-            None if roles.second is None else _text(row[roles.second], place),
-            None if kind is None else _label(value, kind, place),
-            place,
-        )
-        for row, value, place in zip(table.rows, raw, table.places, strict=True)
-    ]
-    names = tuple(sorted({name for example in items for name in example.names}))
-    return Examples(items, kind, table.source, tuple(table.columns) if table.header else (), names)
+    items = Listed(
+        _texts(table, roles.text),
+        None if roles.second is None else _texts(table, roles.second),
+        None if kind is None else _labels(raw, kind, table.places),
+        table.places,
+    )
+    names = {name for value in set(items.values or []) for name in _names(value)}
+    header = tuple(table.columns) if table.header else ()
+    return Examples(items, kind, table.source, header, tuple(sorted(names)))
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
@@ -189,10 +269,11 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     taken = place * held // len(examples) > (place - 1) * held // len(examples)
     order = _by_label(examples, seed)
     learned, tested = order[~taken].tolist(), []
-    known = {name for number in learned for name in examples[number].names}
+    values = examples.values
+    known = {name for value in {values[number] for number in learned} for name in _names(value)}
     for number in order[taken].tolist():
-        (tested if known.issuperset(examples[number].names) else learned).append(number)
-        known.update(examples[number].names)
+        (tested if known.issuperset(_names(values[number])) else learned).append(number)
+        known.update(_names(values[number]))
     return examples.take(sorted(learned)), examples.take(sorted(tested))
 
 
@@ -209,14 +290,39 @@ def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples,
 def _by_label(examples: Examples, seed: int) -> np.ndarray:
     """The numbers of the examples in random order, those with equal names side by side."""
     order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
-    _, group = np.unique(["\0".join(example.names) for example in examples], return_inverse=True)
+    keys = {value: "\0".join(_names(value)) for value in set(examples.values)}
+    places = {key: place for place, key in enumerate(sorted(set(keys.values())))}
+    groups = {value: places[key] for value, key in keys.items()}
+    group = np.fromiter(map(groups.__getitem__, examples.values), np.int64, len(examples))
     return order[np.argsort(group[order], kind="stable")]
 
 
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise KeelError(f"{place}: the text is {value!r}, not a string: mend it, or choose another --text-column")
-    return value
+def _names(value: Any) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+
+
+def _numbered(values: list[Any], distinct: Iterable[Any]) -> np.ndarray:
+    """[values] the place of each among the distinct ones."""
+    places = {value: place for place, value in enumerate(distinct)}
+    return np.fromiter(map(places.__getitem__, values), np.int64, len(values))
+
+
+def _ones(found: dict[Any, list[int]], width: int) -> np.ndarray:
+    """[labels, names] a one for each name of a label."""
+    ones = np.zeros((len(found), width), np.float32)
+    for row, numbers in zip(ones, found.values(), strict=True):
+        row[numbers] = 1
+    return ones
+
+
+def _texts(table: Table, column: int) -> list[str]:
+    texts = table.cells[column]
+    if set(map(type, texts)) != {str}:
+        for value, place in zip(texts, table.places, strict=True):
+            if not isinstance(value, str):
+                remedy = "mend it, or choose another --text-column"
+                raise KeelError(f"{place}: the text is {value!r}, not a string: {remedy}")
+    return texts
 
 
 def _kind(table: Table, column: int | None, raw: list[Any], asked: str, on_event: OnEvent) -> Kind | None:
@@ -233,22 +339,23 @@ def _kind(table: Table, column: int | None, raw: list[Any], asked: str, on_event
         return table.kind
     if any(isinstance(value, list | tuple | set) for value in raw):
         return "several"
-    numbers = [_number(value) for value in raw]
-    fractions = sum(number is not None and "." in str(value) for number, value in zip(numbers, raw, strict=True))
+    counted = Counter(map(str, raw))
+    numbers = {shown: _number(shown) for shown in counted}
+    fractions = sum(count for shown, count in counted.items() if numbers[shown] is not None and "." in shown)
     # Decimals that hardly ever recur are measurements; few that recur are names, such as versions or stars.
-    measured = len(set(map(str, raw))) > max(20, len(raw) // 2) and 2 * fractions > len(raw)
-    if None in numbers and measured:
-        odd = numbers.index(None)
+    measured = len(counted) > max(20, len(raw) // 2) and 2 * fractions > len(raw)
+    if None in numbers.values() and measured:
+        odd = next(number for number, value in enumerate(raw) if numbers[str(value)] is None)
         raise KeelError(
             f"{table.places[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
         )
-    if None in numbers or not fractions:
+    if None in numbers.values() or not fractions:
         return "one"
     scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
-    if scores and any(number % 1 for number in numbers if number):
+    if scores and any(number % 1 for number in numbers.values() if number):
         note(on_event, f"{table.source}: the labels are read as numbers; --labels one makes each of them a class")
         return "number"
-    classes = sorted(set(map(str, raw)))
+    classes = sorted(counted)
     shown = ", ".join(classes[:4]) + (", ..." if len(classes) > 4 else "")
     what = f"the labels look like numbers and are read as {len(classes)} classes ({shown})"
     note(on_event, f"{table.source}: {what}; --labels number makes them numbers")
@@ -261,6 +368,19 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if number - number == 0 else None  # neither infinite nor NaN
+
+
+def _labels(raw: list[Any], kind: Kind, places: Sequence[str]) -> list[Value]:
+    known: dict[Any, Value] = {}
+    found: list[Value] = []
+    for number, value in enumerate(raw):
+        if isinstance(value, str | tuple):  # most come again
+            if value not in known:
+                known[value] = _label(value, kind, places[number])
+            found.append(known[value])
+        else:
+            found.append(_label(value, kind, places[number]))
+    return found
 
 
 def _label(value: Any, kind: Kind, place: str) -> Value:

@@ -4,10 +4,11 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from keel.errors import KeelError
 from keel.events import OnEvent
@@ -36,17 +37,45 @@ LABELS = ("label", "labels", "score", "target", "class", "category", "quality", 
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
 KNOWN = {*TEXTS, *LABELS, "id", "index", *(name for pair in PAIRS for name in pair)}
 FASTTEXT = "__label__"
+TURNED = 1000
+"""Rows that are turned into columns at once: they are gone before anybody has to keep count of them."""
+
+
+@dataclass(frozen=True)
+class Places(Sequence[str]):
+    """Where rows stand, as in dev.tsv:17; written out for those that are asked for."""
+
+    before: str
+    numbers: Sequence[int]
+    after: str = ""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Places": ...
+    def __getitem__(self, index: int | slice) -> "str | Places":
+        if isinstance(index, slice):
+            return replace(self, numbers=self.numbers[index])
+        return f"{self.before}{self.numbers[index]}{self.after}"
+
+    def take(self, indices: Iterable[int]) -> "Places":
+        """Some of them, in this order."""
+        return replace(self, numbers=[self.numbers[index] for index in indices])
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as they were found, each with its place."""
+    """Rows as they were found, column by column, each with its place."""
 
     source: str
     columns: list[str]
     """Without a header, their numbers from 1."""
-    rows: list[list[Any]]
-    places: list[str]
+    cells: list[list[Any]]
+    """Those of each column."""
+    places: Places
     header: bool = True
     kind: Kind | None = None
     """What the labels are, where the format itself says it."""
@@ -58,9 +87,8 @@ class Table:
             raise KeelError(f"{self.source} has no column {name!r}: it has {known} (say which with --{flag}-column)")
         return self.columns.index(name)
 
-    def values(self, column: int) -> list[Any]:
-        """All of one column."""
-        return [row[column] for row in self.rows]
+    def __len__(self) -> int:
+        return len(self.places)
 
 
 @dataclass(frozen=True)
@@ -96,19 +124,16 @@ def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_e
     if isinstance(source, str | Path):
         return _file(Path(source), str(source), pair, named, encoding, on_event)
     if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
-        columns = [list(source[column]) for column in source.columns]
-        rows = [list(row) for row in zip(*columns, strict=True)]
-        return Table(
-            "the table", list(map(str, source.columns)), rows, [f"row {number}" for number in range(len(rows))]
-        )
+        cells = [list(source[column]) for column in source.columns]
+        return Table("the table", list(map(str, source.columns)), cells, Places("row ", range(len(source))))
     items = list(source)
-    places = [f"item {number} of the list" for number in range(len(items))]
+    places = Places("item ", range(len(items)), " of the list")
     if items and all(isinstance(item, dict) for item in items):
-        return _records("the list", zip(places, items, strict=True))
+        return _records("the list", items, places)
     return _tuples(items, places, pair)
 
 
-def _tuples(items: list[Any], places: list[str], pair: bool) -> Table:
+def _tuples(items: list[Any], places: Places, pair: bool) -> Table:
     names = ["text_a", "text_b", "label"] if pair else ["text", "label"]
     form = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
     rows: list[list[Any]] = []
@@ -119,7 +144,8 @@ def _tuples(items: list[Any], places: list[str], pair: bool) -> Table:
         if len(row) not in (len(names) - 1, len(names)) or (rows and len(row) != len(rows[0])):
             raise KeelError(f"{place} is {item!r:.60}: give {form}, the same for all")
         rows.append(row)
-    return Table("the list", names[: len(rows[0])] if rows else names, rows, places)
+    names = names[: len(rows[0])] if rows else names
+    return Table("the list", names, _turned(rows, len(names)), places)
 
 
 def _spooled(folder: Path) -> Path:
@@ -135,64 +161,92 @@ def _spooled(folder: Path) -> Path:
 def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
     kind = kind_of(path)
     if kind in ("jsonl", "parquet"):
-        return _records(name, ((f"{name}:{number}", row) for number, row in read_table(path, encoding, on_event)))
+        found = list(read_table(path, encoding, on_event))
+        return _records(name, [row for _, row in found], Places(f"{name}:", [number for number, _ in found]))
     if kind in ("csv", "tsv"):
-        return _grid(name, list(read_rows(path, encoding, on_event)), pair, named)
-    lines = [(number, line) for number, line in open_text(path, encoding, on_event) if line.strip()]
-    first = lines[0][1] if lines else ""
+        return _grid(name, read_rows(path, encoding, on_event), pair, named)
+    lines = open_text(path, encoding, on_event).lines()
+    numbers = [number for number, line in enumerate(lines, 1) if line and not line.isspace()]
+    if len(numbers) < len(lines):
+        lines = [lines[number - 1] for number in numbers]
+    first = lines[0] if lines else ""
     if first.startswith(FASTTEXT):
-        return _fasttext(name, lines)
+        return _fasttext(name, lines, Places(f"{name}:", numbers))
     if first.count("||") == 3:  # the Chinese STS-B
         header = (0, ["id", "sentence1", "sentence2", "score"])
-        rows = [(number, line.split("||")) for number, line in lines]
+        rows = [(number, line.split("||")) for number, line in zip(numbers, lines, strict=True)]
         return replace(_grid(name, [header, *rows], pair, named), kind="number")
     if "\t" in first:
-        return _grid(name, [(number, line.split("\t")) for number, line in lines], pair, named)
-    return Table(name, ["1"], [[line] for _, line in lines], [f"{name}:{number}" for number, _ in lines], header=False)
+        return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), pair, named)
+    return Table(name, ["1"], [lines], Places(f"{name}:", numbers), header=False)
 
 
-def _records(source: str, records: Iterable[tuple[str, dict[str, Any]]]) -> Table:
-    found = list(records)
-    columns = list(dict.fromkeys(name for _, row in found for name in row))
-    rows = [[row.get(name) for name in columns] for _, row in found]
-    return Table(source, columns, rows, [place for place, _ in found])
+def _records(source: str, records: list[dict[str, Any]], places: Places) -> Table:
+    columns = list(dict.fromkeys(name for row in records for name in row))
+    return Table(source, columns, [[row.get(name) for row in records] for name in columns], places)
 
 
-def _fasttext(name: str, lines: list[tuple[int, str]]) -> Table:
-    rows: list[list[Any]] = []
-    for number, line in lines:
-        words = line.split(" ")
-        count = next((place for place, word in enumerate(words) if not word.startswith(FASTTEXT)), len(words))
-        if not count:
-            raise KeelError(f"{name}:{number}: this line does not start with {FASTTEXT} like the first: add its label")
-        rows.append([tuple(word.removeprefix(FASTTEXT) for word in words[:count]), " ".join(words[count:])])
-    kind: Kind = "several" if any(len(labels) > 1 for labels, _ in rows) else "one"
-    return Table(name, ["label", "text"], rows, [f"{name}:{number}" for number, _ in lines], kind=kind)
+def _fasttext(name: str, lines: list[str], places: Places) -> Table:
+    known: dict[str, tuple[str, ...]] = {}
+    labels: list[tuple[str, ...]] = []
+    texts: list[str] = []
+    for number, line in enumerate(lines):
+        if not line.startswith(FASTTEXT):
+            what = f"this line does not start with {FASTTEXT} like the first"
+            raise KeelError(f"{places[number]}: {what}: add its label")
+        label, _, text = line.partition(" ")
+        while text.startswith(FASTTEXT):
+            another, _, text = text.partition(" ")
+            label += f" {another}"
+        if label not in known:
+            known[label] = tuple(word.removeprefix(FASTTEXT) for word in label.split(" "))
+        labels.append(known[label])
+        texts.append(text)
+    kind: Kind = "several" if any(len(several) > 1 for several in known.values()) else "one"
+    return Table(name, ["label", "text"], [labels, texts], places, kind=kind)
 
 
-def _grid(name: str, lines: list[tuple[int, list[str]]], pair: bool, named: list[str]) -> Table:
+def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: list[str]) -> Table:
     """The rows of a csv or tsv file, with or without a header."""
-    width = len(lines[0][1]) if lines else 0
-    for number, row in lines:
-        if len(row) != width:
-            raise KeelError(
-                f"{name}:{number}: this row has {len(row)} columns, the first has {width}: look for a stray separator"
-            )
+    numbers: list[int] = []
+    width = 0
+
+    def rows() -> Iterator[list[str]]:
+        nonlocal width
+        for number, row in lines:
+            width = width or len(row)
+            if len(row) != width:
+                what = f"this row has {len(row)} columns, the first has {width}"
+                raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
+            numbers.append(number)
+            yield row
+
+    cells = _turned(rows())
     columns = list(map(str, range(1, width + 1)))
-    rows: list[list[Any]] = [row for _, row in lines]
-    table = Table(name, columns, rows, [f"{name}:{number}" for number, _ in lines], header=False)
-    if not lines or not _is_header(table, pair, named):
+    table = Table(name, columns, cells, Places(f"{name}:", numbers), header=False)
+    if not numbers or not _is_header(table, pair, named):
         return table
-    return Table(name, rows[0], rows[1:], table.places[1:])
+    return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.places[1:])
+
+
+def _turned(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
+    """Rows of one width as columns; without any, so many empty ones."""
+    found = iter(rows)
+    columns: list[list[Any]] = [[] for _ in range(width)]
+    while some := list(islice(found, TURNED)):
+        columns = columns or [[] for _ in some[0]]
+        for column, cells in zip(columns, zip(*some, strict=True), strict=True):
+            column += cells
+    return columns
 
 
 def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
     """Whether the first row names the columns: it holds a name that is known, or no label that occurs again."""
-    first = table.rows[0]
+    first = [column[0] for column in table.cells]
     if any(cell.strip().lower() in KNOWN for cell in first) or (named and {*named} <= {*first}):
         return True
     _, _, label = _by_shape(table, pair)
-    return label is not None and len(table.rows) > 3 and table.values(label).count(first[label]) == 1
+    return label is not None and len(table) > 3 and table.cells[label].count(first[label]) == 1
 
 
 def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> Roles:
@@ -227,7 +281,7 @@ def _by_name(table: Table, pair: bool, chosen: list[int | None]) -> Guess:
     rest = [number for name, number in place.items() if number != label and not NUMBERING.fullmatch(name)]
     text = next((place[name] for name in TEXTS if name in place), rest[0] if len(rest) == 1 else None)
     rest = [number for number in rest if number != (text if chosen[0] is None else None)]
-    if label is None and len(rest) == 1 and len(set(map(str, table.values(rest[0])))) * 2 <= len(table.rows):
+    if label is None and len(rest) == 1 and len(set(map(str, table.cells[rest[0]]))) * 2 <= len(table):
         label = rest[0]
     return text, None, label
 
@@ -235,14 +289,14 @@ def _by_name(table: Table, pair: bool, chosen: list[int | None]) -> Guess:
 def _by_shape(table: Table, pair: bool) -> Guess:
     width, texts = len(table.columns), 2 if pair else 1
     if (
-        not pair and width == 4 and max(map(len, table.values(2))) < 5
+        not pair and width == 4 and max(map(len, table.cells[2])) < 5
     ):  # CoLA: source, label, the author's mark (*, ?), sentence
         return 3, None, 1
     if width == texts:
         return 0, 1 if pair else None, None
     if width != texts + 1:
         return None, None, None
-    different = [len({*table.values(column)}) for column in range(width)]
+    different = [len({*column}) for column in table.cells]
     label = different.index(min(different))
     if different[label] == max(different):  # nothing tells them apart
         return None, None, None

@@ -14,7 +14,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.text.files import TextFile, kind_of, read_table, well_formed
+from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
 
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
@@ -69,7 +69,7 @@ class Corpus:
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
-        corpus.files, corpus._spool, corpus._texts = [], None, list(map(well_formed, texts))
+        corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
         return corpus
 
     def documents(self) -> Iterator[str]:
@@ -130,7 +130,10 @@ class Corpus:
                 for number, text in self._column(path):
                     yield from (Block(begins, part, number) for begins, part in cut_text(text))
         for number, text in enumerate(self._texts, 1):
-            yield from (Block(begins, part, number) for begins, part in cut_text(text))
+            if len(text) > BLOCK:
+                yield from (Block(begins, part, number) for begins, part in cut_text(text))
+            elif text.strip():
+                yield Block(True, text, number)
 
     def _column(self, path: Path) -> Iterator[tuple[int, str]]:
         empty = 0

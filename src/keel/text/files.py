@@ -37,6 +37,15 @@ def well_formed(text: str) -> str:
     return text
 
 
+def all_well_formed(texts: list[str]) -> list[str]:
+    """Give texts without lone surrogates; if there is none, which is seen at once, the very same."""
+    try:
+        "".join(texts).encode("utf-8")
+    except UnicodeEncodeError:
+        return list(map(well_formed, texts))
+    return texts
+
+
 def kind_of(path: Path) -> str:
     """Say what a file's name promises: csv, tsv, jsonl, parquet or txt, compressed or not."""
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
@@ -144,16 +153,30 @@ class TextFile:
         for number, line in self.pieces(-1):
             yield number, line.removesuffix("\n")
 
+    def lines(self) -> list[str]:
+        """Give all lines at once, in a fraction of the time: for what is held in memory anyway."""
+        try:
+            with self._open() as text:
+                whole = text.read()
+        except DAMAGED as error:
+            raise self._damaged(error) from None
+        if "\0" in whole or well_formed(whole) is not whole:
+            return [line for _, line in self]  # which counts the faults and says where they are
+        return whole.removesuffix("\n").split("\n") if whole else []
+
+    def _open(self) -> io.TextIOWrapper:
+        raw = open_bytes(self.path)
+        if self.marked:
+            raw.read(3)
+        return io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
+
     def pieces(self, limit: int) -> Iterator[tuple[int, str]]:
         """Give every line with its number and end, in pieces of at most `limit` characters where it is longer."""
         number = 1
         faults = nulls = 0
         first_fault = first_null = 0
         try:
-            with open_bytes(self.path) as raw:
-                if self.marked:
-                    raw.read(3)
-                text = io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
+            with self._open() as text:
                 while line := text.readline(limit):
                     if not line.isascii() and SURROGATES.search(line):
                         first_fault = first_fault or number

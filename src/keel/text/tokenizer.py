@@ -19,7 +19,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.text import rules
 from keel.text.corpus import Corpus
-from keel.text.files import well_formed
+from keel.text.files import all_well_formed
 from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
 from keel.text.sample import draw_sample
 from keel.text.sentences import CJK, detect_language
@@ -330,7 +330,7 @@ class Tokenizer:
 
     def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Pieces]:
         """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
-        texts = list(map(well_formed, texts))
+        texts = all_well_formed(texts)
         spaced, places = _chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Pieces(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
@@ -349,17 +349,10 @@ class Tokenizer:
 
     def encode_many(self, texts: list[str], *, spell: bool = False) -> list[list[int]]:
         """Give the ids alone of many texts, several times faster."""
-        ids, lengths = self.encode_flat(texts)
+        ids, lengths = self.encode_flat(texts, spell=spell)
         ends = np.cumsum(lengths).tolist()
         flat = ids.tolist()
-        found = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        if spell and self.kind == "words":
-            unknown = self.unknown_id
-            odd = [number for number, row in enumerate(found) if unknown in row]
-            pieces = self.encode_pieces_many([texts[number] for number in odd], spell=True)
-            for number, spelled in zip(odd, pieces, strict=True):
-                found[number] = spelled.ids
-        return found
+        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _spelled(self, text: str, pieces: Pieces) -> Pieces:
         """Number the words of a text that the vocabulary lacks: the first one ever met comes right after it."""
@@ -375,11 +368,20 @@ class Tokenizer:
                     ids[place] = self._unseen[word]
         return replace(pieces, ids=ids)
 
-    def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode_flat(self, texts: list[str], *, spell: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
-        texts = list(map(well_formed, texts))
+        texts = all_well_formed(texts)
         ids, lengths = self._words.encode(_with_spaces(texts) if self._chinese_words else texts)
-        return self._phrases.join(ids, lengths)[:2] if self._joins else (ids, lengths)
+        if self._joins:
+            ids, lengths, _ = self._phrases.join(ids, lengths)
+        if not spell or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
+            return ids, lengths
+        ends = np.cumsum(lengths)
+        parts = np.split(ids, ends[:-1])
+        odd = np.unique(np.searchsorted(ends, np.flatnonzero(unknown), side="right")).tolist()
+        for number, pieces in zip(odd, self.encode_pieces_many([texts[n] for n in odd], spell=True), strict=True):
+            parts[number] = np.array(pieces.ids, np.int32)
+        return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
     def compile(self) -> bool:
         """Get ready for much text, and say whether several threads may then encode at once, which processes would not
