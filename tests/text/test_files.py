@@ -2,6 +2,7 @@ import bz2
 import gzip
 import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -137,3 +138,17 @@ def test_a_zst_file_that_is_cut_short_is_found(tmp_path: Path) -> None:
     cut.write_bytes(frames[: len(frames) * 3 // 4])
     with pytest.raises(KeelError, match="cut short"):
         list(open_text(cut))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"one\r\ntwo\rthree", b"\xef\xbb\xbfone\n\ntwo\n", b"bad \xff byte\nnul \0 here\n", "é\n".encode()],
+)
+def test_lines_at_once_are_those_one_by_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "text.txt").write_bytes(content)
+    heard: list[dict[str, Any]] = []
+    file = open_text(tmp_path / "text.txt", on_event=heard.append)
+    lines = file.lines()
+    said = [event["text"] for event in heard]
+    assert lines == [line for _, line in file]
+    assert [event["text"] for event in heard[len(said) :]] == said

@@ -45,7 +45,7 @@ def bagged(
     ends = np.cumsum(np.fromiter(map(len, written), np.int64, len(written)))
     hashes = word_hashes(np.frombuffer(b"".join(written), np.uint8), ends)
     present = np.diff(ends, prepend=0) > 0
-    rows, starts, found = join(places.astype(np.int32), starts, end, hashes, present, longest, buckets)
+    rows, starts, found = join(places, starts, end, hashes, present, longest, buckets)
     more = torch.from_numpy(found)
     joined = Spelling(
         words=torch.cat([spelling.words, spelling.words.new_full((len(more),), -1)]),
@@ -194,7 +194,7 @@ class BagTraining(Kernel):
         place = int(draw.first) + np.arange(rows.start, rows.stop)
         epochs, place = np.divmod(place, len(data))
         index = np.empty_like(place)
-        for epoch in np.unique(epochs).tolist():
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
             if self._order[:2] != (draw.seed, epoch):
                 random = np.random.default_rng(seed_of(draw.seed, "epoch", epoch))
                 self._order = (draw.seed, epoch, random.permutation(len(data)))

@@ -263,8 +263,8 @@ class System:
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
     ) -> tuple[np.ndarray, np.ndarray, Spelling]:
         """Rows end to end as places in the spelling of their words, where each row starts, and this spelling."""
-        used, places = np.unique(ids, return_inverse=True)
-        return places.astype(np.int32), starts, self.spelling(used.tolist(), tokenizer)
+        used, places = distinct(ids)
+        return places, starts, self.spelling(used.tolist(), tokenizer)
 
     def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
         """The rows as its encoder reads them: with the spelling of their words, if it spells."""
@@ -276,3 +276,11 @@ class System:
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
+
+
+def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different ids, in order, and [ids] int32 the place of each among them; many times as fast as sorting."""
+    used = np.flatnonzero(np.bincount(ids))
+    places = np.zeros(ids.max(initial=0) + 1, np.int32)
+    places[used] = np.arange(len(used))
+    return used, places[ids]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
-from keel.systems.base import Output, Rows, Spelling
+from keel.systems.base import Output, Rows, Spelling, distinct
 from keel.systems.documents import Documents
 from keel.systems.static import StaticEncoder
 from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
@@ -131,11 +131,13 @@ class FastText(Word2vec):
 
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
         """The n-grams of these words; special pieces have none."""
+        return self._spelling(ids, self._words(ids, tokenizer), len(tokenizer))
+
+    def _spelling(self, ids: Sequence[int], words: list[str], vocabulary: int) -> Spelling:
         from keel.kernels.subwords import subwords
 
-        words = self._words(ids, tokenizer)
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
-        met = range(len(tokenizer))
+        met = range(vocabulary)
         known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
         return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
 
@@ -146,9 +148,10 @@ class FastText(Word2vec):
         if not self.supervised:
             return super().spelled_rows(ids, starts, tokenizer)
         end = tokenizer.id_of(END)
-        used, places = np.unique(np.append(ids, end), return_inverse=True)
+        used, places = distinct(np.append(ids, end))
         mark = -1 if end == tokenizer.unknown_id else int(places[-1])
-        words, spelling = self._words(used.tolist(), tokenizer), self.spelling(used.tolist(), tokenizer)
+        words = self._words(used.tolist(), tokenizer)
+        spelling = self._spelling(used.tolist(), words, len(tokenizer))
         return bagged(places[:-1], starts, mark, spelling, words, self.word_ngrams, self.buckets)
 
     def _words(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Rows, Spelling, System
+from keel.systems.base import Encoder, Rows, Spelling, System, distinct
 from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
 from keel.tasks.framing import Flat, frame_rows
 from keel.tasks.metrics import Scores
@@ -222,8 +222,8 @@ class Task(Objective):
             yield data
             return
         if data.spelling is None:
-            used, ids = np.unique(data.ids, return_inverse=True)
-            narrow = replace(data, ids=ids.astype(np.int32))
+            used, ids = distinct(data.ids)
+            narrow = replace(data, ids=ids)
             met = {"words": torch.from_numpy(used).long()}
         else:
             met, spelling = self.encoder.met(data.spelling)

@@ -1,7 +1,6 @@
 """Examples: texts with what they are, read from anything, as numbers to learn from, split fairly."""
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,9 @@ from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
+from keel.tasks.labels import Value, kind_of, labels_of, names_of
 from keel.tasks.tables import Kind, Places, Table, choose_columns, load_table
 from keel.train.draw import seed_of
-
-Value = str | tuple[str, ...] | float
-"""A label as it was given."""
-SCORES = ("score", "similarity")
-"""Columns whose fractions are numbers, not names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +51,7 @@ class Example:
     @property
     def names(self) -> tuple[str, ...]:
         """The names among its label: one, several or none."""
-        return _names(self.label)
+        return names_of(self.label)
 
 
 @dataclass(frozen=True)
@@ -124,14 +119,15 @@ class Labels:
         if examples.kind is None:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
-            numbers = [_label(value, "number", place) for value, place in zip(examples.values, examples.places, strict=True)]
-            return torch.tensor(numbers)
+            return torch.tensor(labels_of(examples.values, "number", examples.places))
         number_of = {name: number for number, name in enumerate(self.names)}
-        found = {value: [number_of.get(name, -1) for name in _names(value)] for value in dict.fromkeys(examples.values)}
+        found = {
+            value: [number_of.get(name, -1) for name in names_of(value)] for value in dict.fromkeys(examples.values)
+        }
         for value, numbers in found.items():
             if -1 in numbers:
                 known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-                what = f"the label {_names(value)[numbers.index(-1)]!r} did not occur in training, which knew {known}"
+                what = f"the label {names_of(value)[numbers.index(-1)]!r} did not occur in training, which knew {known}"
                 raise KeelError(f"{examples.place_of(value)}: {what}: correct it, or train with it")
         if self.kind == "several":
             return torch.from_numpy(_ones(found, len(self.names))[_numbered(examples.values, found)])
@@ -200,7 +196,7 @@ class Examples(Sequence[Example]):
         """How many of these examples have each of the names."""
         counts: Counter[str] = Counter()
         for value, count in Counter(self.values).items():
-            counts.update(dict.fromkeys(_names(value), count))
+            counts.update(dict.fromkeys(names_of(value), count))
         return tuple(counts[name] for name in self.names)
 
     def take(self, indices: Iterable[int]) -> "Examples":
@@ -245,14 +241,14 @@ def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: 
     if isinstance(source, str | Path):
         note(on_event, roles.describe(table))
     raw = [None] * len(table) if roles.label is None else table.cells[roles.label]
-    kind = _kind(table, roles.label, raw, columns.labels, on_event)
+    kind = kind_of(table, roles.label, raw, columns.labels, on_event)
     items = Listed(
         _texts(table, roles.text),
         None if roles.second is None else _texts(table, roles.second),
-        None if kind is None else _labels(raw, kind, table.places),
+        None if kind is None else labels_of(raw, kind, table.places),
         table.places,
     )
-    names = {name for value in set(items.values or []) for name in _names(value)}
+    names = {name for value in set(items.values or []) for name in names_of(value)}
     header = tuple(table.columns) if table.header else ()
     return Examples(items, kind, table.source, header, tuple(sorted(names)))
 
@@ -270,10 +266,10 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     order = _by_label(examples, seed)
     learned, tested = order[~taken].tolist(), []
     values = examples.values
-    known = {name for value in {values[number] for number in learned} for name in _names(value)}
+    known = {name for value in {values[number] for number in learned} for name in names_of(value)}
     for number in order[taken].tolist():
-        (tested if known.issuperset(_names(values[number])) else learned).append(number)
-        known.update(_names(values[number]))
+        (tested if known.issuperset(names_of(values[number])) else learned).append(number)
+        known.update(names_of(values[number]))
     return examples.take(sorted(learned)), examples.take(sorted(tested))
 
 
@@ -290,15 +286,11 @@ def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples,
 def _by_label(examples: Examples, seed: int) -> np.ndarray:
     """The numbers of the examples in random order, those with equal names side by side."""
     order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
-    keys = {value: "\0".join(_names(value)) for value in set(examples.values)}
+    keys = {value: "\0".join(names_of(value)) for value in set(examples.values)}
     places = {key: place for place, key in enumerate(sorted(set(keys.values())))}
     groups = {value: places[key] for value, key in keys.items()}
     group = np.fromiter(map(groups.__getitem__, examples.values), np.int64, len(examples))
     return order[np.argsort(group[order], kind="stable")]
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
 
 
 def _numbered(values: list[Any], distinct: Iterable[Any]) -> np.ndarray:
@@ -323,77 +315,3 @@ def _texts(table: Table, column: int) -> list[str]:
                 remedy = "mend it, or choose another --text-column"
                 raise KeelError(f"{place}: the text is {value!r}, not a string: {remedy}")
     return texts
-
-
-def _kind(table: Table, column: int | None, raw: list[Any], asked: str, on_event: OnEvent) -> Kind | None:
-    """What these labels are; numbers are names, such as stars, unless they have fractions and look like scores."""
-    missing = [value is None or value == "" or (isinstance(value, float) and value != value) for value in raw]
-    if column is None or all(missing):
-        return None
-    if any(missing):
-        place = table.places[missing.index(True)]
-        raise KeelError(f"{place}: the label is empty, though other rows have one: fill it in or drop the row")
-    if asked in ("one", "several", "number"):
-        return asked
-    if table.kind is not None:
-        return table.kind
-    if any(isinstance(value, list | tuple | set) for value in raw):
-        return "several"
-    counted = Counter(map(str, raw))
-    numbers = {shown: _number(shown) for shown in counted}
-    fractions = sum(count for shown, count in counted.items() if numbers[shown] is not None and "." in shown)
-    # Decimals that hardly ever recur are measurements; few that recur are names, such as versions or stars.
-    measured = len(counted) > max(20, len(raw) // 2) and 2 * fractions > len(raw)
-    if None in numbers.values() and measured:
-        odd = next(number for number, value in enumerate(raw) if numbers[str(value)] is None)
-        raise KeelError(
-            f"{table.places[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
-        )
-    if None in numbers.values() or not fractions:
-        return "one"
-    scores = measured or table.columns[column].lower() in SCORES or not isinstance(raw[0], str)
-    if scores and any(number % 1 for number in numbers.values() if number):
-        note(on_event, f"{table.source}: the labels are read as numbers; --labels one makes each of them a class")
-        return "number"
-    classes = sorted(counted)
-    shown = ", ".join(classes[:4]) + (", ..." if len(classes) > 4 else "")
-    what = f"the labels look like numbers and are read as {len(classes)} classes ({shown})"
-    note(on_event, f"{table.source}: {what}; --labels number makes them numbers")
-    return "one"
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number - number == 0 else None  # neither infinite nor NaN
-
-
-def _labels(raw: list[Any], kind: Kind, places: Sequence[str]) -> list[Value]:
-    known: dict[Any, Value] = {}
-    found: list[Value] = []
-    for number, value in enumerate(raw):
-        if isinstance(value, str | tuple):  # most come again
-            if value not in known:
-                known[value] = _label(value, kind, places[number])
-            found.append(known[value])
-        else:
-            found.append(_label(value, kind, places[number]))
-    return found
-
-
-def _label(value: Any, kind: Kind, place: str) -> Value:
-    if kind == "number":
-        number = _number(value)
-        if number is None:
-            raise KeelError(f"{place}: the label {value!r} is no number: mend it, or say --labels one for classes")
-        return number
-    if isinstance(value, str) and kind == "several":
-        value = [name.strip() for name in re.split("[,;|]", value) if name.strip()]
-    names = list(map(str, value)) if isinstance(value, list | tuple | set) else [str(value)]
-    if kind == "several":
-        return tuple(sorted(set(names)))
-    if len(names) != 1:
-        raise KeelError(f"{place}: there are {len(names)} labels where one is wanted: say --labels several")
-    return names[0]

@@ -34,10 +34,8 @@ def frame_rows(system: System, tokenizer: Tokenizer, firsts: Flat, seconds: Flat
     begins = [np.cumsum(text.lengths) - text.lengths for text in texts]
 
     def made_alone(number: int) -> list[Framed]:
-        parts = [
-            text.ids[begin[number] :][: text.lengths[number]].tolist() for text, begin in zip(texts, begins, strict=True)
-        ]
-        first, second = parts if len(parts) > 1 else (parts[0], None)
+        parts = [text.ids[begin[number] :][: text.lengths[number]] for text, begin in zip(texts, begins, strict=True)]
+        first, second = [*(part.tolist() for part in parts), None][:2]
         return [system.frame(tokenizer, *part) for part in windows(first, second, room)]
 
     # Marks are the same around all texts, but where one is empty or too long they are made for it alone.
@@ -65,7 +63,7 @@ def frame_rows(system: System, tokenizer: Tokenizer, firsts: Flat, seconds: Flat
         ids[places], segments[places] = values, segment
         at = at + sizes
     for number, framed in odd.items():
-        for start, row in zip(starts[rows[number] :].tolist(), framed, strict=False):
+        for start, row in zip(starts[rows[number] :][: len(framed)].tolist(), framed, strict=True):
             ids[start : start + len(row.ids)], segments[start : start + len(row.ids)] = row.ids, row.segments
     return FramedRows(ids, segments, starts, counts)
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
 
+Part = TypeVar("Part")
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
 
@@ -95,16 +96,11 @@ class Corpus:
 
     def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
         """Give blocks together that have about so many characters; the same corpus always gives the same ones."""
-        chunk: list[Block] = []
-        held = 0
-        for block in self.blocks():
-            chunk.append(block)
-            held += len(block.text)
-            if held >= size:
-                yield chunk
-                chunk, held = [], 0
-        if chunk:
-            yield chunk
+        return _together(((block, len(block.text)) for block in self.blocks()), size)
+
+    def texts(self, size: int = BLOCK // 2) -> Iterator[list[str]]:
+        """Give the texts of the same chunks, without a word on where they stand."""
+        return _together(((block.text, len(block.text)) for block in self.blocks()), size)
 
     def fingerprint(self) -> str:
         """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
@@ -187,6 +183,19 @@ class Corpus:
 
     def _name(self, path: Path) -> str:
         return "<stdin>" if self._spool and str(path) == self._spool.name else str(path)
+
+
+def _together(sized: Iterable[tuple[Part, int]], size: int) -> Iterator[list[Part]]:
+    chunk: list[Part] = []
+    held = 0
+    for part, length in sized:
+        chunk.append(part)
+        held += length
+        if held >= size:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
 
 
 class _Seen:

@@ -1,6 +1,6 @@
 """The vocabulary of words, counted over a whole corpus."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +45,7 @@ def learn_words(
     empty = models.WordLevel({SPECIALS["unk"]: 0}, unk_token=SPECIALS["unk"])
     cut = Rules(rules.make("words", empty, lowercase=lowercase, accents=accents, cjk=cjk))
     workers = default_workers()
-    counted = count_words(_texts(corpus), prepare, cut, workers)
+    counted = count_words(corpus.texts(), prepare, cut, workers)
     table = counted.table
     if not table.size:
         raise KeelError(f"{corpus} holds no text: there is nothing to learn a tokenizer from")
@@ -87,16 +87,12 @@ def learn_words(
     return Learned(rules.mark_specials(inner, SPECIALS.values()), joins)
 
 
-def _texts(corpus: Corpus) -> Iterable[list[str]]:
-    return ([block.text for block in blocks] for blocks in corpus.chunks())
-
-
 def _encoder(corpus: Corpus, cut: Rules, table: WordTable, prepare: Prepare, workers: int) -> Encode:
     def encode(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         found = cut.cut(prepare([sentence for text in texts for sentence in split_sentences(text)]))
         return table.find(found), found.lengths
 
-    return lambda: in_order(encode, _texts(corpus), workers)
+    return lambda: in_order(encode, corpus.texts(), workers)
 
 
 def _chosen(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least: int, most: int) -> np.ndarray:

@@ -75,10 +75,10 @@ class Rules:
 
     def _ask(self, letters: np.ndarray) -> None:
         """Learn what becomes of characters that have not come before."""
-        if not _all_asked(letters, self._actions):
-            with self._asking:
-                for number in np.unique(letters[self._actions[letters] == UNASKED]).tolist():
-                    self._actions[number] = self._action(chr(number))
+        unasked = np.flatnonzero(_unasked(letters, self._actions)).tolist()
+        with self._asking:
+            for number in unasked:
+                self._actions[number] = self._action(chr(number))
 
     def _action(self, letter: str) -> int:
         normal = self._normalizer.normalize_str(letter)
@@ -290,11 +290,16 @@ def _write(text, used, letter):
 
 
 @njit(cache=True, nogil=True)
-def _all_asked(letters, actions):
+def _unasked(letters, actions):
+    """[characters] whether each comes up and is unknown; nothing if none is."""
     highest = 0
     for letter in letters:
         highest = max(highest, actions[letter])
-    return highest < UNASKED
+    unasked = np.zeros(len(actions) if highest == UNASKED else 0, np.bool_)
+    if len(unasked):
+        for letter in letters:
+            unasked[letter] |= actions[letter] == UNASKED
+    return unasked
 
 
 @njit(cache=True, nogil=True)
