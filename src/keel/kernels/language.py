@@ -1,4 +1,4 @@
-"""Triton where it is installed; elsewhere stand-ins, enough to import the kernels' files and run their twins."""
+"""Triton where it is of use; elsewhere stand-ins, enough to import the kernels' files and run their twins."""
 
 import os
 from types import SimpleNamespace
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     tl = Language
 else:
     try:
+        # Fifty megabytes that a torch without a GPU has no use for, unless Triton is to be interpreted.
+        if not (torch.version.cuda or torch.version.hip or os.environ.get("TRITON_INTERPRET") == "1"):
+            raise ImportError
         import triton
         import triton.language as tl
     except ImportError:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from keel.errors import UsageError
 from keel.train.muon import Muon
 from keel.train.objective import Objective
+from keel.train.parallel import sharded
 
 if TYPE_CHECKING:
     from keel.train.plan import Train
@@ -40,7 +40,7 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     Only matrices decay: biases and norms are vectors, and decay would only hold them back.
     """
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    if train.optimizer == "muon" and any(isinstance(parameter, DTensor) for parameter in trained):
+    if train.optimizer == "muon" and any(map(sharded, trained)):
         remedy = "use --train.parallel ddp or --train.optimizer adamw"
         raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
     parts = _parts(objective) if train.optimizer == "muon" else {}

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from keel.errors import UsageError
@@ -105,6 +102,9 @@ class World:
             return objective
         if how == "ddp":
             return DistributedDataParallel(objective)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
             fully_shard(block, mesh=mesh)
@@ -116,20 +116,27 @@ class World:
 
 def hold_gradients(wrapped: nn.Module, hold: bool) -> AbstractContextManager[None]:
     """While micro-batches accumulate, gradients stay at home until the last one."""
-    if isinstance(wrapped, FSDPModule):
-        wrapped.set_requires_gradient_sync(not hold)
+    if synchronize := getattr(wrapped, "set_requires_gradient_sync", None):  # it is sharded
+        synchronize(not hold)
     elif isinstance(wrapped, DistributedDataParallel) and hold:
         return wrapped.no_sync()
     return nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
+def sharded(tensor: Tensor) -> bool:
+    """Whether several processes hold a part of it each (a DTensor: that module alone takes sixty megabytes)."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Any) -> Tensor:
     """The tensor in one piece, wherever its parts lie (every process must ask)."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if sharded(tensor) else tensor
 
 
-def like(value: Tensor, model: Tensor) -> Tensor:
+def like(value: Tensor, model: Any) -> Tensor:
     """`value` placed and cut as `model` is."""
-    if isinstance(model, DTensor):
+    if sharded(model):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(value.to(model.device), model.device_mesh, model.placements)
     return value.to(model.device)

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -168,7 +169,7 @@ class KernelStepper:
         self.carried = Carried(objective, world)  # nothing
         self.trial: Kernel | None = None
         """A copy to rehearse with: what it counts once is no part of a step."""
-        self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember
+        self.optimizer = _Forgetful()
         if self.threads > 1 and objective.races:
             note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
 
@@ -187,6 +188,13 @@ class KernelStepper:
             name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
         }
         return Taken(means, {name: torch.tensor(float(count)) for name, count in counts.items()}, None)
+
+
+class _Forgetful(torch.optim.Optimizer):
+    """Has nothing to remember. It is made without torch's help, which would bring the compiler and its memory."""
+
+    def __init__(self) -> None:
+        self.state, self.param_groups = defaultdict(dict), []
 
 
 def stepper_of(
