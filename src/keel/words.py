@@ -37,12 +37,8 @@ def nearest(
     `approximate` asks an index of the words, which is made once and kept, instead of looking at all of them.
     """
     if among is None:
-        model = model if _is_file_of_vectors(model) else loaded(model, on_event)
         space = space_of(model, on_event)
-        asked: str | np.ndarray = query
-        if isinstance(model, Model) and model.system.spells and space.find(query) is None:
-            asked = _known(model.encode(query, on_event=on_event), query)  # what it never met it can spell
-        return space.nearest(asked, top=top, index=Approximate.of(space, on_event) if approximate else None)
+        return space.nearest(query, top=top, index=Approximate.of(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("an index is kept for words, and not for texts: leave out --approximate or --in")
     known = loaded(model, on_event)
@@ -147,9 +143,10 @@ def space_of(model: Model | str | Path, on_event: OnEvent = ignore) -> Space:
     """The words of a model, or of a file of vectors, which needs to be no model for this."""
     if not isinstance(model, Model) and _is_file_of_vectors(model):
         vectors = read_vectors(model, on_event=on_event)
-    else:
-        vectors = loaded(model, on_event).space()
-    return Space(vectors.words, vectors.matrix)
+        return Space(vectors.words, vectors.matrix)
+    known = loaded(model, on_event)
+    vectors = known.space()
+    return Space(vectors.words, vectors.matrix, known.encode if known.system.spells else None)
 
 
 def _is_file_of_vectors(model: Model | str | Path) -> bool:

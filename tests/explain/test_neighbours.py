@@ -1,6 +1,7 @@
 """Neighbours and analogies: answers known by hand, and by a slow plain search."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from keel.errors import KeelError, UsageError
 from keel.explain import neighbours
+from keel.explain.judged import evaluate_similarity
 from keel.explain.neighbours import Neighbour, Space, nearest_texts
 
 
@@ -196,3 +198,22 @@ def test_vectors_that_are_no_numbers(fault: float) -> None:
 def test_as_many_vectors_as_words() -> None:
     with pytest.raises(UsageError, match="2 words need as many vectors, not an array of 3 x 4"):
         Space(["a", "b"], np.zeros((3, 4)))
+
+
+def test_unseen_words_are_spelled_wherever_words_are_asked_for(royal: Space) -> None:
+    spelled = Space(royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words]))
+    assert spelled.similarity("kingx", "king") == pytest.approx(1.0)
+    assert spelled.nearest("kingx")[0].word == "king"  # only what is asked for itself is left out
+    assert spelled.analogy("kingx - manx + womanx")[0].word == "queen"
+    assert {one.word for one in spelled.odd_one_out(["kingx", "queenx", "man"])} == {"kingx", "queenx", "man"}
+    silent = Space(royal.words, royal.matrix, lambda words: np.zeros((len(words), royal.matrix.shape[1])))
+    with pytest.raises(KeelError, match="did you mean"):
+        silent.analogy("kingx - man + woman")
+
+
+def test_a_file_of_pairs_counts_spelled_words_as_known(royal: Space, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("king\tkingx\t9\nqueen\tman\t2\nking\twoman\t1\n")
+    spelled = Space(royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words]))
+    assert (evaluate_similarity(spelled, path).count, evaluate_similarity(spelled, path).unknown) == (3, 0)
+    assert (evaluate_similarity(royal, path).count, evaluate_similarity(royal, path).unknown) == (2, 1)

@@ -20,7 +20,7 @@ from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
 from keel.verbs import finetune, pretrain
-from keel.words import nearest, similarity
+from keel.words import analogy, nearest, odd, similarity
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}
@@ -185,6 +185,8 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     # A word never met is near those that share its n-grams, and so is found by them.
     assert "farmer" in [found.word for found in nearest("farmerish", model=again, top=5)]
     assert similarity("farmer", "farmerish", model=again) > 0.3
+    assert len(analogy("farmerish - farmer + pilot", model=again, top=3)) == 3
+    assert len(odd("farmer farmerish pilot", model=again)) == 3
     assert np.isfinite(again.encode("the " + "x" * 100_000)).all()
     assert again.encode(["farmerish"], pool="none")[0].pieces == ["farmerish"]
     examples = [("the farmer is good", "good"), ("the pilotlike was bad", "bad")] * 10

@@ -88,13 +88,15 @@ class Judged(Scores):
 def evaluate_similarity(space: Space, path: str | Path, *, seed: int = 0, on_event: OnEvent = ignore) -> Judged:
     """Compare cosines with a file of word pairs and scores: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
     columns, pairs = read_pairs(path, on_event)
-    rows = [(space.find(pair.first), space.find(pair.second)) for pair in pairs]
-    known = [number for number, both in enumerate(rows) if None not in both]
+    first, second = (
+        space.known_directions(list(words))
+        for words in zip(*((pair.first, pair.second) for pair in pairs), strict=True)
+    )
+    known = np.flatnonzero(first.any(1) & second.any(1)).tolist()
     if len(known) < 2:
         found = f"of {len(pairs):,} pairs {len(known)} have vectors"
         raise KeelError(f"{path}: {found}: take a file in the language of the vectors")
-    first, second = np.array([rows[number] for number in known], np.int64).T
-    cosines = (space.units(first) * space.units(second)).sum(1)
+    cosines = (first[known] * second[known]).sum(1)
     compared = Examples([Example(*pairs[number]) for number in known], "number", str(path))
     found = score(compared, Predictions(compared.labels, cosines), seed=seed)
     return Judged(

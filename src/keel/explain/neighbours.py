@@ -52,6 +52,8 @@ class Space:
 
     words: list[str]
     matrix: np.ndarray  # [words, width]
+    speller: Callable[[list[str]], np.ndarray] | None = None
+    """Gives words that are not here their vectors by how they are spelled; zeros for what it cannot spell."""
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or len(self.words) != len(self.matrix):
@@ -98,6 +100,24 @@ class Space:
         offer = f"did you mean {', '.join(others) + ' or ' if others else ''}{last}?" if last else "try another"
         raise KeelError(f"{word!r:.60} is not among the {len(self.words):,} words that have vectors: {offer}")
 
+    def directions(self, words: Sequence[str]) -> np.ndarray:
+        """[words, width] vectors at length one, spelled for words that are not here; those without any are refused."""
+        found = self.known_directions(words)
+        for word, direction in zip(words, found, strict=True):
+            if not direction.any():
+                self.row(word)  # raises, unless its own vector is zero
+        return found
+
+    def known_directions(self, words: Sequence[str]) -> np.ndarray:
+        """[words, width] the same, with zeros for words that have none."""
+        rows = np.array([-1 if (row := self.find(word)) is None else row for word in words], np.int64)
+        found = np.zeros((len(words), self.matrix.shape[1]), np.float32)
+        found[rows >= 0] = self.units(rows[rows >= 0])
+        unseen = np.flatnonzero(rows < 0).tolist()
+        if unseen and self.speller is not None:
+            found[unseen] = unit_vectors(self.speller([words[place] for place in unseen]))[0]
+        return found
+
     def _spelled_like(self, word: str) -> list[str]:
         """Up to 3 words, of equally close ones the most frequent; only likely ones among a million are compared."""
         word = word.lower()
@@ -121,8 +141,8 @@ class Space:
         """
         left_out = {row for word in without if (row := self.find(word)) is not None}
         if isinstance(query, str):
-            left_out.add(self.row(query))
-            vector = self.matrix[self.row(query)] * self.scales[self.row(query)]
+            (vector,) = self.directions([query])
+            left_out |= {row for row in [self.find(query)] if row is not None}
         else:
             vector = query
         if vector.shape != self.matrix.shape[1:]:
@@ -143,17 +163,17 @@ class Space:
 
     def similarity(self, first: str, second: str) -> float:
         """The cosine of the angle between two words, -1 to 1."""
-        one, other = self.units([self.row(first), self.row(second)])
+        one, other = self.directions([first, second])
         return float(one @ other)
 
     def odd_one_out(self, words: Sequence[str]) -> list[Neighbour]:
         """Three or more words, the odd one first: each with the mean of its cosines to the others."""
-        rows = [self.row(word) for word in words]
-        if len(set(rows)) < 3:
-            raise UsageError(f"{len(set(rows))} different words were given: to be the odd one out takes three or more")
-        units = self.units(rows)
+        units = self.directions(words)
+        different = len({word if (row := self.find(word)) is None else row for word in words})
+        if different < 3:
+            raise UsageError(f"{different} different words were given: to be the odd one out takes three or more")
         # For unit vectors u_i . sum_j u_j is u_i . u_i + sum_{j != i} u_i . u_j.
-        means = (units @ units.sum(0) - (units * units).sum(1)) / (len(rows) - 1)
+        means = (units @ units.sum(0) - (units * units).sum(1)) / (len(words) - 1)
         found = [Neighbour(word, float(mean)) for word, mean in zip(words, means, strict=True)]
         return sorted(found, key=lambda one: one.score)
 
@@ -167,14 +187,13 @@ class Space:
         (1 + cos) / 2, so that no single term outweighs the others.
         """
         positive, negative = self._signs(expression) if isinstance(expression, str) else expression
-        plus, minus = [self.row(word) for word in positive], [self.row(word) for word in negative]
-        if not plus + minus:
+        if not (positive or negative):
             raise UsageError("there is no word to start from: give an expression such as 'king - man + woman'")
+        plus, minus = self.directions(positive), self.directions(negative)
         if by == "add":
-            sum_of_all = self.units(plus).sum(0) - self.units(minus).sum(0)
-            return self.nearest(sum_of_all, top=top, without=[*positive, *negative])
-        given = self.units(plus)[None], self.units(minus)[None]
-        return self._best(lambda part: answer_scores(self.units(part), *given, by)[0], top, {*plus, *minus})
+            return self.nearest(plus.sum(0) - minus.sum(0), top=top, without=[*positive, *negative])
+        left_out = {row for word in (*positive, *negative) if (row := self.find(word)) is not None}
+        return self._best(lambda part: answer_scores(self.units(part), plus[None], minus[None], by)[0], top, left_out)
 
     def _signs(self, expression: str) -> tuple[list[str], list[str]]:
         """The words of an expression that are added and those that are taken away.
