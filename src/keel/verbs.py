@@ -153,7 +153,7 @@ def finetune(
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     system, train, columns = route(
-        settings, start, start.tuning(freeze), Columns(), only=start.teachable if parent else None
+        settings, start, start.tuning(freeze), Columns(), only=start.teaching.fields if parent else None
     )
     kind = TASKS[task]
     everything = kind.read(data, columns, on_event)
@@ -164,7 +164,7 @@ def finetune(
             examples.labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
+        system = system.teaching.settled(examples.labels.kind, examples.label_counts, frozen=freeze)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
         tuning = Tuning(parent, kind, examples.labels, train, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
@@ -291,7 +291,7 @@ def _start(
     if system in SYSTEMS:
         kind = SYSTEMS[str(system)]
         size = settings.pop("size", "")
-        return kind.sized(size) if size else kind.for_labels() if labels else kind(), None
+        return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None
     if out is not None:
         refuse_same(system, out)
     parent = Model.load(system, device="auto" if labels else "cpu", on_event=on_event)
@@ -304,7 +304,7 @@ def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Mo
     words: Any = system.tokenizer
     size = system.vocabulary
     tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)
-    tokenizer = system.marked(tokenizer)
+    tokenizer = system.teaching.marked(tokenizer)
     with torch.device("meta"):
         return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
 

@@ -143,7 +143,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
         ids = np.array(tokenizer.encode_many([text], spell=True)[0], np.int32)
-        places, _, spelling = whole.spelled_rows(ids, np.array([0, len(ids)]), tokenizer)
+        places, _, spelling = whole.teaching.rows(ids, np.array([0, len(ids)]), tokenizer)
         bounds, rows = [*spelling.starts.tolist(), len(spelling.parts)], []
         for place in places.tolist():
             rows += [int(spelling.words[place]) - 5] if spelling.words[place] >= 0 else []

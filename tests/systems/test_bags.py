@@ -32,10 +32,10 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
     torch.manual_seed(0)
     read = read_examples(examples, pair=False)
     system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
-    system = system.taught(read.labels.kind, read.label_counts, frozen=False)
+    system = system.teaching.settled(read.labels.kind, read.label_counts, frozen=False)
     tokenizer = Tokenizer.at_blanks(["</s>", *WORDS])
     task = Classify(system, system.encoder(len(tokenizer)), tokenizer, read.labels)
-    training = system.quick(task)
+    training = system.teaching.learner(task)
     tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]
     for table in tables:
         torch.nn.init.normal_(table.weight)
@@ -117,7 +117,7 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
     encoded = tokenizer.encode_many(texts, spell=True)
     ids = np.array([number for row in encoded for number in row], np.int32)
     starts = np.cumsum([0, *map(len, encoded)])
-    places, starts, spelling = system.spelled_rows(ids, starts, tokenizer)
+    places, starts, spelling = system.teaching.rows(ids, starts, tokenizer)
     bounds = [*spelling.starts.tolist(), len(spelling.parts)]
     for row, line in enumerate(expected):
         found = []

@@ -16,7 +16,8 @@ import torch
 
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import cooccurrence
-from keel.kernels.cooccurrence import CELL, Text, count_cells, count_words
+from keel.kernels.cooccurrence import CELL, Text, count_cells
+from keel.kernels.counts import count_words
 from keel.model import Model
 from keel.systems.documents import Documents
 from keel.systems.glove import Glove, GloveTraining, Pairs
@@ -48,7 +49,7 @@ def text_of(documents: Documents) -> Text:
 
 def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
     text = text_of(documents)
-    counts = count_words(text, WORDS + 5)
+    counts = count_words(*text, WORDS + 5)
     counts[:5] = 0
     count_cells(text, counts, path, **{"window": 4, "scale": 1.0, "memory": 1.0, "threads": 1, **settings})
     return np.fromfile(path, CELL)

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numba import njit
 
+from keel.kernels.draws import GAMMA, LOW, mix, weighted
 from keel.kernels.lanes import prefetch
-from keel.kernels.windows import GAMMA, HALF, LOW, _mix
 
 MULTIPLIER, SIGN = np.uint64(116049371), np.uint64(1 << 31)
 
@@ -81,9 +81,7 @@ def draw_others(target, chances, others, state, outputs):
         outputs[place] = target
         while outputs[place] == target:
             state += GAMMA
-            bits = _mix(state)
-            drawn = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
-            outputs[place] = others[drawn] if (bits >> HALF) >= chances[drawn] else drawn
+            outputs[place] = weighted(mix(state), chances, others)
     return state
 
 

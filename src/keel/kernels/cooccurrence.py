@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from keel.errors import UsageError
+from keel.kernels.draws import GAMMA, below, mix
 
 CELL = np.dtype([("first", np.int32), ("second", np.int32), ("count", np.float32)])
 """Two words, each pair once, and the sum of 1 / distance over all places where one is near the other."""
@@ -28,10 +29,6 @@ ROWS, COLUMNS = 128, 256
 """Words of a tile: all that GloVe learns about them fits into a megabyte at 100 numbers a vector."""
 GAP = -1
 BUFFER = 1 << 20
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-A, B, C = np.uint64(30), np.uint64(27), np.uint64(31)
-LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 class Text(NamedTuple):
@@ -49,13 +46,6 @@ class _Scratch(NamedTuple):
     met: np.ndarray  # [words + 1] which of them are not 0
     cells: np.ndarray  # of a block of words
     tiles: np.ndarray  # the same, in the order of the file
-
-
-def count_words(text: Text, vocabulary: int) -> np.ndarray:
-    """[vocabulary] how often each id stands in the text."""
-    counts = np.zeros(vocabulary, np.int64)
-    _tally(*text, counts)
-    return counts
 
 
 def count_cells(
@@ -140,13 +130,6 @@ def _spill(text: Text, ranks: np.ndarray, file: IO[bytes]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _tally(ids, begins, stops, counts):
-    for document in range(len(begins)):
-        for place in range(begins[document], stops[document]):
-            counts[ids[place]] += 1
-
-
-@njit(cache=True, nogil=True)
 def _rank(ids, begins, stops, ranks, document, place, buffer):
     """Fill the buffer from this place in this document on; where to go on, and how far it is filled."""
     filled = 0
@@ -205,21 +188,13 @@ def _count_rows(text, places, starts, first, window, scale, row, met, cells):
     return found
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _mix(x):
-    """SplitMix64's finalizer, as in train/draw.py."""
-    x = (x ^ (x >> A)) * FIRST
-    x = (x ^ (x >> B)) * SECOND
-    return x ^ (x >> C)
-
-
 @njit(cache=True, nogil=True)
 def _arrange(cells, words, seed, tiles):
     """Copy cells tile by tile, in random order inside each, and turn their ranks into words."""
-    state = _mix(seed)
+    state = mix(seed)
     for place in range(len(cells) - 1, 0, -1):  # Fisher and Yates
         state += GAMMA
-        other = np.int64(((_mix(state) & LOW) * np.uint64(place + 1)) >> HALF)
+        other = below(mix(state), place + 1)
         first, second, count = cells[place].first, cells[place].second, cells[place].count
         cells[place].first, cells[place].second = cells[other].first, cells[other].second
         cells[place].count = cells[other].count

@@ -5,16 +5,26 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def count_words(ids, begins, ends, words, documents):
-    """Add to words[id] how often each id stands in these stretches of ids, to documents[id] in how many of them."""
-    last_seen = np.full(len(words), -1, np.int64)
+def count_words(ids, begins, ends, vocabulary):
+    """[vocabulary] how often each id stands in these stretches of ids."""
+    counts = np.zeros(vocabulary, np.int64)
     for number in range(len(begins)):
         for place in range(begins[number], ends[number]):
-            word = np.int64(ids[place])
-            words[word] += 1
+            counts[ids[place]] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def count_holders(ids, begins, ends, vocabulary):
+    """[vocabulary] in how many of these stretches each id stands."""
+    counts, last_seen = np.zeros(vocabulary, np.int64), np.full(vocabulary, -1, np.int64)
+    for number in range(len(begins)):
+        for place in range(begins[number], ends[number]):
+            word = ids[place]
             if last_seen[word] != number:
                 last_seen[word] = number
-                documents[word] += 1
+                counts[word] += 1
+    return counts
 
 
 @njit(cache=True, nogil=True)

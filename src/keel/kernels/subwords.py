@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
+from keel.kernels.draws import GAMMA, mix, weighted
 from keel.kernels.lanes import choose, largest, load, spread, store, sums, zeros
-from keel.kernels.updates import ONE, SOME, ZERO, _exp_minus, _fetch, _settled
-from keel.kernels.windows import GAMMA, HALF, LOW, _mix, kept_words, next_window
+from keel.kernels.updates import ONE, SOME, ZERO, exp_minus, fetch, settled
+from keel.kernels.windows import kept_words, near_words
 
 END = "</s>"
 """fastText's mark for the end of a line, which it does not cut."""
@@ -127,14 +128,14 @@ def _errors(scores, steps, true, told, rate, tally, used):
     for place in range(0, told, 16):
         score = load(scores, 0, place)
         label, there = load(steps, 0, middle - true + place), load(steps, 0, middle - told + place)
-        rest = _exp_minus(score)
+        rest = exp_minus(score)
         chance = choose(score, one, rest) / (one + rest)
         store(scores, 0, place, (label - chance) * spread(rate))
         store(tally, 0, 0, load(tally, 0, 0) * (one + there * rest))
         store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
         used += 1
         if used == SOME:
-            loss += _settled(tally)
+            loss += settled(tally)
             used = 0
     return loss, used
 
@@ -146,11 +147,8 @@ def draw_targets(words, sentences, count, window, chances, others, negatives, ba
     A word foretells those near it; with `bag` (CBOW) they foretell it. For each prediction `negatives` words are drawn,
     which leave out the one that is right. `sizes` are how many words are near, predictions and targets in all.
     """
-    itself = np.empty(1, np.int64)
     for center in range(count):
-        found, _, state = next_window(
-            words, sentences, count, center, window, chances, others, 0, state, near[center], itself
-        )
+        found, state = near_words(words, sentences, count, center, window, state, near[center])
         true = min(found, 1) if bag else found
         for place in range(true):
             targets[center, place] = words[center] if bag else near[center, place]
@@ -158,10 +156,7 @@ def draw_targets(words, sentences, count, window, chances, others, negatives, ba
         for place in range(true):
             for _ in range(negatives):
                 state += GAMMA
-                bits = _mix(state)
-                word = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
-                other = np.int64(others[word])  # read in any case: to guess whether it is needed costs more
-                word = other if (bits >> HALF) >= np.uint64(chances[word]) else word
+                word = weighted(mix(state), chances, others)
                 targets[center, told] = word
                 told += word != targets[center, place]
         for place in range(told, min(told + 4, targets.shape[1])):
@@ -191,7 +186,7 @@ def learn(
     h, scores, tally, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
     steps = zeros(1, 2 * scores.shape[1])
     steps[0, : scores.shape[1]] = ONE
-    _settled(tally)
+    settled(tally)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
         count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
@@ -200,11 +195,11 @@ def learn(
             later = center + AHEAD
             if later < count:
                 coming = words[min(later + window, count - 1)] if bag else words[later]
-                _fetch(inputs, coming)
+                fetch(inputs, coming)
                 for place in range(starts[coming], starts[coming + 1]):
-                    _fetch(grams, parts[place])
+                    fetch(grams, parts[place])
                 for place in range(sizes[later, 2]):
-                    _fetch(outputs, targets[later, place])
+                    fetch(outputs, targets[later, place])
             found, true, told = sizes[center]
             if found == 0:
                 continue
@@ -222,7 +217,7 @@ def learn(
                 own, rows = near[center, :1], parts[starts[words[center]] : starts[words[center] + 1]]
             _mean(inputs, own, grams, rows, h)
             _compare(h, outputs, targets[center], told, scores)
-            settled, used = _errors(scores, steps, true, told, rate, tally, used)
+            lost, used = _errors(scores, steps, true, told, rate, tally, used)
             _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
-            loss, predictions = loss + settled, predictions + true
-    return loss + _settled(tally), predictions
+            loss, predictions = loss + lost, predictions + true
+    return loss + settled(tally), predictions

@@ -56,7 +56,7 @@ def _row_dots(v, a, u, x, y, z):
 
 
 @njit(nogil=True, inline="always")
-def _exp_minus(x):
+def exp_minus(x):
     """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
     power = largest(largest(x, spread(ZERO) - x) * spread(-LOG2_E), spread(FAR))
     n = truncate(power - spread(HALF))  # the nearest, for power is not above 0
@@ -99,20 +99,20 @@ def _compare(
                 score = sums(left[:3] + right[:3] + left[3:] + right[3:])
             label = load(labels, group, 0)
             there = load(present, min(GROUP, compared - k) + (GROUP if alone else 0), 0)
-            small = _exp_minus(score)
+            small = exp_minus(score)
             chance = choose(score, one, small) / (one + small)
             store(errors, row // 2 * groups + group, 0, (label - chance) * (there * spread(rate)))
             store(tally, 0, 0, load(tally, 0, 0) * (one + there * small))
             store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
             used += 1
             if used == SOME:
-                loss += _settled(tally)
+                loss += settled(tally)
                 used = 0
     return loss, used
 
 
 @njit(cache=True, nogil=True)
-def _settled(tally):
+def settled(tally):
     """The losses in a tally, which starts anew."""
     loss = 0.0
     for lane in range(16):
@@ -181,7 +181,7 @@ def _learn_means(inputs, near, sizes, first, rows, means, u, targets, compared, 
 
 
 @njit(nogil=True, inline="always")
-def _fetch(table, row):
+def fetch(table, row):
     """Ask the memory for a row."""
     for i in range(0, table.shape[1], 16):
         prefetch(table, row, i)
@@ -210,7 +210,7 @@ def learn(
     for number in range(1, GROUP + 1):
         present[number, :number] = present[number, GROUP : GROUP + number] = ONE
         present[GROUP + number, :number] = ONE
-    _settled(tally)
+    settled(tally)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
         count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
@@ -223,8 +223,8 @@ def learn(
             compared, stop = sizes[center, 1], sizes[center, 2]
             for later in range(stop, min(count, 2 * stop - center)):  # as many windows ahead
                 for column in range(sizes[later, 1] if later == stop or not mean else 1):
-                    _fetch(outputs, targets[later, column])
-                _fetch(inputs, targets[min(count - 1, later + window), 0])
+                    fetch(outputs, targets[later, column])
+                fetch(inputs, targets[min(count - 1, later + window), 0])
             if mean:
                 rows = stop - center
                 for row in range(rows):
@@ -235,14 +235,14 @@ def learn(
                         for place in range(1, found):
                             total += load(inputs, near[center + row, place], i)
                         store(means, row, i, total * share)
-                settled, used = _compare(
+                lost, used = _compare(
                     means, itself, 0, rows, outputs, targets, center, 1, truths, compared, rate, errors, labels,
                     present, tally, used,
                 )  # fmt: skip
                 _learn_means(inputs, near, sizes, center, rows, means, outputs, targets, compared, errors, changes)
             else:
                 rows = sizes[center, 0]
-                settled, used = _compare(
+                lost, used = _compare(
                     inputs, near, center, rows, outputs, targets, center, 0, truths, compared, rate, errors, labels,
                     present, tally, used,
                 )  # fmt: skip
@@ -251,7 +251,7 @@ def learn(
                     for i in range(0, width, 16):
                         word = near[center, row]
                         store(inputs, word, i, load(inputs, word, i) + load(changes, row, i))
-            loss += settled
+            loss += lost
             predictions += rows
             center = stop
-    return loss + _settled(tally), predictions
+    return loss + settled(tally), predictions

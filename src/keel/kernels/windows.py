@@ -6,18 +6,7 @@ Sub-sampling, the drawn reach of a window and the drawn words are those of word2
 import numpy as np
 from numba import njit
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-A, B, C = np.uint64(30), np.uint64(27), np.uint64(31)
-LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _mix(x):
-    """SplitMix64's finalizer, as in train/draw.py."""
-    x = (x ^ (x >> A)) * FIRST
-    x = (x ^ (x >> B)) * SECOND
-    return x ^ (x >> C)
+from keel.kernels.draws import GAMMA, LOW, below, mix, weighted
 
 
 @njit(cache=True, nogil=True)
@@ -40,7 +29,7 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
                 sentence += 1
             word = np.int64(ids[here])
             state += GAMMA
-            if (_mix(state) & LOW) < keep[word]:
+            if (mix(state) & LOW) < keep[word]:
                 words[count] = word
                 sentences[count] = sentence
                 count += 1
@@ -52,7 +41,7 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
 def near_words(words, sentences, count, center, window, state, near):
     """Fill in the words near a center, up to a drawn distance and inside its sentence; how many, and the new state."""
     state += GAMMA
-    reach = window - np.int64(((_mix(state) & LOW) * np.uint64(window)) >> HALF)
+    reach = window - below(mix(state), window)
     begin, stop = max(0, center - reach), min(count, center + reach + 1)
     while sentences[begin] != sentences[center]:
         begin += 1
@@ -72,10 +61,7 @@ def drawn_words(targets, first, stop, chances, others, negatives, state):
     compared = 1
     for _ in range(negatives):
         state += GAMMA
-        bits = _mix(state)
-        word = np.int64(((bits & LOW) * np.uint64(len(chances))) >> HALF)
-        other = np.int64(others[word])  # read in any case: to guess whether it is needed costs more
-        word = other if (bits >> HALF) >= np.uint64(chances[word]) else word
+        word = weighted(mix(state), chances, others)
         fresh = True
         for line in range(first, stop):
             fresh &= targets[line, 0] != word
@@ -85,20 +71,6 @@ def drawn_words(targets, first, stop, chances, others, negatives, state):
             targets[line, compared] = word
         compared += fresh
     return compared, state
-
-
-@njit(cache=True, nogil=True)
-def next_window(words, sentences, count, center, window, chances, others, negatives, state, near, targets):
-    """Fill in the words near a center, then the center itself and what to tell it from; how many of each; the state.
-
-    Without a word near, nothing is drawn.
-    """
-    found, state = near_words(words, sentences, count, center, window, state, near)
-    targets[0] = words[center]
-    compared = 1
-    if found > 0:
-        compared, state = drawn_words(targets.reshape(1, -1), 0, 1, chances, others, negatives, state)
-    return found, compared, state
 
 
 @njit(cache=True, nogil=True)
@@ -161,13 +133,3 @@ def _close(first, stop, chances, others, negatives, state, targets, sizes):
         targets[line, compared:] = targets[line, 0]
         sizes[line, 1], sizes[line, 2] = compared, stop
     return state
-
-
-@njit(cache=True, nogil=True)
-def count_words(ids, begins, ends, counts):
-    """Add up how often each word stands in the documents."""
-    before = 0
-    for document in range(len(begins)):
-        for place in range(begins[document], begins[document] + ends[document] - before):
-            counts[ids[place]] += 1
-        before = ends[document]

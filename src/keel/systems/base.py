@@ -189,8 +189,6 @@ class System:
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
-    teachable: ClassVar[tuple[str, ...]] = ()
-    """Those that may change when it learns a task."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     spells: ClassVar[bool] = False
@@ -229,42 +227,14 @@ class System:
         """What this system is pre-trained by."""
         raise NotImplementedError
 
-    @classmethod
-    def for_labels(cls) -> Self:
-        """Its settings for learning a task from nothing, without any text to learn from first."""
-        return cls()
-
-    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
-        return tokenizer
-
-    def taught(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Self:
-        """Its settings when it goes on to learn a task from labels of this kind, whose names came so often each."""
-        return self
-
-    def quick(self, task: Any) -> Kernel | None:
-        """What makes the updates of a task that it learns, if it has a way of its own, faster than gradients."""
-        return None
-
     @property
-    def judges_apart(self) -> bool:
-        """Whether each label is judged for itself though a text has one."""
-        return False
-
-    def logits(self, scores: Tensor) -> Tensor:
-        """[batch, labels] what a linear head's scores say of each label; the same unless it has a way of its own."""
-        return scores
+    def teaching(self) -> "Teaching":
+        """How it learns a task by labels."""
+        return Teaching(self)
 
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
         """How these words are spelled; asked of those who spell alone."""
         raise NotImplementedError
-
-    def spelled_rows(
-        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
-    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
-        """Rows end to end as places in the spelling of their words, where each row starts, and this spelling."""
-        used, places = distinct(ids)
-        return places, starts, self.spelling(used.tolist(), tokenizer)
 
     def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
         """The rows as its encoder reads them: with the spelling of their words, if it spells."""
@@ -276,6 +246,50 @@ class System:
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
+
+
+class Teaching:
+    """How a system learns a task by labels: as it stands, by gradients through its encoder, with its settings as they
+    are; a system with a way of its own has its own."""
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    """The system's fields that may change when a trained model learns a task."""
+
+    def __init__(self, system: Any):
+        self.system = system
+
+    def anew(self) -> Any:
+        """The system's settings for learning a task from nothing, without any text to learn from first."""
+        return self.system
+
+    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
+        return tokenizer
+
+    def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
+        """The system's settings for labels of this kind, whose names came so often each."""
+        return self.system
+
+    def rows(
+        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
+    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
+        """For those who spell: rows end to end as places in the spelling of their words, where each row starts, and
+        this spelling."""
+        used, places = distinct(ids)
+        return places, starts, self.system.spelling(used.tolist(), tokenizer)
+
+    def learner(self, task: Any) -> Kernel | None:
+        """What makes the updates of a task, if there is a faster way than gradients."""
+        return None
+
+    def logits(self, scores: Tensor) -> Tensor:
+        """[batch, labels] what a linear head's scores say of each label."""
+        return scores
+
+    @property
+    def apart(self) -> bool:
+        """Whether each label is judged for itself though a text has one."""
+        return False
 
 
 def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

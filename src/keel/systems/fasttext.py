@@ -8,7 +8,7 @@ are not listed but hashed into a fixed number of rows ("buckets").
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
-from keel.systems.base import Output, Rows, Spelling, distinct
+from keel.systems.base import Output, Rows, Spelling, Teaching, distinct
 from keel.systems.documents import Documents
 from keel.systems.static import StaticEncoder
 from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
@@ -52,7 +52,6 @@ class FastText(Word2vec):
 
     name: ClassVar[str] = "fasttext"
     train: ClassVar[Train] = Train(epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu")
-    teachable: ClassVar[tuple[str, ...]] = ("word_ngrams", "label_loss", "negatives")
     spells: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
 
@@ -73,10 +72,6 @@ class FastText(Word2vec):
         if self.buckets < (self.max_n > 0 or self.word_ngrams > 1):
             raise UsageError(f"buckets must be 1 or more, not {self.buckets}: n-grams need them")
 
-    @classmethod
-    def for_labels(cls) -> Self:
-        return cls(supervised=True, min_n=0, max_n=0)
-
     @property
     def grams(self) -> int:
         """How many vectors of n-grams there are."""
@@ -96,30 +91,9 @@ class FastText(Word2vec):
     def encoder(self, vocabulary: int) -> "FastTextEncoder":
         return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept >= 0, bags=self.supervised)
 
-    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer.with_word(END)
-
-    def taught(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Self:
-        if frozen:  # the head learns by gradients, as any system's does
-            return replace(self, label_loss="softmax", label_counts=())
-        if kind == "number":
-            remedy = "say --labels one to take each as a label, or --freeze to learn numbers on vectors as they are"
-            raise UsageError(f"fastText's classifier learns labels, not numbers: {remedy}")
-        loss = self.label_loss if kind == "one" else "one-vs-all"
-        return replace(self, supervised=True, label_loss=loss, label_counts=tuple(counts))
-
-    def quick(self, task: Any) -> BagTraining:
-        return BagTraining(task, self.label_loss, self.negatives, self.label_counts)
-
     @property
-    def judges_apart(self) -> bool:
-        return self.supervised and self.label_loss in ("negative", "one-vs-all")
-
-    def logits(self, scores: Tensor) -> Tensor:
-        """By a tree, each label's chance is that of the walk to it."""
-        if not self.supervised or self.label_loss != "hierarchical":
-            return scores
-        return walk(scores, label_tree(self.label_counts))
+    def teaching(self) -> "BagTeaching":
+        return BagTeaching(self)
 
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
@@ -131,9 +105,10 @@ class FastText(Word2vec):
 
     def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
         """The n-grams of these words; special pieces have none."""
-        return self._spelling(ids, self._words(ids, tokenizer), len(tokenizer))
+        return self.spell(ids, self.written(ids, tokenizer), len(tokenizer))
 
-    def _spelling(self, ids: Sequence[int], words: list[str], vocabulary: int) -> Spelling:
+    def spell(self, ids: Sequence[int], words: list[str], vocabulary: int) -> Spelling:
+        """The n-grams of these words as they are written; ids beyond the vocabulary have no vector of their own."""
         from keel.kernels.subwords import subwords
 
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
@@ -141,24 +116,60 @@ class FastText(Word2vec):
         known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
         return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
 
-    def spelled_rows(
-        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
-    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
-        """A classifier's rows are bags: they also hold the mark of the end, if it knows one, and stretches of words."""
-        if not self.supervised:
-            return super().spelled_rows(ids, starts, tokenizer)
-        end = tokenizer.id_of(END)
-        used, places = distinct(np.append(ids, end))
-        mark = -1 if end == tokenizer.unknown_id else int(places[-1])
-        words = self._words(used.tolist(), tokenizer)
-        spelling = self._spelling(used.tolist(), words, len(tokenizer))
-        return bagged(places[:-1], starts, mark, spelling, words, self.word_ngrams, self.buckets)
-
-    def _words(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    def written(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
         """The words as they are written; nothing for special pieces and for what fastText takes for a label."""
         specials = set(tokenizer.special_ids)
         words = ["" if number in specials else tokenizer.token_of(number) for number in ids]
         return ["" if word.startswith(LABEL) else word for word in words] if self.supervised else words
+
+
+class BagTeaching(Teaching):
+    """fastText's classifier: bags of words and n-grams, learned text by text, told apart in its own ways."""
+
+    fields: ClassVar[tuple[str, ...]] = ("word_ngrams", "label_loss", "negatives")
+    system: FastText
+
+    def anew(self) -> FastText:
+        return replace(self.system, supervised=True, min_n=0, max_n=0)
+
+    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_word(END)
+
+    def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
+        if frozen:  # the head learns by gradients, as any system's does
+            return replace(self.system, label_loss="softmax", label_counts=())
+        if kind == "number":
+            remedy = "say --labels one to take each as a label, or --freeze to learn numbers on vectors as they are"
+            raise UsageError(f"fastText's classifier learns labels, not numbers: {remedy}")
+        loss = self.system.label_loss if kind == "one" else "one-vs-all"
+        return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
+
+    def rows(
+        self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
+    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
+        """A classifier's rows are bags: they also hold the mark of the end, if it knows one, and stretches of words."""
+        system = self.system
+        if not system.supervised:
+            return super().rows(ids, starts, tokenizer)
+        end = tokenizer.id_of(END)
+        used, places = distinct(np.append(ids, end))
+        mark = -1 if end == tokenizer.unknown_id else int(places[-1])
+        words = system.written(used.tolist(), tokenizer)
+        spelling = system.spell(used.tolist(), words, len(tokenizer))
+        return bagged(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
+
+    def learner(self, task: Any) -> BagTraining:
+        return BagTraining(task, self.system.label_loss, self.system.negatives, self.system.label_counts)
+
+    def logits(self, scores: Tensor) -> Tensor:
+        """By a tree, each label's chance is that of the walk to it."""
+        if not self.system.supervised or self.system.label_loss != "hierarchical":
+            return scores
+        return walk(scores, label_tree(self.system.label_counts))
+
+    @property
+    def apart(self) -> bool:
+        return self.system.supervised and self.system.label_loss in ("negative", "one-vs-all")
 
 
 class FastTextEncoder(StaticEncoder):

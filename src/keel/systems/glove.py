@@ -180,7 +180,8 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
 
     What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
     """
-    from keel.kernels.cooccurrence import CELL, Text, count_cells, count_words
+    from keel.kernels.cooccurrence import CELL, Text, count_cells
+    from keel.kernels.counts import count_words
 
     ids = data.ids.numpy()
     begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
@@ -191,7 +192,7 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
     folder = cache_folder() / "cooccurrences"
     path = folder / digest.hexdigest()
     if not path.exists():
-        counts = count_words(text, vocabulary)
+        counts = count_words(*text, vocabulary)
         counts[specials] = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -103,8 +103,7 @@ class NnlmTraining(Objective):
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans.numpy().T]
-        counts, documents = np.zeros((2, self.encoder.vocabulary), np.int64)
-        count_words(ids.view(f"u{ids.itemsize}"), begins, ends, counts, documents)
+        counts = count_words(ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocabulary)
         if np.delete(counts, self.specials).astype(bool).sum() < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")

@@ -5,7 +5,7 @@ than a frequent one. No word is nearer to one than to another; for telling topic
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError
-from keel.systems.base import Encoder, Output, Rows
+from keel.systems.base import Encoder, Output, Rows, Teaching
 from keel.systems.documents import Documents
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -49,16 +49,22 @@ class Onehot(WordSystem):
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=8, batch=64, lr=1e-2)
 
-    @classmethod
-    def for_labels(cls) -> Self:
-        """Without text to count documents in, a word weighs as often as it comes."""
-        return cls(weights="count")
+    @property
+    def teaching(self) -> "OnehotTeaching":
+        return OnehotTeaching(self)
 
     def encoder(self, vocabulary: int) -> "OnehotEncoder":
         return OnehotEncoder(vocabulary, self.weights)
 
     def objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
+
+
+class OnehotTeaching(Teaching):
+    """Without text to count documents in, a word weighs as often as it comes."""
+
+    def anew(self) -> Onehot:
+        return Onehot(weights="count")
 
 
 class OnehotEncoder(Encoder):
@@ -161,11 +167,11 @@ class OnehotCounting(Kernel):
 
     def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
         """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
-        from keel.kernels.counts import count_words
+        from keel.kernels.counts import count_holders, count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
-        words, holders = np.zeros((2, self.encoder.vocabulary), np.int64)
-        count_words(ids.view(f"u{ids.itemsize}"), begins, ends, words, holders)
+        stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocabulary
+        words, holders = count_words(*stretches), count_holders(*stretches)
         words[self.specials] = holders[self.specials] = 0
         return words, holders

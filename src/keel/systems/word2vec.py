@@ -123,11 +123,11 @@ class Word2vecTraining(Kernel):
 
     def meet(self, data: Documents) -> None:
         """Count the words of what is learned from: by that they are drawn, whatever is read, and their tree grows."""
-        from keel.kernels.windows import count_words
+        from keel.kernels.counts import count_words
 
         text = self._text(data)
-        counts = np.zeros(self.encoder.vocabulary, np.int64)
-        count_words(text.ids, text.begins, text.ends, counts)
+        stops = text.begins + np.diff(text.ends, prepend=0)
+        counts = count_words(text.ids, text.begins, stops, self.encoder.vocabulary)
         counts[self.specials] = 0
         if (counts > 0).sum() < 2:
             remedy = "give it more text, or lower --min-count"

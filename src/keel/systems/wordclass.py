@@ -6,14 +6,14 @@ merges that follow, down to one class, are a tree: a word's path through it, in 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Output, Rows
+from keel.systems.base import Encoder, Output, Rows, Teaching
 from keel.systems.documents import Documents
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -44,15 +44,22 @@ class Wordclass(WordSystem):
         if self.classes < 2:
             raise UsageError(f"classes must be 2 or more, not {self.classes}")
 
-    @classmethod
-    def for_labels(cls) -> Self:
-        raise UsageError("word classes are learned from text: say keel pretrain wordclass CORPUS first")
+    @property
+    def teaching(self) -> "WordclassTeaching":
+        return WordclassTeaching(self)
 
     def encoder(self, vocabulary: int) -> "WordclassEncoder":
         return WordclassEncoder(vocabulary, self.classes)
 
     def objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "WordclassLearning":
         return WordclassLearning(encoder, tokenizer)
+
+
+class WordclassTeaching(Teaching):
+    """Labels alone give no classes of words."""
+
+    def anew(self) -> Wordclass:
+        raise UsageError("word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
 
 class WordclassEncoder(Encoder):
@@ -271,8 +278,7 @@ def _count(data: Documents, vocabulary: int, specials: list[int]) -> _Corpus:
     np.add.at(inside, last, -1)
     sentences = np.flatnonzero(inside.cumsum())
     begins, ends = bounds[sentences], bounds[sentences + 1]
-    counts, _ = found = np.zeros((2, vocabulary), np.int64)
-    count_words(ids, begins, ends, *found)
+    counts = count_words(ids, begins, ends, vocabulary)
     counts[specials] = 0
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     size = len(order)

@@ -199,7 +199,7 @@ class Task(Objective):
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         spelling = None
         if spell:
-            ids, starts, spelling = self.system.spelled_rows(ids, starts, self.tokenizer)
+            ids, starts, spelling = self.system.teaching.rows(ids, starts, self.tokenizer)
         data = Prepared(
             examples=examples,
             ids=ids,

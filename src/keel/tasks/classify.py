@@ -32,7 +32,7 @@ class Classify(Task):
 
     def respond(self, picked: Tensor) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
-        return self.system.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
+        return self.system.teaching.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
 
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
@@ -57,7 +57,7 @@ class Classify(Task):
             logits.index_add_(0, torch.from_numpy(data.owners[index]), response * shares)
         if self.labels.kind == "number":
             return Predictions(self.labels, logits[:, 0].numpy())
-        apart = self.labels.kind == "several" or self.system.judges_apart
+        apart = self.labels.kind == "several" or self.system.teaching.apart
         return Predictions(self.labels, (logits.sigmoid() if apart else logits.softmax(1)).numpy())
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
