@@ -20,6 +20,7 @@ from keel.model import Model
 from keel.tasks.metrics import main_text
 from keel.text.tokens import Tokens, cache_folder
 from keel.train.checkpoint import Checkpoints
+from keel.train.plan import Train
 
 
 def describe(folder: str | None) -> dict[str, Any]:
@@ -137,6 +138,9 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, str]:
     """The settings of the run, a line for each section; those of the system are its shape."""
     sections = {f"recipe {name}": value for name, value in recipe.items() if isinstance(value, dict)}
     sections.pop("recipe system", None)
+    if sections.get("recipe train", {}).get("optimizer") == "own":
+        train = sections["recipe train"]
+        sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENTS}
     alone = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
     return {name: _listed(values) for name, values in {"recipe": alone, **sections}.items()}
 

@@ -15,7 +15,7 @@ LANES = 16
 # Division must be the processor's own (a check for zero would keep everything from going side by side).
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def learn(cells, firsts, length, width, x_max, alpha, rate, centers, contexts, center_sums, context_sums):
-    """Learn from `length` cells after each of `firsts`, both ways; the sum of losses and the number of updates.
+    """Learn from `length` cells after each of `firsts`, both ways; sums of losses and weights, how many updates.
 
     AdaGrad: the square of a step g = rate * gradient is added to its sum s first, then g / sqrt(s) is taken away. As
     s >= g^2, no number ever moves by more than 1, whatever the gradient: nothing has to be clipped. The rate of biases
@@ -23,7 +23,7 @@ def learn(cells, firsts, length, width, x_max, alpha, rate, centers, contexts, c
     """
     one, edge, power = np.float32(1.0), np.log(np.float32(x_max)), np.float32(alpha)
     size = centers.shape[1]
-    loss, updates = 0.0, 0
+    loss, weights, updates = 0.0, 0.0, 0
     for first in firsts:
         for place in range(first, min(first + length, len(cells))):
             word, other = cells[place].first, cells[place].second
@@ -52,5 +52,6 @@ def learn(cells, firsts, length, width, x_max, alpha, rate, centers, contexts, c
                 w[width], w_sums[width] = bias - step / np.sqrt(squares), squares
                 c[width + 1], c_sums[width + 1] = other_bias - step / np.sqrt(other_squares), other_squares
                 w[width + 1] = c[width] = one  # what stands for 1 stays
+                weights += float(weight)
                 updates += 1
-    return loss, updates
+    return loss, weights, updates

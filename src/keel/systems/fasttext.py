@@ -51,7 +51,9 @@ class FastText(Word2vec):
     subsample: float = 1e-4
 
     name: ClassVar[str] = "fasttext"
-    train: ClassVar[Train] = Train(epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu")
+    train: ClassVar[Train] = Train(
+        optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
+    )
     spells: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
 
@@ -86,7 +88,7 @@ class FastText(Word2vec):
     def tuning(self, frozen: bool) -> Train:
         if frozen:
             return super().tuning(frozen)
-        return Train(epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
+        return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
     def encoder(self, vocabulary: int) -> "FastTextEncoder":
         return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept >= 0, bags=self.supervised)

@@ -47,7 +47,15 @@ class Glove(StaticSystem):
 
     name: ClassVar[str] = "glove"
     train: ClassVar[Train] = Train(
-        epochs=25, batch=64, lr=0.05, schedule="constant", warmup=0, evaluate_every=0, log_every=50, device="cpu"
+        optimizer="own",
+        epochs=25,
+        batch=64,
+        lr=0.05,
+        schedule="constant",
+        warmup=0,
+        evaluate_every=0,
+        log_every=50,
+        device="cpu",
     )
     tunable: ClassVar[tuple[str, ...]] = ("window", "x_max", "alpha", "memory")
 
@@ -79,6 +87,9 @@ class _Counted(NamedTuple):
 
     cells: np.ndarray
     data: Documents
+    path: Path
+    new: bool
+    """Whether they were counted now."""
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
         """Nobody writes into them: a copy of the objective needs none of its own."""
@@ -114,6 +125,14 @@ class GloveTraining(Kernel):
             self.register_buffer(f"{name}_sums", torch.ones_like(rows))
         self._kept: dict[int, _Counted] = {}
 
+    def meet(self, data: Documents) -> str:
+        """Count which words meet: once for a text, since the cache keeps it."""
+        self._cells(data)
+        kept = self._kept[id(data)]
+        how = "are counted" if kept.new else "were counted before"
+        size = f"{kept.cells.nbytes / 1e6:,.0f} MB"
+        return f"{len(kept.cells):,} pairs of words that meet {how}: {size} in {kept.path}, which may be deleted"
+
     def rows(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / ROW)
 
@@ -128,12 +147,16 @@ class GloveTraining(Kernel):
         return Pairs(centers=both[once], contexts=both.flip(1)[once], counts=counts[once])
 
     def counts(self, batch: Pairs) -> dict[str, Tensor]:
-        return {"squares": torch.tensor(float(len(batch.counts)), dtype=torch.float64)}
+        """The loss is told by the pairs' weights: those that are rare, and weigh next to nothing, are most of the pairs
+        of a text, but none of those of a small part that is held out."""
+        return {"squares": self._weights(batch).double().sum()}
 
     def forward(self, batch: Pairs, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         scores = (self.centers[batch.centers] * self.contexts[batch.contexts]).sum(-1)
-        weights = (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
-        return {"squares": 0.5 * (weights * (scores - batch.counts.log()).square()).sum()}, None
+        return {"squares": 0.5 * (self._weights(batch) * (scores - batch.counts.log()).square()).sum()}, None
+
+    def _weights(self, batch: Pairs) -> Tensor:
+        return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
@@ -148,7 +171,7 @@ class GloveTraining(Kernel):
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
-        def one(firsts: np.ndarray) -> tuple[float, int]:
+        def one(firsts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
             return learn(cells, firsts, ROW, self.encoder.width, x_max, alpha, np.float32(rate), *tables)
 
@@ -157,8 +180,8 @@ class GloveTraining(Kernel):
         else:
             with ThreadPoolExecutor(threads) as pool:
                 results = list(pool.map(one, [firsts[number::threads].copy() for number in range(threads)]))
-        loss, updates = (sum(column) for column in zip(*results, strict=True))
-        return {"squares": loss}, {"squares": updates, "pairs": updates}
+        loss, weights, updates = (sum(column) for column in zip(*results, strict=True))
+        return {"squares": loss}, {"squares": weights, "pairs": updates}
 
     def finish(self) -> None:
         with torch.no_grad():
@@ -171,11 +194,11 @@ class GloveTraining(Kernel):
 
     def _cells(self, data: Documents) -> np.ndarray:
         if id(data) not in self._kept:
-            self._kept[id(data)] = _Counted(_cells_of(data, self.specials, self.encoder.vocabulary, self.system), data)
+            self._kept[id(data)] = _cells_of(data, self.specials, self.encoder.vocabulary, self.system)
         return self._kept[id(data)].cells
 
 
-def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> np.ndarray:
+def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> _Counted:
     """The cells of these documents, counted anew unless the cache has them.
 
     What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
@@ -191,7 +214,8 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
         digest.update(array.data)
     folder = cache_folder() / "cooccurrences"
     path = folder / digest.hexdigest()
-    if not path.exists():
+    new = not path.exists()
+    if new:
         counts = count_words(*text, vocabulary)
         counts[specials] = 0
         try:
@@ -206,4 +230,5 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise KeelError(f"the disk of {folder} is full: free some and run the same command again") from None
             raise KeelError(f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another place") from None
-    return np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)
+    cells = np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)
+    return _Counted(cells, data, path, new)

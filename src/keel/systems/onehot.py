@@ -35,7 +35,7 @@ class Onehot(WordSystem):
 
     name: ClassVar[str] = "onehot"
     train: ClassVar[Train] = Train(
-        epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
+        optimizer="own", epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("weights",)
     dropout: ClassVar[float] = 0.0

@@ -49,7 +49,7 @@ class Word2vec(StaticSystem):
 
     name: ClassVar[str] = "word2vec"
     train: ClassVar[Train] = Train(
-        epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
+        optimizer="own", epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("window", "negatives", "power", "subsample", "length", "architecture")
 

@@ -37,7 +37,15 @@ class Wordclass(WordSystem):
     name: ClassVar[str] = "wordclass"
     vocabulary: ClassVar[int] = 50_000
     train: ClassVar[Train] = Train(
-        epochs=1, batch=500, lr=1.0, warmup=0, evaluate_every=0, log_every=1, checkpoint_every=0, device="cpu"
+        optimizer="own",
+        epochs=1,
+        batch=500,
+        lr=1.0,
+        warmup=0,
+        evaluate_every=0,
+        log_every=1,
+        checkpoint_every=0,
+        device="cpu",
     )
 
     def __post_init__(self) -> None:
@@ -219,6 +227,17 @@ class WordclassLearning(Kernel):
         self.done.fill_(max(first, last))
         self.encoder.grow()
         return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(rows))}
+
+    def finish(self) -> str | None:
+        (corpus,) = self._kept.values()
+        words, size = len(corpus.order), self.encoder.size
+        left = words + size - 1 - int(self.done)
+        if left <= 0:
+            return None
+        what = f"the tree lacks {min(left, size - 1):,} of its {size - 1:,} merges"
+        if left >= size:
+            what = f"{left - size + 1:,} of {words:,} words have no class yet, and {what}"
+        return f"{what}: leave out --steps and --minutes to make all of it (with --overwrite)"
 
     def _work(self, corpus: _Corpus, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""

@@ -104,7 +104,8 @@ class _Run:
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
-        self.objective.meet(data)
+        if found := self.objective.meet(data):
+            note(on_event, found)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
@@ -131,7 +132,8 @@ class _Run:
                 self.report(step, plan)
             if step == plan.steps:
                 self.average.apply(self.objective)
-                self.objective.finish()
+                if left := self.objective.finish():
+                    note(self.on_event, left)
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes

@@ -88,8 +88,8 @@ class Objective(nn.Module):
         """How many rows make one epoch."""
         raise NotImplementedError
 
-    def meet(self, data: Any) -> None:
-        """Look at all the data once, before the first step of a run or before it is taken up again."""
+    def meet(self, data: Any) -> str | None:
+        """Look at all the data once, before the first step or before a run is taken up again; what is worth telling."""
 
     def batch(self, data: Any, draw: Draw, rows: range) -> Tensors:
         """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
@@ -116,8 +116,8 @@ class Objective(nn.Module):
         """The parts of the training, in order; a draw tells `batch` in which one it is."""
         return [Phase()]
 
-    def finish(self) -> None:
-        """Whatever is left to do when all steps are taken."""
+    def finish(self) -> str | None:
+        """Whatever is left to do when all steps are taken; what people should know of it, if anything."""
 
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""

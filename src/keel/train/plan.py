@@ -32,8 +32,8 @@ class Train:
     """Share of the steps, at the start, over which the batch doubles twice to its full size."""
     accumulate: int = 1
     """Micro-batches that a device cuts its rows into, to save memory."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon for the matrices inside the blocks and AdamW for the rest."""
+    optimizer: Literal["adamw", "muon", "own"] = "adamw"
+    """adamw, or muon for the matrices inside the blocks and AdamW for the rest; own: the system makes its updates."""
     lr: float = 1e-4
     """The full learning rate."""
     schedule: Schedule = "linear"
@@ -79,6 +79,8 @@ class Train:
 
     LENGTHS = ("steps", "epochs", "minutes")
     """The ways to say how long; one of them is set."""
+    GRADIENTS = ("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate")
+    """What means nothing to a system that makes its own updates."""
     FREE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """What may change when a run is taken up again."""
 

@@ -163,6 +163,8 @@ class KernelStepper:
             raise UsageError(
                 "this system learns on the CPU of one machine, with --threads: use --device cpu, no torchrun"
             )
+        if train.optimizer == "muon":
+            raise UsageError("this system makes its own updates, without an optimizer: leave out --train.optimizer")
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
