@@ -6,33 +6,28 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import tokenizers
 from tokenizers import models
 
-from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.errors import KeelError
+from keel.events import OnEvent, ignore
 from keel.text import rules
 from keel.text.corpus import Corpus
 from keel.text.files import all_well_formed
+from keel.text.learning import Choice, chinese_words, learn_pieces, with_spaces
 from keel.text.rules import END_OF_TEXT, SPECIALS, Kind
-from keel.text.sample import draw_sample
 from keel.text.sentences import CJK, detect_language
+from keel.text.unseen import Unseen
 from keel.text.wordcache import WordCache
 
 if TYPE_CHECKING:
-    from keel.text.chinese import ChineseWords
     from keel.text.phrases import Phrases
 
 SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
-Choice = bool | Literal["auto"]
-_NUMBERING = Lock()
-"""Threads of a server may meet new words at once."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +68,7 @@ class Tokenizer:
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
         self._chinese_words, self._joins = chinese_words, phrases
-        self._unseen: dict[str, int] = {}
-        self._unseen_words: list[str] = []
+        self._unseen = Unseen()
 
     @classmethod
     def train(
@@ -96,48 +90,8 @@ class Tokenizer:
         Words are counted over all of it; those that come less than `min_count` times are left out, and in so many
         passes of `phrases` those that belong together are joined.
         """
-        chosen_here = kind == "auto"
-        if kind == "auto":
-            kind = "wordpiece"
-        if lowercase == "auto":
-            lowercase = kind in ("wordpiece", "words")
-        rules.check_size(kind, size)
-        if kind == "words":
-            accents = not lowercase if accents == "auto" else accents
-            return cls._of_words(corpus, size, min_count, lowercase, accents, phrases, on_event)
-        if phrases:
-            raise UsageError(f"phrases are made of words: say --text.tokenizer words, not {kind}")
-        texts = draw_sample(corpus, sample, seed, on_event)
-        language = detect_language("\n".join(lines[0] for lines in texts[:100]))
-        if chosen_here:
-            how = "Chinese: characters, and pieces of Latin words" if language == "zh" else "English: pieces of words"
-            case = "in lower case" if lowercase else "with capital letters as they are"
-            settings = "--text.tokenizer wordpiece|bpe|words|characters, --text.lowercase yes|no"
-            note(on_event, f"the text looks like {how} are learned, {case} (to change that: {settings})")
-        accents = not lowercase if accents == "auto" else accents
-        return cls(rules.learn(texts, kind, size, min_count=min_count, lowercase=lowercase, accents=accents))
-
-    @classmethod
-    def _of_words(
-        cls, corpus: Corpus, size: int, least: int, lowercase: bool, accents: bool, passes: int, on_event: OnEvent
-    ) -> "Tokenizer":
-        from keel.text.vocabulary import learn_words  # not sooner: it brings Numba
-
-        chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
-        if chinese:
-            note(on_event, "the text looks like Chinese: its words are those that jieba sees")
-        inner, joins = learn_words(
-            corpus,
-            size=size,
-            min_count=least,
-            lowercase=lowercase,
-            accents=accents,
-            cjk=not chinese,
-            prepare=_with_spaces if chinese else list,
-            passes=passes,
-            on_event=on_event,
-        )
-        return cls(inner, chinese_words=chinese, phrases=joins if any(joins) else ())
+        learned = learn_pieces(corpus, kind, size, lowercase, accents, min_count, phrases, sample, seed, on_event)
+        return cls(learned.inner, chinese_words=learned.chinese_words, phrases=learned.phrases)
 
     @classmethod
     def from_vocabulary(
@@ -269,9 +223,7 @@ class Tokenizer:
     def token_of(self, number: int) -> str:
         """Give the piece of an id, or the unseen word that was given it."""
         beyond = number - len(self)
-        if 0 <= beyond < len(self._unseen_words):
-            return self._unseen_words[beyond]
-        token = self._inner.id_to_token(number)
+        token = self._inner.id_to_token(number) if beyond < 0 else self._unseen.word(beyond)
         if token is None:
             raise KeelError(f"there is no piece {number}: this tokenizer has {len(self)}")
         return token
@@ -331,12 +283,13 @@ class Tokenizer:
     def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Pieces]:
         """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
         texts = all_well_formed(texts)
-        spaced, places = _chinese_words().spaced(texts) if self._chinese_words else (texts, [])
+        spaced, places = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Pieces(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
         if places:
             found = [pieces.placed(before) for pieces, before in zip(found, places, strict=True)]
         if spell and self.kind == "words":
+            self._unseen.begin()
             found = list(map(self._spelled, texts, found))
         return list(map(self._joined, found)) if self._joins else found
 
@@ -361,17 +314,13 @@ class Tokenizer:
         for place, (start, end) in enumerate(pieces.offsets):
             if ids[place] == unknown and (word := text[start:end]) != self._specials["unk"]:
                 word = self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
-                with _NUMBERING:
-                    if word not in self._unseen:
-                        self._unseen[word] = len(self) + len(self._unseen)
-                        self._unseen_words.append(word)
-                    ids[place] = self._unseen[word]
+                ids[place] = len(self) + self._unseen.number(word)
         return replace(pieces, ids=ids)
 
     def encode_flat(self, texts: list[str], *, spell: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
         texts = all_well_formed(texts)
-        ids, lengths = self._words.encode(_with_spaces(texts) if self._chinese_words else texts)
+        ids, lengths = self._words.encode(with_spaces(texts) if self._chinese_words else texts)
         if self._joins:
             ids, lengths, _ = self._phrases.join(ids, lengths)
         if not spell or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
@@ -429,17 +378,6 @@ class Tokenizer:
         if token is None:
             raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or learn one with Keel")
         return cast(int, self._inner.token_to_id(token))
-
-
-def _chinese_words() -> "ChineseWords":
-    from keel.text.chinese import ChineseWords  # not sooner: it brings Numba
-
-    return ChineseWords.installed("cutting Chinese into words")
-
-
-def _with_spaces(texts: list[str]) -> list[str]:
-    """Put a space between Chinese words."""
-    return _chinese_words().spaced(texts)[0]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
