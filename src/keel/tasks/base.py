@@ -273,7 +273,7 @@ class Task(Objective):
         return self._laid_out(examples, framed, counts, targets=targets, batch_size=batch_size)
 
     def _laid_out(self, examples: Examples, framed: list[Framed], counts: np.ndarray, **more: Any) -> Prepared:
-        """The rows of these examples, of which each has so many, end to end; with what a frozen encoder makes of them."""
+        """The rows of these examples, so many of each, end to end, and what a frozen encoder makes of them."""
         segments = np.zeros(0, np.uint8)
         if self.pair:
             segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
