@@ -94,7 +94,7 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
     (tmp_path / "seq.out").write_text("O B-city\nO\n")
     examples, _ = read(tmp_path / "seq.in", "to boston\nhi\n")
     assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
-    with pytest.raises(KeelError, match="3 lines and its seq.out 2"):
+    with pytest.raises(KeelError, match=r"3 lines and its seq\.out 2"):
         read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
 
 

@@ -27,7 +27,7 @@ from keel.verbs import evaluate, finetune, predict
 
 TINY = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
-OTHERS = "goes to meets and in the evening unquestionably".split()
+OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 
 
 def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
@@ -202,7 +202,8 @@ def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
     assert "gold" not in record
     assert next(predict(again, path))["gold"] == list(sentences(1)[0].names)
     with pytest.raises(UsageError, match="crf"):  # another run than that of the folder
-        finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings | {"crf": False})
+        settings["crf"] = False
+        finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
 
 
 def test_transformers_reads_the_tagger_and_keel_reads_theirs(
@@ -240,7 +241,7 @@ def test_parts_of_speech_are_scored_by_accuracy_and_unheard_tags_are_errors() ->
     assert (odd.errors[0].label, odd.errors[0].predicted, odd.errors[0].text) == ("X", "VERB", "the dog [barks]")
     assert model.predict("the cat").entities == []
     assert isinstance(model.task, Tag)
-    with pytest.raises(KeelError, match="item 0 of the list: the tag 'X' .* correct it, or train with it"):
+    with pytest.raises(KeelError, match=r"item 0 of the list: the tag 'X' .* correct it, or train with it"):
         model.task.prepare(read_sentences([(["the"], ["X"])]))
     with pytest.raises(KeelError, match="no tags to compare with"):
         evaluate(model, [["the", "dog"]])
