@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
+    from keel.systems.rnn import Rnn
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
@@ -34,6 +35,7 @@ __all__ = [
     "Model",
     "Nnlm",
     "Onehot",
+    "Rnn",
     "Tokenizer",
     "Tokens",
     "Train",
@@ -63,6 +65,7 @@ _HOMES = {
     "Model": "keel.model",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
+    "Rnn": "keel.systems.rnn",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",

@@ -6,6 +6,7 @@ from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
+from keel.systems.rnn import Rnn
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
@@ -16,5 +17,6 @@ SYSTEMS: dict[str, type[System]] = {
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
+    "rnn": Rnn,
     "bert": Bert,
 }
