@@ -63,6 +63,8 @@ def pretrain(
     on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
+    if start.from_labels:
+        raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
     source = _corpus(corpus, text, on_event)
     examples = apart = None
@@ -301,7 +303,7 @@ def _start(
 def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Model:
     """A new model that knows the words of these examples; it has no weights yet."""
     texts = [text for example in examples for text in (example.text, example.second) if text]
-    words: Any = system.tokenizer
+    words: Any = system.label_pieces
     size = system.vocabulary
     tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)
     tokenizer = system.marked(tokenizer)
