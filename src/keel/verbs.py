@@ -156,8 +156,10 @@ def finetune(
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
+    network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
+    tuned = kind.tuning(start, freeze, network=network)
     system, train, columns, head = route(
-        settings, start, kind.tuning(start, freeze), Columns(), Head(), only=start.teachable if parent else None
+        settings, start, tuned, Columns(), Head(), only=start.teachable if parent else None
     )
     for name in head.chosen():
         if name not in kind.takes:
@@ -171,7 +173,7 @@ def finetune(
             examples.labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
+        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze or network)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
         tuning = Tuning(parent, kind, examples.labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
