@@ -23,6 +23,8 @@ BARE = {
     "columns.form": "form",
     "columns.scheme": "scheme",
     "head.crf": "crf",
+    "head.network": "network",
+    "head.characters": "characters",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

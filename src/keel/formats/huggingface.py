@@ -126,6 +126,8 @@ def write(
     """
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
+    if any(ours.startswith("network.") for ours in tensors):  # between body and classifier they have nothing
+        parts -= {CLASSIFIER}
     tags = config.get("keel", {}).get("task", {}).get("kind") == "tags"
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
@@ -157,8 +159,9 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
-    if stored.of_words:
-        config["keel"] = {"task": {"name": "tag", "kind": "tags"}}
+    ours = {"name": "tag", "kind": "tags"} if stored.of_words else None
+    if task := stored.config.get("keel", {}).get("task", ours):
+        config["keel"] = {"task": task}
 
     def fill(folder: Path) -> None:
         write(folder, stored.system, stored.vocabulary, stored.tensors, config)
