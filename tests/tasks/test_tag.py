@@ -201,8 +201,8 @@ def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
     assert record["entities"][-1] == {"start": 13, "end": 17, "label": "LOC", "text": "oslo"}
     assert "gold" not in record
     assert next(predict(again, path))["gold"] == list(sentences(1)[0].names)
-    with pytest.raises(UsageError, match="crf"):  # another run than that of the folder
-        settings["crf"] = False
+    settings["crf"] = False  # another run than that of the folder
+    with pytest.raises(UsageError, match="crf"):
         finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
 
 
