@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.cnn import Cnn
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
+    from keel.systems.rnn import Rnn
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
@@ -27,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bert",
     "Classifier",
+    "Cnn",
     "Corpus",
     "FastText",
     "Glove",
@@ -34,6 +37,7 @@ __all__ = [
     "Model",
     "Nnlm",
     "Onehot",
+    "Rnn",
     "Tokenizer",
     "Tokens",
     "Train",
@@ -56,6 +60,7 @@ __all__ = [
 _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
+    "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
@@ -63,6 +68,7 @@ _HOMES = {
     "Model": "keel.model",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
+    "Rnn": "keel.systems.rnn",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",

@@ -19,6 +19,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
+    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 1e-2, "device": "cpu"},
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
@@ -45,12 +46,23 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     assert bool(moved) is not freeze
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_words_are_tagged_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
+    tagged = [(words.split(), ["O", tag]) for words, tag in EXAMPLES]
+    tuned = finetune(
+        Model.load(learned), tagged, task="tag", dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze, crf=True
+    )
+    tuned.save(tmp_path / "tuned")
+    assert evaluate(Model.load(tmp_path / "tuned"), tagged).main_value == 1.0
+
+
 def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tmp_path: Path) -> None:
     model = Model.load(learned)
     vectors = model.encode(["the sailor", "the judge and the sailor", ""])
     assert vectors.shape == (3, model.encoder.width)
     assert vectors[0].any()
-    assert not vectors[2].any() or model.system.name == "nnlm"  # which learns a vector for unknown words too
+    # The nnlm learns a vector for unknown words too, and the rnn reads the marks around a text.
+    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn")
     model.save(tmp_path / "copy")
     one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
     assert one == two

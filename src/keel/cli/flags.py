@@ -20,6 +20,11 @@ BARE = {
     "columns.label_column": "label-column",
     "columns.labels": "labels",
     "columns.encoding": "encoding",
+    "columns.form": "form",
+    "columns.scheme": "scheme",
+    "head.crf": "crf",
+    "head.network": "network",
+    "head.characters": "characters",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

@@ -2,10 +2,12 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.cnn import Cnn
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
+from keel.systems.rnn import Rnn
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
@@ -16,5 +18,7 @@ SYSTEMS: dict[str, type[System]] = {
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
+    "cnn": Cnn,
+    "rnn": Rnn,
     "bert": Bert,
 }

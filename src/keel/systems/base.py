@@ -191,6 +191,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
+    from_labels: ClassVar[bool] = False
+    """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
@@ -226,6 +228,11 @@ class System:
     def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """What this system is pre-trained by."""
         raise NotImplementedError
+
+    @property
+    def label_pieces(self) -> str:
+        """The kind of pieces that a new model reads, of which labelled examples are all there is."""
+        return self.tokenizer
 
     @property
     def teaching(self) -> "Teaching":

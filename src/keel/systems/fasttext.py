@@ -138,6 +138,8 @@ class BagTeaching(Teaching):
         return tokenizer.with_word(END)
 
     def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
+        if kind == "tags":  # no bags of words, but one word at a time
+            return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head learns by gradients, as any system's does
             return replace(self.system, label_loss="softmax", label_counts=())
         if kind == "number":
@@ -160,7 +162,9 @@ class BagTeaching(Teaching):
         spelling = system.spell(used.tolist(), words, len(tokenizer))
         return bagged(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
 
-    def learner(self, task: Any) -> BagTraining:
+    def learner(self, task: Any) -> BagTraining | None:
+        if not self.system.supervised:
+            return None
         return BagTraining(task, self.system.label_loss, self.system.negatives, self.system.label_counts)
 
     def logits(self, scores: Tensor) -> Tensor:

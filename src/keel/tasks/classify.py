@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Rows, System
-from keel.tasks.base import Prepared, Task
+from keel.tasks.base import Asked, Head, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.predictions import Predictions
@@ -16,30 +16,38 @@ from keel.text.tokenizer import Tokenizer
 
 
 class Classify(Task):
-    """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification."""
+    """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification.
+
+    With a network, W reads what that makes of all vectors of the text.
+    """
 
     name: ClassVar[str] = "classify"
+    takes: ClassVar[tuple[str, ...]] = Head.NETWORK
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(encoder.width, labels.outputs)
+        self.classifier = nn.Linear(self.width, labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
-    def pick(self, rows: Rows) -> Tensor:
-        return self.encoder.gist(rows)
+    def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
+        if self.network is None:
+            return self.encoder.gist(rows)
+        return self.network.whole(self.encoder(rows).top, rows.lengths)
 
-    def respond(self, picked: Tensor) -> Tensor:
+    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
+        if self.network is not None:
+            return self.classifier(picked)
         return self.system.teaching.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
 
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
         # pooler would be no BERT to other libraries.
-        return self.encoder.summary_parameters()
+        return self.encoder.summary_parameters() if self.network is None else []
 
-    def losses(self, response: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""
         if self.labels.kind == "one":
             return F.cross_entropy(response, targets, reduction="none")

@@ -31,6 +31,10 @@ class Columns:
     """The column of the label."""
     labels: Literal["auto", "one", "several", "number"] = "auto"
     """What a label is: one of some names, several of them, or a number."""
+    form: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
+    """Of a file of tagged words: a word in each line, word/tag, words apart by blanks, or text without tags."""
+    scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
+    """The kind of tags by which entities are learned; auto leaves them as they are, but BIO1 becomes BIO."""
     encoding: str = "auto"
     """Of the file; auto tries UTF-8, then GB18030."""
 
@@ -47,6 +51,8 @@ class Example:
     label: Value | None
     where: str
     """Where it was read, as in dev.tsv:17."""
+    words: tuple[str, ...] = ()
+    """Of a text whose words are told apart, and have a tag each in its label."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,6 +69,8 @@ class Listed(Sequence[Example]):
     values: list[Any] | None
     """The labels."""
     places: Sequence[str]
+    words: list[tuple[str, ...]] | None = None
+    """Of texts whose words are told apart."""
 
     @classmethod
     def of(cls, items: Sequence[Example]) -> "Listed":
@@ -75,6 +83,7 @@ class Listed(Sequence[Example]):
             [item.second or "" for item in items] if pairs else None,
             [item.label for item in items] if labelled else None,
             [item.where for item in items],
+            [item.words for item in items] if any(item.words for item in items) else None,
         )
 
     def take(self, indices: Sequence[int]) -> "Listed":
@@ -85,6 +94,7 @@ class Listed(Sequence[Example]):
             None if self.seconds is None else [self.seconds[index] for index in indices],
             None if self.values is None else [self.values[index] for index in indices],
             places.take(indices) if isinstance(places, Places) else [places[index] for index in indices],
+            None if self.words is None else [self.words[index] for index in indices],
         )
 
     def __len__(self) -> int:
@@ -99,7 +109,8 @@ class Listed(Sequence[Example]):
             return self.take(range(len(self))[index])
         second = None if self.seconds is None else self.seconds[index]
         label = None if self.values is None else self.values[index]
-        return Example(self.texts[index], second, label, self.places[index])
+        words = () if self.words is None else self.words[index]
+        return Example(self.texts[index], second, label, self.places[index], words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +126,15 @@ class Labels:
         return len(self.names) or 1
 
     def targets(self, examples: "Examples") -> Tensor:
-        """[examples] class numbers, [examples, names] zeros and ones, or [examples] numbers."""
+        """[examples] class numbers, [examples, names] zeros and ones, [examples] numbers, or [words] of all examples
+        the tags' numbers, -1 for unknown ones."""
         if examples.kind is None:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
             return torch.tensor(labels_of(examples.values, "number", examples.places))
         number_of = {name: number for number, name in enumerate(self.names)}
+        if self.kind == "tags":
+            return torch.tensor([number_of.get(name, -1) for value in examples.values for name in names_of(value)])
         found = {
             value: [number_of.get(name, -1) for name in names_of(value)] for value in dict.fromkeys(examples.values)
         }
@@ -156,6 +170,8 @@ class Examples(Sequence[Example]):
     def labels(self) -> Labels:
         """What a model can learn here; fewer than two classes are refused."""
         if self.kind is None:
+            if self.items and self.items[0].words:
+                raise KeelError(f"{self.source} has words without tags: put each word's tag after it, in a column")
             columns = f" (it has the columns {', '.join(map(repr, self.columns))})" if self.columns else ""
             raise KeelError(f"{self.source} has no labels{columns}: name their column with --label-column")
         if self.kind != "number" and len(self.names) < 2:
@@ -196,7 +212,8 @@ class Examples(Sequence[Example]):
         """How many of these examples have each of the names."""
         counts: Counter[str] = Counter()
         for value, count in Counter(self.values).items():
-            counts.update(dict.fromkeys(names_of(value), count))
+            for name in names_of(value):
+                counts[name] += count
         return tuple(counts[name] for name in self.names)
 
     def take(self, indices: Iterable[int]) -> "Examples":
@@ -205,7 +222,7 @@ class Examples(Sequence[Example]):
 
     def fingerprint(self) -> str:
         """Another one for any other texts or labels."""
-        digest = hashlib.blake2b(repr(self.values).encode("utf-8", "surrogatepass"))
+        digest = hashlib.blake2b(repr((self.values, self._listed.words)).encode("utf-8", "surrogatepass"))
         for column in (self.texts, self.seconds or []):
             digest.update(np.fromiter(map(len, column), np.int64, len(column)).tobytes())
             digest.update("".join(column).encode("utf-8", "surrogatepass"))

@@ -1,5 +1,6 @@
 """Texts as the rows that a system reads: with its marks, long ones in windows, all of them at once."""
 
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,13 @@ class FramedRows(NamedTuple):
     segments: np.ndarray  # [tokens] uint8
     starts: np.ndarray  # [rows + 1]
     counts: np.ndarray  # [texts] rows of each
+
+    @classmethod
+    def of(cls, rows: list[Framed], counts: np.ndarray) -> "FramedRows":
+        """Rows that were framed one by one."""
+        ids = np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32)
+        segments = np.fromiter(chain.from_iterable(row.segments for row in rows), np.uint8)
+        return cls(ids, segments, np.cumsum([0, *(len(row.ids) for row in rows)]), counts)
 
 
 def frame_rows(system: System, tokenizer: Tokenizer, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
