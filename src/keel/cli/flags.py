@@ -11,6 +11,7 @@ from keel.errors import UsageError
 
 BARE = {
     **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
+    **{f"train.{name}": name.replace("_", "-") for name in ("schedule", "layer_decay", "unfreeze")},
     "text.text_column": "text-column",
     "text.dedup": "dedup",
     "text.min_count": "min-count",

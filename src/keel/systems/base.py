@@ -159,6 +159,11 @@ class Encoder(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return []
 
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below its blocks: all that is in none and no part of the summary."""
+        above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
+        return [weight for weight in self.parameters() if weight not in above]
+
     def forward(self, rows: Rows, *, all_layers: bool = False, record: Recorder | None = None) -> Output:
         return self.contextualize(self.embed(rows), rows, all_layers=all_layers, record=record)
 

@@ -327,6 +327,9 @@ class Task(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
     def rows(self, data: Prepared) -> int:
         return len(data)
 
