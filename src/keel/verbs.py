@@ -63,7 +63,8 @@ def pretrain(
     on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
-    chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
+    usual = start.later if parent else start.train
+    chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
     source = _corpus(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned

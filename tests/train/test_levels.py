@@ -1,6 +1,7 @@
 """Rates by level and unfreezing from the top, on a network whose levels can be counted by hand."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,7 +103,9 @@ def test_a_lower_rate_is_a_smaller_step() -> None:
     start = Tower().state_dict()
     for name, value in one.state_dict().items():
         moved = value - start[name]
-        torch.testing.assert_close((other.state_dict()[name] - start[name]) / 0.5 ** level_of(name), moved, rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(
+            (other.state_dict()[name] - start[name]) / 0.5 ** level_of(name), moved, rtol=1e-3, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -110,7 +113,7 @@ def test_one_level_more_learns_each_epoch(optimizer: Literal["adamw", "muon"]) -
     heard: list[Event] = []
     tower = run(unfreeze="gradual", optimizer=optimizer, on_event=heard.append)
     states = [*tower.seen, {name: value.detach() for name, value in tower.named_parameters()}]
-    for step, (before, after) in enumerate(zip(states, states[1:], strict=False)):
+    for step, (before, after) in enumerate(pairwise(states)):
         for name, value in before.items():
             # Neither gradient nor momentum nor decay may move what is frozen.
             assert torch.equal(value, after[name]) == (level_of(name) > step // 3), (step, name)
@@ -142,10 +145,13 @@ def test_moments_of_what_is_frozen_stay_empty() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("stop", [1, 3, 4, 11])
-def test_a_resumed_run_ends_with_the_same_bits(
-    tmp_path: Path, stop: int, optimizer: Literal["adamw", "muon"]
-) -> None:
-    settings: dict[str, Any] = {"unfreeze": "gradual", "layer_decay": 0.7, "schedule": "slanted", "optimizer": optimizer}
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, stop: int, optimizer: Literal["adamw", "muon"]) -> None:
+    settings: dict[str, Any] = {
+        "unfreeze": "gradual",
+        "layer_decay": 0.7,
+        "schedule": "slanted",
+        "optimizer": optimizer,
+    }
     whole = run(**settings)
 
     def halt(event: Event) -> None:
@@ -163,7 +169,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
 def test_a_rehearsal_tries_all_levels() -> None:
     heard: list[Event] = []
     tower = run(unfreeze="gradual", steps=0, minutes=0.01, on_event=heard.append)
-    assert [event["text"] for event in heard if event["event"] == "note"][0].startswith("1 of 4")
+    assert next(event["text"] for event in heard if event["event"] == "note").startswith("1 of 4")
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
 
@@ -190,7 +196,9 @@ def test_epochs_of_rows_that_change_are_refused() -> None:
         fit(Grows(), DATA, replace(TRAIN, unfreeze="gradual"))
 
 
-@pytest.mark.parametrize("settings", [{"layer_decay": 0.0}, {"layer_decay": 1.5}, {"unfreeze": "gradual", "average": 0.5}])
+@pytest.mark.parametrize(
+    "settings", [{"layer_decay": 0.0}, {"layer_decay": 1.5}, {"unfreeze": "gradual", "average": 0.5}]
+)
 def test_settings_without_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         replace(TRAIN, **settings)

@@ -22,7 +22,7 @@ from keel.train.plan import Plan, Train
         ("cosine", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.5, 99: 0.0003046}),
         ("constant", {0: 0.1, 9: 1.0, 10: 1.0, 55: 1.0, 99: 1.0}),
         ("trapezoid", {0: 0.1, 9: 1.0, 10: 1.0, 80: 1.0, 90: 0.5, 99: 0.05}),
-        # Howard and Ruder's (3): p = t / cut, then 1 - (t - cut) / (cut (1 / cut_frac - 1)); (1 + p (ratio - 1)) / ratio
+        # Howard and Ruder's (3): p = t / cut, 1 - (t - cut) / (cut (1 / cut_frac - 1)); (1 + p (ratio - 1)) / ratio
         ("slanted", {0: 1 / 32, 5: 16.5 / 32, 10: 1.0, 55: 16.5 / 32, 99: (1 + 31 / 90) / 32}),
     ],
 )

@@ -7,6 +7,7 @@ from keel.systems.glove import Glove
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
+from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
@@ -18,5 +19,6 @@ SYSTEMS: dict[str, type[System]] = {
     "glove": Glove,
     "fasttext": FastText,
     "rnn": Rnn,
+    "ulmfit": Ulmfit,
     "bert": Bert,
 }

@@ -196,6 +196,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """Those that may change when it learns a task."""
+    pool: ClassVar[str] = "own"
+    """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     spells: ClassVar[bool] = False
@@ -217,6 +219,11 @@ class System:
     def needs_words(self) -> bool:
         """Whether pre-training asks where words start."""
         return False
+
+    @property
+    def later(self) -> Train:
+        """How to go on with a trained one on other text."""
+        return self.train
 
     def after(self, parent: Any) -> Self:
         """The settings of a model that went on from one with `parent`'s: what it could before it still can."""

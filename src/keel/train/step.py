@@ -49,7 +49,9 @@ class Stepper:
             for block in objective.blocks():
                 block.compile()
         if train.unfreeze == "gradual" and world.size > 1 and train.parallel == "fsdp":
-            raise UsageError("shards cannot be frozen and unfrozen on the way: use --train.parallel ddp with --unfreeze")
+            raise UsageError(
+                "shards cannot be frozen and unfrozen on the way: use --train.parallel ddp with --unfreeze"
+            )
         self.wrapped = world.wrap(objective, train.parallel)
         self.optimizer = make_optimizer(objective, train)
         self.levels = Levels(objective, data, train)
