@@ -21,6 +21,9 @@ BARE = {
     "columns.label_column": "label-column",
     "columns.labels": "labels",
     "columns.encoding": "encoding",
+    "columns.form": "form",
+    "columns.scheme": "scheme",
+    "head.crf": "crf",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

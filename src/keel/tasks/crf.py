@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 SPREAD = 300.0
-"""Of scores, up to which the compiled sums are exact: they hold exp(-2 x spread), and exp(-700) is the least float64."""
+"""Of scores, up to which the compiled sums are exact: they hold exp(-2 spread), and exp(-700) is the least float64."""
 
 
 class Crf(nn.Module):
@@ -49,10 +49,13 @@ class Crf(nn.Module):
 
         weights = [self.starts, self.transitions, self.ends]
         if allowed is not None:
-            weights = [weight.masked_fill(~mask.to(weight.device), -torch.inf) for weight, mask in zip(weights, allowed)]
+            weights = [
+                weight.masked_fill(~mask.to(weight.device), -torch.inf)
+                for weight, mask in zip(weights, allowed, strict=True)
+            ]
         found = torch.zeros(emissions.shape[:2], dtype=torch.int64)
-        scores, *weights = (tensor.detach().float().cpu().contiguous().numpy() for tensor in (emissions, *weights))
-        viterbi(scores, lengths.cpu().numpy(), *weights, found.numpy())
+        scores, starts, steps, ends = (each.float().cpu().contiguous().numpy() for each in (emissions, *weights))
+        viterbi(scores, lengths.cpu().numpy(), starts, steps, ends, found.numpy())
         return found.to(emissions.device)
 
     def marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
@@ -107,9 +110,9 @@ class _Normalizer(torch.autograd.Function):
         emissions, lengths, *weights, alphas, scales = ctx.saved_tensors
         sums = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in (emissions, *weights)]
         scores, _, transitions, ends = (_doubles(tensor) for tensor in (emissions, *weights))
-        rows = _doubles(gradients[0])
-        arrays = [tensor.numpy() for tensor in (alphas, scales)]
-        backward(scores, lengths.numpy(), transitions, ends, *arrays, rows, *(each.numpy() for each in sums))
+        rows, alphas, scales = _doubles(gradients[0]), alphas.numpy(), scales.numpy()
+        tags, starts, steps, lasts = (each.numpy() for each in sums)
+        backward(scores, lengths.numpy(), transitions, ends, alphas, scales, rows, tags, starts, steps, lasts)
         found, *others = (each.to(emissions.dtype) for each in sums)
         return found, None, *others
 
