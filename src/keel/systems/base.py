@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -196,7 +196,7 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """Those that may change when it learns a task."""
-    pool: ClassVar[str] = "own"
+    pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""

@@ -15,6 +15,7 @@ from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Framed, Rows, Spelling, System
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
+from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
@@ -154,6 +155,8 @@ class Head:
 
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
+    pool: Pool = "own"
+    """What a text's vector is made from: its tokens' mean or max, the first, the last, or concat: last, max and mean."""
 
     def chosen(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
@@ -404,8 +407,10 @@ class Task(Objective):
 
     def _features(self, data: Prepared) -> Tensor:
         """[rows or asked, width]: what is picked of each."""
-        features = torch.empty(len(data) if data.asked is None else len(data.asked), self.encoder.width)
+        features = torch.empty(0)
         for index, picked in self._each(data, 64, lambda picked, asked: picked):
+            if not len(features):
+                features = torch.empty(len(data) if data.asked is None else len(data.asked), *picked.shape[1:])
             features[index] = picked
         return features
 
