@@ -156,7 +156,7 @@ class Head:
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
     pool: Pool = "own"
-    """What a text's vector is made from: its tokens' mean or max, the first, the last, or concat: last, max and mean."""
+    """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
 
     def chosen(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
