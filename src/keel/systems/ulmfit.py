@@ -59,7 +59,7 @@ class Ulmfit(System):
         "published": {"width": 400, "hidden": 1150},
     }
     train: ClassVar[Train] = Train(
-        epochs=10, batch=64, lr=5e-3, schedule="cosine", weight_decay=0.1, beta1=0.7, beta2=0.99, clip=0.12
+        epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
     foretells: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "length", "activation", "slowness")
