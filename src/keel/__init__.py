@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.cnn import Cnn
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bert",
     "Classifier",
+    "Cnn",
     "Corpus",
     "FastText",
     "Glove",
@@ -59,6 +61,7 @@ __all__ = [
 _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
+    "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Framed, Rows, Spelling, System
+from keel.systems.static import WordSystem
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
+from keel.tasks.network import Kind, Network, Speller
 from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
@@ -153,10 +155,42 @@ class Prepared:
 class Head:
     """What stands on the encoder, beside the last linear layer."""
 
+    network: Kind = "none"
+    """Between encoder and head: filters (cnn) or layers that read in both directions."""
+    network_width: int = 200
+    """Of each direction, or how many filters there are of each of three widths."""
+    network_layers: int = 1
+    """Of the network."""
+    network_dropout: float = 0.5
+    """On what goes into the network, between its layers and on what comes out."""
+    characters: Speller = "none"
+    """What reads how each word is spelled, so that words have more than their vectors."""
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
     pool: Pool = "own"
     """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
+
+    NETWORK = ("network", "network_width", "network_layers", "network_dropout")
+
+    def __post_init__(self) -> None:
+        if min(self.network_width, self.network_layers) < 1 or not 0 <= self.network_dropout < 1:
+            raise UsageError("network_width and network_layers must be 1 or more, network_dropout from 0 to below 1")
+
+    def network_for(self, encoder: Encoder) -> Network | None:
+        """The network that it puts on an encoder, if any."""
+        if self.network == "none" and self.characters == "none":
+            return None
+        if encoder.sparse or getattr(encoder, "bags", False):
+            what = "is for vectors of words in their order, and this model has none"
+            raise UsageError(f"--network {what}: take a word2vec, a glove, a fasttext learned from text or a bert")
+        return Network(
+            encoder.width,
+            kind=self.network,
+            width=self.network_width,
+            layers=self.network_layers,
+            dropout=self.network_dropout,
+            characters=self.characters,
+        )
 
     def chosen(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
@@ -206,10 +240,23 @@ class Task(Objective):
     takes: ClassVar[tuple[str, ...]] = ()
     """The fields of `Head` that it knows."""
 
-    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, *, frozen: bool = False):
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        frozen: bool = False,
+        **chosen: Any,
+    ):
         super().__init__()
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
+        self.head = Head(**chosen)
+        self.network = self.head.network_for(encoder)
+        self.width = self.network.width if self.network else encoder.width
+        """Of the vectors that the last linear layer reads."""
         self.precision: Precision = "auto"
         """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
         if frozen:
@@ -223,14 +270,23 @@ class Task(Objective):
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool) -> Train:
-        """How a system learns this task unless told otherwise."""
+    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+        """How a system learns this task, with or without a network on it, unless told otherwise."""
+        if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
+            return Train(epochs=15, batch=32, lr=1e-3, warmup=0.02)
         return system.tuning(frozen)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
-        return {}
+        return self.head.chosen()
+
+    def train(self, mode: bool = True) -> Self:
+        """A frozen encoder gives in training what it gives ever after."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
 
     def example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""
@@ -309,7 +365,8 @@ class Task(Objective):
             spelling=spelling,
             **{"shares": shares, **more},
         )
-        keeps = self.frozen and not self.encoder.sparse
+        # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
+        keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
         return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager
@@ -379,7 +436,8 @@ class Task(Objective):
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
         on_gpu = next(self.encoder.parameters()).is_cuda
-        return data.packed(index) if on_gpu and self.encoder.packs else data.rows(index)
+        apart = self.network is not None and data.asked is None  # a network reads rows side by side
+        return data.packed(index) if on_gpu and self.encoder.packs and not apart else data.rows(index)
 
     def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
         return self.pick(rows, asked) if features is None else features
