@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
