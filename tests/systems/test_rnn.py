@@ -147,7 +147,7 @@ def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Docu
     batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
     state, loss = objective.start(2), torch.zeros(())
     for place in range(SMALL.length):
-        scores, state = objective.next(batch.forwards[:, place], state)
+        scores, state = objective.next(batch.forwards[:, place, None], state)
         loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
     assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
 
