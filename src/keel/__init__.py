@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from keel.systems.bert import Bert
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
+    from keel.systems.ngram import Ngram
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.word2vec import Word2vec
@@ -32,6 +33,7 @@ __all__ = [
     "Glove",
     "KeelError",
     "Model",
+    "Ngram",
     "Nnlm",
     "Onehot",
     "Tokenizer",
@@ -61,6 +63,7 @@ _HOMES = {
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",
+    "Ngram": "keel.systems.ngram",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Tokenizer": "keel.text.tokenizer",

@@ -4,6 +4,7 @@ from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
+from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.word2vec import Word2vec
@@ -12,6 +13,7 @@ from keel.systems.wordclass import Wordclass
 SYSTEMS: dict[str, type[System]] = {
     "onehot": Onehot,
     "wordclass": Wordclass,
+    "ngram": Ngram,
     "nnlm": Nnlm,
     "word2vec": Word2vec,
     "glove": Glove,
