@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
+    from keel.language import generate, perplexity
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.fasttext import FastText
@@ -48,8 +49,10 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
+    "generate",
     "nearest",
     "odd",
+    "perplexity",
     "predict",
     "pretrain",
     "similarity",
@@ -73,8 +76,10 @@ _HOMES = {
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
     "check": "keel.checks",
+    "generate": "keel.language",
     "nearest": "keel.words",
     "odd": "keel.words",
+    "perplexity": "keel.language",
     "similarity": "keel.words",
     "word_map": "keel.words",
 }

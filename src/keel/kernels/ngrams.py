@@ -88,7 +88,7 @@ def count_ngrams(
     place = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
     each = 2 * place.itemsize + 12 * (order - 1)
     children = np.zeros(vocabulary, np.int32)
-    files = [[TemporaryFile(dir=folder) for _ in range(3)] for _ in range(1, order)]
+    files = [[_file(folder) for _ in range(3)] for _ in range(1, order)]
 
     def build(bounds: tuple[int, int]) -> list[np.ndarray]:
         low, high = bounds
@@ -97,7 +97,8 @@ def count_ngrams(
         places = _sort(text, places, np.empty_like(places), order, np.empty(vocabulary + 1, np.int64))
         ends = _measure(text, places, order, marks.end).cumsum()
         found = np.zeros((3, ends[-1]), np.int32)
-        _grow(text, places, order, marks.end, children, *found, np.concatenate([[0], ends[:-1]]))
+        filled = np.concatenate([[0], ends[:-1]])
+        _grow(text, places, order, marks.end, children, found[0], found[1], found[2], filled)
         return np.split(found, ends[:-1], 1)[1:]
 
     ranges = list(_ranges(sought, each, memory, threads)) if order > 1 else []
@@ -115,12 +116,16 @@ def count_ngrams(
 
 def _spilled(sentences: Sentences, words: np.ndarray, marks: Marks, order: int, folder: Path) -> np.ndarray:
     """All marked text in a file, and so much more after it that every place has `order` words."""
-    file = TemporaryFile(dir=folder)
+    file = _file(folder)
     step = 10_000
     for first in range(0, len(sentences.begins), step):
         file.write(sentences.part(first, first + step).marked(words, marks).data)
     file.write(np.full(order, marks.end, np.int32).data)
     return _mapped(file)
+
+
+def _file(folder: Path) -> IO[bytes]:
+    return TemporaryFile(dir=folder)
 
 
 def _mapped(file: IO[bytes]) -> np.ndarray:
@@ -158,7 +163,7 @@ def _adjusted(levels: list[Any], start: int, folder: Path) -> Iterator[Order]:
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         longer = after = levels[number + 1][0]
         if number > 0:
-            file = TemporaryFile(dir=folder)
+            file = _file(folder)
             file.truncate(4 * len(longer))
             after = _mapped(file)
             _link(starts, links, shorter, words, longer, after)

@@ -103,11 +103,11 @@ class NgramEncoder(Encoder):
     def embed(self, rows: Rows) -> Tensor:
         raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
         """How many n-grams there are is known by those that are stored."""
         if f"{prefix}chances" in state_dict:
             self.resize(len(state_dict[f"{prefix}chances"]), len(state_dict[f"{prefix}backoffs"]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **more)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         """Stay in the CPU's memory, where the kernels read."""
@@ -150,7 +150,7 @@ class NgramCounting(Kernel):
         self.discounts: Tensor
         # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
         self.register_buffer("discounts", torch.zeros(system.order, 3))
-        self._counted: "Counted | None" = None
+        self._counted: Counted | None = None
         self._remarks: list[str] = []
 
     @property
@@ -184,19 +184,21 @@ class NgramCounting(Kernel):
         np.concatenate([order.words for order in orders], out=tree.words)
         sizes = np.concatenate([order.sizes for order in orders[:-1]] or [np.empty(0, np.int32)])
         np.cumsum(sizes, out=tree.starts[1:])
-        tree.starts += vocabulary
+        np.add(tree.starts, vocabulary, out=tree.starts)
         tree.chances[:vocabulary] = np.where(self.never, -np.inf, -np.log(np.count_nonzero(~self.never)))
 
     def rows(self, data: Documents) -> int:
         return SHARES * self.system.order
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Text:
-        from keel.kernels.ngrams import Marks
-
         sentences = _sentences(data)
         first, last = (len(sentences.begins) * row // self.rows(data) for row in (rows.start, rows.stop))
-        marked = sentences.part(first, last).marked(self.words, Marks(self.opening, self.closing))
-        return Text(ids=torch.from_numpy(marked))
+        return self._text(sentences.part(first, last))
+
+    def _text(self, sentences: "Sentences") -> Text:
+        from keel.kernels.ngrams import Marks
+
+        return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.opening, self.closing))))
 
     def counts(self, batch: Text) -> dict[str, Tensor]:
         return {"ngram": (batch.ids != self.opening).sum().double()}
@@ -210,12 +212,12 @@ class NgramCounting(Kernel):
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Learn the orders whose last row is among these; the loss is that of the text's first row."""
+        """Learn the orders whose last row is among these; the loss is that of the first sentences."""
         first, found = int(draw.first), 0
         for order in range(1, self.system.order + 1):
             if first < order * SHARES <= first + len(rows):
                 found += self._learn(order)
-        batch = self.batch(data, draw, range(1))
+        batch = self._text(_sentences(data).part(0, 1000))
         loss, words = self(batch)[0]["ngram"], self.counts(batch)["ngram"]
         return {"ngram": float(loss)}, {"ngram": float(words), "ngrams": float(found)}
 
