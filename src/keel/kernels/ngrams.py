@@ -87,6 +87,7 @@ def count_ngrams(
     sought[marks.end] = 0  # nothing goes on from the end of a sentence
     place = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
     each = 2 * place.itemsize + 12 * (order - 1)
+    threads, ranges = _shares(sought, each, memory, threads) if order > 1 else (1, [])
     children = np.zeros(vocabulary, np.int32)
     files = [[_file(folder) for _ in range(3)] for _ in range(1, order)]
 
@@ -101,7 +102,6 @@ def count_ngrams(
         _grow(text, places, order, marks.end, children, found[0], found[1], found[2], filled)
         return np.split(found, ends[:-1], 1)[1:]
 
-    ranges = list(_ranges(sought, each, memory, threads)) if order > 1 else []
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(ranges), threads):
             for grown in pool.map(build, ranges[start : start + threads]):
@@ -129,21 +129,27 @@ def _file(folder: Path) -> IO[bytes]:
 
 
 def _mapped(file: IO[bytes]) -> np.ndarray:
-    """The int32 that a temporary file holds; it lives as long as the array."""
-    file.flush()
-    return np.asarray(np.memmap(file, np.int32, "r+")) if file.seek(0, 2) else np.empty(0, np.int32)
+    """The int32 that a temporary file holds, which lives as long as the array."""
+    with file:
+        file.flush()
+        return np.asarray(np.memmap(file, np.int32, "r+")) if file.seek(0, 2) else np.empty(0, np.int32)
 
 
-def _ranges(counts: np.ndarray, each: int, memory: float, threads: int) -> Iterator[tuple[int, int]]:
-    """Stretches of first words that one thread sorts at a time, and that all threads have room for."""
-    room = int(memory * 2**30) // threads
-    if counts.max(initial=0) * each > room:
-        need = counts.max() * each * threads / 2**30
+def _shares(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple[int, list[tuple[int, int]]]:
+    """How many threads there is memory for, and the stretches of first words that one of them sorts at a time."""
+    room, most = int(memory * 2**30), max(1, int(counts.max()) * each)
+    if most > room:
+        need = most / 2**30
         what = f"sorting the places of the most frequent word takes {need:.2g} GiB, and memory is {memory:g}"
         raise UsageError(f"{what}: raise it (--system.memory {need * 1.01:.2g})")
-    most = min(room // each, max(1, int(counts.sum()) // (4 * threads)))
+    threads = min(threads, room // most)
+    return threads, list(_ranges(counts, min(room // threads // each, 1 + int(counts.sum()) // (4 * threads))))
+
+
+def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Stretches of words with so many places at most, or one word."""
     first, taken = 0, 0
-    for word, count in enumerate(counts):
+    for word, count in enumerate(counts.tolist()):
         if taken and taken + count > most:
             yield first, word
             first, taken = word, 0

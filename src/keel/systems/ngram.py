@@ -105,8 +105,12 @@ class NgramEncoder(Encoder):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
         """How many n-grams there are is known by those that are stored."""
-        if f"{prefix}chances" in state_dict:
-            self.resize(len(state_dict[f"{prefix}chances"]), len(state_dict[f"{prefix}backoffs"]))
+        names = [f"{prefix}{name}" for name in ("chances", "words", "backoffs", "starts")]
+        if set(names) <= state_dict.keys():
+            nodes, words, inner, starts = (len(state_dict[name]) for name in names)
+            if nodes != words or starts != inner + 1:
+                raise KeelError("the tables of n-grams are of different sizes, and so not of one model: get them again")
+            self.resize(nodes, inner)
         super()._load_from_state_dict(state_dict, prefix, *rest, **more)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
