@@ -14,10 +14,15 @@ from keel.train.objective import State
 class Writer(Protocol):
     """An objective that says how likely each id is to come next."""
 
-    opening: int
-    """The id that stands before every text."""
-    closing: int | None
-    """The id that ends a sentence, where ends are foretold."""
+    @property
+    def opening(self) -> int:
+        """The id that stands before every text."""
+        ...
+
+    @property
+    def closing(self) -> int | None:
+        """The id that ends a sentence, where ends are foretold."""
+        ...
 
     def start(self, rows: int) -> State | None:
         """The state of so many rows before anything was read."""
