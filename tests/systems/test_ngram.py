@@ -115,6 +115,7 @@ def test_every_probability_is_the_formulas(tokenizer: Tokenizer, tmp_path: Path,
     sentences = made_up(size)
     objective = learn(documents_of(sentences, tokenizer, tmp_path / "a"), tokenizer, order=order)
     grams = counted(sentences, order)
+    assert objective.encoder.sizes[1:] == [len(grams[n]) for n in range(2, order + 1)]
     chance = formula(grams, words=300 + 2)  # and the end of a sentence, and what is unknown
     for n, row in enumerate(objective.discounts.tolist(), 1):
         assert row == pytest.approx(discounts(grams[n])[1:], rel=1e-6)

@@ -97,6 +97,14 @@ class NgramEncoder(Encoder):
         self.words, self.starts = torch.zeros(nodes, dtype=torch.int32), torch.zeros(inner + 1, dtype=torch.int32)
         self.backoffs = torch.zeros(inner)
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many n-grams of each order there are; of the first, all words."""
+        bounds, inner = [0, self.vocabulary], len(self.starts) - 1
+        while bounds[-1] < inner:
+            bounds.append(int(self.starts[bounds[-1]]))
+        return np.diff([*bounds, *[len(self.words)][: inner > 0]]).tolist()
+
     def tree(self) -> "Tree":
         return Tree(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
