@@ -33,6 +33,8 @@ class Text:
     """Of the files; auto tries UTF-8, then GB18030."""
     dedup: Literal["none", "lines", "documents"] = "none"
     """What to keep only once."""
+    sentences: Literal["split", "lines"] = "split"
+    """How sentences are told apart: by their marks, or as lines alone, where text is cut already."""
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
     vocabulary: int = 0
@@ -83,10 +85,17 @@ def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))
             raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
-        return Corpus.of([str(value) for value in source[text.text_column]])
+        return Corpus.of([str(value) for value in source[text.text_column]], sentences=text.sentences)
     if isinstance(source, list) and source and all(_is_text(item) for item in source):
-        return Corpus.of(source)
-    return Corpus(source, text_column=text.text_column, encoding=text.encoding, dedup=text.dedup, on_event=on_event)
+        return Corpus.of(source, sentences=text.sentences)
+    return Corpus(
+        source,
+        text_column=text.text_column,
+        encoding=text.encoding,
+        dedup=text.dedup,
+        sentences=text.sentences,
+        on_event=on_event,
+    )
 
 
 def _is_text(item: object) -> bool:

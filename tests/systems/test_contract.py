@@ -19,7 +19,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
-    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 1e-2, "device": "cpu"},
+    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5

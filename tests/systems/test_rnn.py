@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -184,7 +185,7 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])
-def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
+def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=field):
         Rnn(**{field: value})
 
