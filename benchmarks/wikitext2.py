@@ -3,8 +3,9 @@
     python benchmarks/wikitext2.py DATA --out DIR [--epochs 90] [--device cuda] [--lines 0] [--system.hidden 1152 ...]
 
 DATA holds train.txt and test.txt (or .xz). Words are what stands between blanks, <unk> among them; each line ends with
-a mark, an empty one is a mark by itself: so the test file has 245,569 predictions, as in the papers. Other flags are
-those of `keel pretrain`.
+a mark, and an empty line is a mark by itself. Papers also foretell the 147 marks of empty lines after empty ones, which
+are easy: their 245,569 predictions are 245,422 here, and a perplexity of 70 here is one of 69.8 or a little more there.
+Other flags are those of `keel pretrain`.
 """
 
 import argparse
@@ -12,19 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import keel
 from keel.cli.flags import Flags, Recipe
 from keel.errors import KeelError
 from keel.run import Text
-from keel.systems.documents import Documents
 from keel.systems.ulmfit import Ulmfit
-from keel.text.corpus import Corpus
 from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "h200" / "ulmfit-wikitext2.toml"
 
@@ -43,27 +38,6 @@ def cut(source: Path, target: Path, lines: int) -> None:
             if lines and number >= lines:
                 break
             file.write(line.rstrip("\n") + "\n")
-
-
-@torch.no_grad()
-def judge(model: keel.Model, path: Path, readers: int = 1) -> tuple[float, int]:
-    """The mean -log p of every word and mark of a text, and how many they are; by one reader it is exact."""
-    objective: Any = model.objective
-    objective.eval()
-    data = Documents.of(Tokens.build(Corpus(path), model.tokenizer, sentences="lines"))
-    size, length = data.marked_size, objective.system.length
-    total, seen, state = 0.0, 0, objective.start(readers)
-    data = data.to(model.device)
-    rows = torch.arange(readers, device=model.device)
-    while seen < size // readers:
-        draw = Draw(seed=0, step=0, first=seen // length * readers, rows=readers)
-        batch = objective.batch(data, draw, range(len(rows)))
-        left = min(length, size // readers - seen)
-        batch = type(batch)(forwards=batch.forwards[:, : left + 1])
-        losses, state = objective(batch, state)
-        total += float(losses["next"])
-        seen += left
-    return total / (seen * readers), seen * readers
 
 
 def main() -> None:
@@ -100,10 +74,9 @@ def main() -> None:
         on_event=say, **settings,
     )  # fmt: skip
     learned = time.monotonic()
-    found, count = judge(model, work / "test.txt")
-    judged = time.monotonic()
     print(f"{model.card.steps:,} steps, {(learned - start) / 60:.1f} minutes on {model.card.hardware}")
-    print(f"test perplexity {2.718281828459045**found:.2f} over {count:,} words and marks ({judged - learned:.0f} s)")
+    found = keel.perplexity(model, work / "test.txt", sentences="lines")
+    print(f"{found}\n({time.monotonic() - learned:.0f} s; the papers' figure is that by token)")
 
 
 if __name__ == "__main__":

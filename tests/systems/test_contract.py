@@ -19,10 +19,10 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
-    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 1e-2, "device": "cpu"},
+    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
     "ulmfit": {
-        "width": 16, "hidden": 20, "layers": 2, "length": 10, "steps": 60, "batch": 8, "lr": 0.05, "device": "cpu",
-        "dropout": 0.1, "input_dropout": 0.0, "layer_dropout": 0.0,
+        **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
+        **dict(width=16, hidden=20, layers=2, length=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
     },
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}

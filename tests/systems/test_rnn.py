@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -147,7 +148,7 @@ def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Docu
     batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
     state, loss = objective.start(2), torch.zeros(())
     for place in range(SMALL.length):
-        scores, state = objective.next(batch.forwards[:, place], state)
+        scores, state = objective.next(batch.forwards[:, place, None], state)
         loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
     assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
 
@@ -184,7 +185,7 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])
-def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
+def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=field):
         Rnn(**{field: value})
 

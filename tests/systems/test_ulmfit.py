@@ -13,9 +13,13 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.events import Event
 from keel.model import Model
+from keel.systems.documents import Documents
 from keel.systems.rnn import Streams
 from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
+from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.levels import levels_of
 from keel.verbs import finetune, pretrain
 
 TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "length": 10}
@@ -117,14 +121,21 @@ def test_a_word_at_a_time_is_the_same() -> None:
     ids = window(length=4)
     state, total = objective.start(3), torch.zeros(())
     for place in range(4):
-        scores, state = objective.next(ids[:, place], state)
+        scores, state = objective.next(ids[:, place : place + 1], state)
         total += F.cross_entropy(scores, ids[:, place + 1], reduction="sum")
     torch.testing.assert_close(total, objective(Streams(forwards=ids))[0]["next"])
 
 
-def test_levels_are_head_layers_words() -> None:
-    from keel.train.levels import levels_of
+def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Path) -> None:
+    """They count 245,569: a mark after each line, also after 147 empty ones that follow another, which nobody reads."""
+    corpus = Corpus(data_dir / "tasks" / "wikitext2" / "test.txt.xz", sentences="lines")
+    words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
+    data = Documents.of(Tokens.build(corpus, Tokenizer.at_blanks(words)), least=1)
+    assert "<unk>" in words
+    assert data.marked_size == 245_569 - 147
 
+
+def test_levels_are_head_layers_words() -> None:
     objective = training()
     levels = levels_of(objective)
     assert len(levels) == 5

@@ -273,7 +273,7 @@ class Task(Objective):
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         """How a system learns this task, with or without a network on it, unless told otherwise."""
         if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
-            return Train(epochs=15, batch=32, lr=1e-3, warmup=0.02)
+            return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         return system.tuning(frozen)
 
     @property
