@@ -93,3 +93,18 @@ def test_a_frozen_encoder_has_no_levels_to_unfreeze(tokenizer: Tokenizer) -> Non
 def test_what_makes_updates_of_its_own_has_no_levels(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="updates of its own"):
         finetune("fasttext", EXAMPLES, epochs=1, buckets=100, **SETTINGS, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
+def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int, tokenizer: Tokenizer) -> None:
+    base = untrained(system, tokenizer)
+    settings = {**SETTINGS, "device": "cuda", "lr": 0.01}
+    for epochs in (1, 2, levels):  # ten steps each, of which most are replayed
+        tuned = finetune(base, EXAMPLES * 5, epochs=epochs, unfreeze="gradual", **settings)
+        moved = {
+            level_of(base, name)
+            for name, value in base.encoder.named_parameters()
+            if not torch.equal(value, tuned.encoder.get_parameter(name).cpu())
+        }
+        assert moved - {0} == set(range(1, epochs))

@@ -196,3 +196,37 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
     again = Model.load(tmp_path / "third")
     assert again.predict("a wonderful boat").name == "good"
     assert again.predict("a dreadful boat").name == "bad"
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_the_weights_as_they_are() -> None:
+    """Without the warning that they do not lie end to end, which would be an error here, and with the CPU's gradients."""
+    found: list[list[Tensor]] = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        layer = Layer(16, 24, 0.0)
+        x, hidden, cells = torch.randn(3, 6, 16), torch.randn(3, 24), torch.randn(3, 24)
+        layer = layer.to(device)
+        given = [tensor.to(device) for tensor in (x, hidden, cells)]
+        outputs = layer(*given)
+        outputs[0].square().sum().backward()
+        gradients = [weight.grad for weight in layer.parameters() if weight.grad is not None]
+        found.append([tensor.detach().cpu() for tensor in (*outputs, *gradients)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_that_was_stopped_ends_with_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"batch": 8, "device": "cuda", "vocabulary": 300, "checkpoint_every": 4, **TINY}
+    settings |= {"steps": 12, "log_every": 1}
+
+    def stop(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 6:
+            raise KeyboardInterrupt
+
+    whole = pretrain("ulmfit", english_corpus, out=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain("ulmfit", english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
+    resumed = pretrain("ulmfit", english_corpus, out=tmp_path / "cut", **settings)
+    assert resumed.fingerprint() == whole.fingerprint()
