@@ -200,7 +200,7 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_takes_the_weights_as_they_are() -> None:
-    """Without the warning that they do not lie end to end, which would be an error here, and with the CPU's gradients."""
+    """Without the warning that they do not lie end to end, an error here, and with the CPU's gradients."""
     found: list[list[Tensor]] = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
