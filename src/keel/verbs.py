@@ -16,8 +16,9 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
 from keel.formats import fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
+from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
-from keel.run import Text, hardware, refuse_same, route, run_folder
+from keel.run import Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
@@ -67,7 +68,7 @@ def pretrain(
     if start.from_labels:
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
-    source = _corpus(corpus, text, on_event)
+    source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
         if probe_task not in TASKS:
@@ -100,6 +101,8 @@ def pretrain(
         }
         evaluate = held_out_loss(held, train) if held else None
         history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity)
+        for remark in objective.remarks():
+            note(say, remark)
         card = Card(
             title=Path(out).name,
             parent=parent.card.title if parent else "",
@@ -218,11 +221,15 @@ def evaluate(
     """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there.
 
     Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
-    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows.
+    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
+    perplexity of a text.
     """
     known = loaded(model, on_event)
-    if known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data):
+    published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
+    if published and known.encoder.width:
         scores = judge(space_of(known), data, on_event=on_event)
+    elif known.task is None and known.system.foretells:
+        scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task = _task_of(known, on_event)
         (columns,) = route(settings, Columns())
@@ -339,25 +346,6 @@ def _learner(system: System, parent: Model) -> Model:
         encoder = system.encoder(parent.encoder.vocabulary)
     encoder.load_state_dict(weights, strict=False, assign=True)
     return dataclasses.replace(parent, system=system, encoder=encoder)
-
-
-def _corpus(source: Source, text: Text, on_event: OnEvent) -> Corpus:
-    """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
-    if isinstance(source, Corpus):
-        return source
-    if hasattr(source, "columns"):
-        if text.text_column not in source.columns:
-            known = ", ".join(map(repr, source.columns))
-            raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
-        return Corpus.of([str(value) for value in source[text.text_column]])
-    if isinstance(source, list) and source and all(_is_text(item) for item in source):
-        return Corpus.of(source)
-    return Corpus(source, text_column=text.text_column, encoding=text.encoding, dedup=text.dedup, on_event=on_event)
-
-
-def _is_text(item: object) -> bool:
-    """Whether this can be no file name: several words, or Chinese, and no file of that name."""
-    return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
 
 
 def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
