@@ -169,16 +169,17 @@ def finetune(
             able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
             raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
     everything = kind.read(data, columns, on_event)
+    labels = everything.labels  # what nothing can be learned from is refused before it is split
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
     for apart in (held, tested):  # a label that was never learned is found before anything is learned
         if apart is not None:
-            examples.labels.targets(apart)
+            labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze or network)
+        system = system.taught(labels.kind, examples.label_counts, frozen=freeze or network)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
-        tuning = Tuning(parent, kind, examples.labels, train, head, freeze, from_scratch, say)
+        tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = tuning.cross_validate(everything, folds, run)
