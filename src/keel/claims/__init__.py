@@ -18,7 +18,7 @@ CLAIMS: dict[int, Claim] = {
     20: Claim(title="a static word has one vector in every context", minutes=0.1, run=words.one_vector),
     21: Claim(title="one vector for a word cannot tell its senses apart", minutes=0.1, run=words.no_senses),
     25: Claim(title="one layer cannot do XOR, two with an activation can", minutes=0.1, run=networks.exclusive_or),
-    27: Claim(title="n-gram parameters grow exponentially with n", minutes=0.1, run=language.growth_of_ngrams),
+    27: Claim(title="n-gram parameters grow exponentially with n", minutes=0.5, run=language.growth_of_ngrams),
     29: Claim(title="an RNN's weights do not grow with time steps", minutes=0.1, run=language.weights_and_steps),
     32: Claim(title="a CNN sees its window, attention the whole sentence", minutes=0.1, run=networks.what_a_word_sees),
     33: Claim(title="three LSTM layers are already hard to train", minutes=5.0, run=language.depth_of_lstms),

@@ -38,8 +38,8 @@ def growth_of_ngrams(say: Say) -> Finding:
     return Finding(
         thinner > 10 and all(one < other for one, other in pairwise(found)),
         f"a table for {words:,} words has {words:,} times as many entries for each word more, but a text fills few of "
-        f"them: at each order it is {thinner:,.0f} times emptier or more. Only what came up is kept, and the fifth word "
-        f"brings the perplexity from {math.exp(losses[4]):.1f} to {math.exp(losses[5]):.1f}",
+        f"them: at each order it is {thinner:,.0f} times emptier or more. Only what came up is kept, and the fifth "
+        f"word brings the perplexity from {math.exp(losses[4]):.1f} to {math.exp(losses[5]):.1f}",
     )
 
 
