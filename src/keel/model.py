@@ -20,7 +20,7 @@ from keel.formats.vectors import Vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
-from keel.tasks.examples import Example, Examples, Labels
+from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import main_text
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Objective
@@ -228,7 +228,7 @@ class Model:
         config: dict[str, Any] = {"pad_token_id": self.tokenizer.pad_id, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
-            keel["task"] = {"name": self.task.name, "kind": labels.kind}
+            keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
             config |= huggingface.label_settings(labels.names, labels.kind)
 
         def fill(stage: Path) -> None:
@@ -362,20 +362,10 @@ class Model:
         """What the task says of one text, or a list of answers for many; a pair is a tuple (a, b)."""
         if self.task is None:
             raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
-        one = isinstance(texts, str) or (self.task.pair and isinstance(texts, tuple))
-        items = [self._example(item, number) for number, item in enumerate([texts] if one else texts)]
+        one = self.task.is_one(texts)
+        items = [self.task.example(item, number) for number, item in enumerate([texts] if one else texts)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
-
-    def _example(self, item: Any, number: int) -> Example:
-        assert self.task is not None
-        match item:
-            case str() if not self.task.pair:
-                return Example(item, None, None, f"text {number + 1}")
-            case [str(first), str(second)] if self.task.pair:
-                return Example(first, second, None, f"pair {number + 1}")
-        wanted = "a pair (first text, second text)" if self.task.pair else "a text"
-        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}")
 
 
 def _build(stored: huggingface.Stored) -> tuple[Encoder, Objective | None, Task | None]:
@@ -408,4 +398,5 @@ def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     labels = Labels(kind=kind, names=() if kind == "number" else stored.labels)
     if labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
-    return TASKS[ours.get("name", "classify")](stored.system, encoder, stored.tokenizer, labels)
+    settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
+    return TASKS[ours.get("name", "classify")](stored.system, encoder, stored.tokenizer, labels, **settings)

@@ -10,19 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Rows, Spelling, System
-from keel.tasks.examples import ANY, Columns, Examples, Labels, read_examples
+from keel.systems.base import Encoder, Framed, Rows, Spelling, System
+from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Objective, State, Tensors
-from keel.train.plan import Precision
+from keel.train.plan import Precision, Train
 from keel.train.step import autocast
 
 TILE = 128
 """Packed rows fill up whole tiles of this many tokens."""
+WORD_TILE = 16
+"""Of packed rows, the longest is taken to have a multiple of so many words."""
 POOL = 50
 """Batches that are sorted by length together: enough to leave next to no padding, few enough to keep batches mixed."""
 
@@ -41,7 +44,11 @@ class Prepared:
     batch_size: int
     """Rows in one update of the loop: these are kept to about one length."""
     spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
-    features: Tensor | None = None  # [rows, width] what the task picks of a frozen encoder's output
+    features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
+    asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
+    asked_starts: np.ndarray | None = None  # [rows + 1] where those of each row start; targets are in their order
+    letters: Spelling | None = None  # of the distinct words that are asked about
+    asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -91,6 +98,27 @@ class Prepared:
         rows = Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
         return rows if self.spelling is None else rows.spelled(self.spelling)
 
+    def asked_of(self, index: np.ndarray, rows: Rows) -> "tuple[Asked | None, np.ndarray]":
+        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about."""
+        if self.asked is None or self.asked_starts is None:
+            return None, index
+        counts = np.diff(self.asked_starts)[index]
+        most = max(1, int(counts.max()))
+        if rows.starts is None:
+            firsts = np.arange(len(index)) * rows.ids.shape[1]
+        else:
+            firsts, most = rows.starts.numpy(), -(-most // WORD_TILE) * WORD_TILE
+        place = np.arange(most)
+        inside = place < counts[:, None]
+        numbers = np.where(inside, self.asked_starts[index][:, None] + place, -1)
+        slots = self.asked[numbers] + (firsts - self.starts[index])[:, None]
+        asked = Asked(slots=torch.from_numpy(np.where(inside, slots, 0)), counts=torch.from_numpy(counts))
+        if self.letters is not None and self.asked_words is not None:
+            words, places = np.unique(self.asked_words[numbers], return_inverse=True)
+            letters = self.letters.take(torch.from_numpy(words))
+            asked = replace(asked, words=torch.from_numpy(places), letters=letters)
+        return asked, numbers
+
     def drawn(self, draw: Draw, rows: range) -> np.ndarray:
         """Which rows a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
         place = draw.first + np.arange(rows.start, rows.stop)
@@ -121,13 +149,33 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asked(Tensors):
+    """The tokens that a task asks about, such as each word's first piece, where it does not ask about whole rows."""
+
+    slots: Tensor  # [batch, most] their places among all tokens of the rows, padding included
+    counts: Tensor  # [batch] how many each row has: what stands beyond means nothing
+    words: Tensor | None = None  # [batch, most] the place of each word in `letters`
+    letters: Spelling | None = None  # how the distinct words are spelled
+
+    def of(self, top: Tensor) -> Tensor:
+        """[batch, most, width]: their vectors among those of all tokens."""
+        return top.flatten(0, 1)[self.slots]
+
+    @property
+    def inside(self) -> Tensor:
+        """[batch, most]: whether there is a token, and not only room for one."""
+        return torch.arange(self.slots.shape[1], device=self.slots.device) < self.counts[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskBatch(Tensors):
     """Rows, what they are, and how much each counts."""
 
     rows: Rows
     targets: Tensor  # [batch, ...]
     shares: Tensor  # [batch]
-    features: Tensor | None  # [batch, width]
+    features: Tensor | None  # [batch, ..., width]
+    asked: Asked | None = None
 
 
 class Task(Objective):
@@ -157,19 +205,43 @@ class Task(Objective):
         """The examples of a file, a list or a DataFrame, in the form that this task learns from."""
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
-    def pick(self, rows: Rows) -> Tensor:
+    @classmethod
+    def tuning(cls, system: System, frozen: bool) -> Train:
+        """How a system learns this task unless told otherwise."""
+        return system.tuning(frozen)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
+        return {}
+
+    def example(self, item: Any, number: int) -> Example:
+        """What somebody asks about, without a label."""
+        match item:
+            case str() if not self.pair:
+                return Example(item, None, None, f"text {number + 1}")
+            case [str(first), str(second)] if self.pair:
+                return Example(first, second, None, f"pair {number + 1}")
+        wanted = "a pair (first text, second text)" if self.pair else "a text"
+        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}")
+
+    def is_one(self, item: Any) -> bool:
+        """Whether this is one thing to ask about, not many."""
+        return isinstance(item, str) or (self.pair and isinstance(item, tuple))
+
+    def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         """[batch, ...]: what the head reads of the encoder; of a frozen encoder it is computed once."""
         raise NotImplementedError
 
-    def respond(self, picked: Tensor) -> Tensor:
-        """[batch, ...]: the head, what it says about each row by what was picked for it."""
+    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
+        """[batch, ...]: the head, what it says about each row, or each token asked about, by what was picked for it."""
         raise NotImplementedError
 
     def head_parameters(self) -> list[nn.Parameter]:
         """The encoder's own weights that `respond` uses: they learn though the encoder is frozen."""
         return []
 
-    def losses(self, response: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch]: how wrong each response is."""
         raise NotImplementedError
 
@@ -198,13 +270,17 @@ class Task(Objective):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         framed = [self.system.frame(self.tokenizer, *part) for part in chain.from_iterable(parts)]
+        return self._laid_out(examples, framed, counts, targets=targets, batch_size=batch_size)
+
+    def _laid_out(self, examples: Examples, framed: list[Framed], counts: np.ndarray, **more: Any) -> Prepared:
+        """The rows of these examples, of which each has so many, end to end; with what a frozen encoder makes of them."""
         segments = np.zeros(0, np.uint8)
         if self.pair:
             segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
         ids = np.fromiter(chain.from_iterable(row.ids for row in framed), np.int32)
         starts = np.cumsum([0, *(len(row.ids) for row in framed)])
         spelling = None
-        if spell:
+        if self.system.spells:
             ids, starts, spelling = self.system.spelled_rows(ids, starts, self.tokenizer)
         data = Prepared(
             examples=examples,
@@ -213,9 +289,8 @@ class Task(Objective):
             starts=starts,
             owners=np.repeat(np.arange(len(examples)), counts),
             shares=np.repeat(1 / counts, counts).astype(np.float32),
-            targets=targets,
-            batch_size=batch_size,
             spelling=spelling,
+            **more,
         )
         keeps = self.frozen and not self.encoder.sparse
         return replace(data, features=self._features(data)) if keeps else data
@@ -258,23 +333,27 @@ class Task(Objective):
     def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
         index = data.drawn(draw, rows)
+        chosen = self._rows(data, index)
+        asked, numbers = data.asked_of(index, chosen)
         return TaskBatch(
-            rows=self._rows(data, index),
-            targets=data.targets[data.owners[index]],
+            rows=chosen,
+            targets=data.targets[data.owners[index] if asked is None else numbers],
             shares=torch.from_numpy(data.shares[index]),
-            features=None if data.features is None else data.features[index],
+            features=None if data.features is None else data.features[numbers],
+            asked=asked,
         )
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        response = self.respond(self._picked(batch.rows, batch.features))
+        response = self.respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
+        losses = self.losses(response.float(), batch.targets, batch.asked)
         # Not a dot product: autocast would take that in bf16.
-        return {"loss": (self.losses(response.float(), batch.targets) * batch.shares).sum()}, state
+        return {"loss": (losses * batch.shares).sum()}, state
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """The numbers of some rows and the responses to them, all rows by and by, those of one length together."""
+        """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
         return self._each(data, batch, self.respond)
 
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
@@ -282,11 +361,11 @@ class Task(Objective):
         on_gpu = next(self.encoder.parameters()).is_cuda
         return data.packed(index) if on_gpu and self.encoder.packs else data.rows(index)
 
-    def _picked(self, rows: Rows, features: Tensor | None) -> Tensor:
-        return self.pick(rows) if features is None else features
+    def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
+        return self.pick(rows, asked) if features is None else features
 
     def _each(
-        self, data: Prepared, batch: int, read: Callable[[Tensor], Tensor]
+        self, data: Prepared, batch: int, read: Callable[[Tensor, Asked | None], Tensor]
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         device = next(self.parameters()).device
         # The longest first: should memory not suffice, it shows at once.
@@ -296,18 +375,20 @@ class Task(Objective):
         try:
             for start in range(0, len(order), batch):
                 index = order[start : start + batch]
-                rows = self._rows(data, index).to(device)
-                features = None if data.features is None else data.features[index].to(device)
+                rows = self._rows(data, index)
+                asked, numbers = data.asked_of(index, rows)
+                features = None if data.features is None else data.features[numbers].to(device)
+                rows, asked = rows.to(device), asked and asked.to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
-                    found = read(self._picked(rows, features)).float().cpu()
-                yield index, found
+                    found = read(self._picked(rows, asked, features), asked).float().cpu()
+                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside.cpu()])
         finally:
             self.train(was_training)
 
     def _features(self, data: Prepared) -> Tensor:
-        """[rows, width]: what is picked of each row."""
-        features = torch.empty(len(data), self.encoder.width)
-        for index, picked in self._each(data, 64, lambda picked: picked):
+        """[rows or asked, width]: what is picked of each."""
+        features = torch.empty(len(data) if data.asked is None else len(data.asked), self.encoder.width)
+        for index, picked in self._each(data, 64, lambda picked, asked: picked):
             features[index] = picked
         return features
 

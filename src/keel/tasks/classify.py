@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Rows, System
-from keel.tasks.base import Prepared, Task
+from keel.tasks.base import Asked, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.predictions import Predictions
@@ -27,10 +27,10 @@ class Classify(Task):
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
-    def pick(self, rows: Rows) -> Tensor:
+    def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         return self.encoder.gist(rows)
 
-    def respond(self, picked: Tensor) -> Tensor:
+    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
         return self.system.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
 
@@ -39,7 +39,7 @@ class Classify(Task):
         # pooler would be no BERT to other libraries.
         return self.encoder.summary_parameters()
 
-    def losses(self, response: Tensor, targets: Tensor) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""
         if self.labels.kind == "one":
             return F.cross_entropy(response, targets, reduction="none")
