@@ -8,6 +8,7 @@ SIGTERM, then the same loss curve. tuning: the kernels of fine-tuning. glue: GLU
 """
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -141,19 +143,20 @@ def lost(options: argparse.Namespace, recipe: str) -> None:
         stepper = Stepper(objective.to("cuda").train(), data, train, world, lambda event: None)
         for step in range(5):
             stepper.take(plan.at(step))
-        batch, counts = stepper._draw(plan.at(5), [])
+        parts, counts = stepper._draw(plan.at(5), [])
         assert stepper.graphs is not None
+        update = partial(stepper._update, [None] * len(parts), update=True)
         times = []
         for _ in range(3):
             torch.cuda.synchronize()
             began = time.monotonic()
             for _ in range(20):
-                stepper.graphs.run(batch[0], counts, 1, stepper._update)
+                stepper.graphs.run(parts, counts, 1, update)
             torch.cuda.synchronize()
             times.append((time.monotonic() - began) / 20)
         profile(stepper, plan, recipe)
     bare = median(times)
-    del stepper, objective, batch
+    del stepper, objective, parts
     torch.cuda.empty_cache()
     steps, _ = pretrain(recipe, options, 100, ramp=0.0, average=0.0)
     seconds = median(event["seconds_per_step"] for event in steps[4:])
@@ -324,6 +327,7 @@ def main() -> None:
     parser.add_argument("--tokenizers", default="", help="a folder with tok30522 and tok16384, to save learning them")
     parser.add_argument("--work", default="/tmp/keel-h200")
     parser.add_argument("--batches", type=int, nargs="+", default=[])
+    parser.add_argument("--accumulate", type=int, nargs="+", default=[], help="parts that a step is cut into")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--parts", nargs="+", default=["speed", "draw", "lost", "peer", "muon", "resume", "glue"])
     parser.add_argument(
@@ -336,9 +340,13 @@ def main() -> None:
         try:
             if part == "speed":
                 for recipe in options.recipes:
-                    for batch in options.batches or [settings_of(recipe)["batch"]]:
+                    asked = settings_of(recipe)
+                    shapes = itertools.product(
+                        options.batches or [asked["batch"]], options.accumulate or [asked.get("accumulate", 1)]
+                    )
+                    for batch, accumulate in shapes:
                         adamw = {"optimizer": "adamw", "lr": 1e-3} if recipe == "bert-12x384" else {}
-                        found[recipe] = speed(recipe, options, batch=batch, **adamw)
+                        found[recipe] = speed(recipe, options, batch=batch, accumulate=accumulate, **adamw)
             elif part == "draw":
                 draw(options)
             elif part == "lost":

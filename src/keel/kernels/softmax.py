@@ -1,0 +1,63 @@
+"""A softmax over all words as the last layer of a language model: the scores of all places never stand in memory."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.kernels import usable
+from keel.kernels.loss import cross_entropy
+
+ROOM = 1 << 23
+"""Scores that are held at once."""
+
+
+def softmax_loss(
+    vectors: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """The sum over n of weights[n] (log sum exp(scores[n]) - scores[n, targets[n]]), scores = vectors table' + bias.
+
+    vectors [n, width], table [words, width], bias [words], targets [n], weights [n] or all 1. Where the GPU's kernels
+    run all scores are held in half precision; elsewhere some places are done at a time, gradient and all.
+    """
+    if vectors.is_cuda and torch.is_autocast_enabled("cuda") and usable(vectors):
+        room = -len(table) % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest
+        padded = F.pad(table.to(torch.get_autocast_dtype("cuda")), (0, 0, 0, room))
+        losses = cross_entropy(F.linear(vectors, padded, F.pad(bias, (0, room))), targets, len(table))
+        return losses.sum() if weights is None else (losses * weights).sum()
+    with torch.autocast(vectors.device.type, enabled=False):
+        return _SoftmaxLoss.apply(vectors.to(table.dtype), table, bias, targets, weights)
+
+
+class _SoftmaxLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, vectors: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        learns = any(ctx.needs_input_grad)
+        rows = max(1, ROOM // len(table))
+        total = vectors.new_zeros((), dtype=torch.float64)
+        gradients = [torch.empty_like(vectors), torch.zeros_like(table), torch.zeros_like(bias)] if learns else []
+        for start in range(0, len(vectors), rows):
+            part = slice(start, start + rows)
+            scores = torch.addmm(bias, vectors[part], table.T)
+            sums = scores.logsumexp(1, keepdim=True)
+            losses = sums - scores.gather(1, targets[part, None])
+            share = None if weights is None else weights[part, None]
+            total += (losses if share is None else losses * share).double().sum()
+            if learns:
+                chances = scores.sub_(sums).exp_()
+                chances.scatter_add_(1, targets[part, None], -torch.ones_like(sums))
+                if share is not None:
+                    chances *= share
+                torch.mm(chances, table, out=gradients[0][part])
+                gradients[1].addmm_(chances.T, vectors[part])
+                gradients[2] += chances.sum(0)
+        ctx.save_for_backward(*gradients)
+        return total.to(vectors.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        vectors, table, bias = (gradient * outputs[0] for gradient in ctx.saved_tensors)
+        return vectors, table, bias, None, None
