@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
@@ -28,6 +29,7 @@ __all__ = [
     "Bert",
     "Classifier",
     "Corpus",
+    "Elmo",
     "FastText",
     "Glove",
     "KeelError",
@@ -57,6 +59,7 @@ _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
     "Corpus": "keel.text.corpus",
+    "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",

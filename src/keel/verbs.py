@@ -357,7 +357,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             corpus,
             kind=text.tokenizer,
             size=text.vocabulary,
-            lowercase={"auto": "auto", "yes": True, "no": False}[text.lowercase],
+            lowercase={"auto": system.lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count,
             phrases=text.phrases,
             sample=text.sample,

@@ -2,6 +2,7 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.nnlm import Nnlm
@@ -16,5 +17,6 @@ SYSTEMS: dict[str, type[System]] = {
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
+    "elmo": Elmo,
     "bert": Bert,
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -185,6 +185,8 @@ class System:
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
     vocabulary: ClassVar[int] = 30_000
     """Pieces that are learned unless told otherwise."""
+    lowercase: ClassVar[bool | Literal["auto"]] = "auto"
+    """Whether capital letters are one with small ones unless told otherwise; auto is for the tokenizer to decide."""
     min_count: ClassVar[int] = 0
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
@@ -193,6 +195,8 @@ class System:
     """Those that may change when it learns a task."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
+    feature_based: ClassVar[bool] = False
+    """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
