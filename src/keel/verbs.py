@@ -14,7 +14,7 @@ from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
-from keel.formats import fasttext, huggingface
+from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.model import Candidate, Card, Model, Pool
 from keel.run import Text, hardware, refuse_same, route, run_folder
@@ -269,8 +269,11 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
             raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
     elif Path(out).suffix in OTHER_FILES.split():
         raise UsageError(f"{out}: vectors are written as .txt, .vec or .bin and models as folders: name one of these")
-    elif Path(source).is_file():
-        Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
+    elif Path(source).is_file() or elmo.is_elmo(source):
+        model = Model.load(source, on_event=on_event)
+        model.save(out, overwrite=overwrite)
+        if Model.load(out).fingerprint() != model.fingerprint():
+            raise KeelError(f"{source}: the weights came back changed from {out}: do not use it")
     else:
         huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 

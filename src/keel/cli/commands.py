@@ -23,11 +23,13 @@ from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.errors import UsageError
 from keel.explain.judged import Analogies
+from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
 from keel.run import Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
 from keel.tasks.examples import Columns, read_examples
@@ -52,6 +54,8 @@ def _named_system(seen: Namespace) -> System:
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     if is_fasttext(named):
         return FastText()
+    if is_elmo(named):
+        return Elmo()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")

@@ -68,7 +68,7 @@ def _read_options(path: Path) -> Elmo:
             "layers": lstm["n_layers"],
             "residual": lstm.get("use_skip_connections", False),
             "cell_clip": float(lstm.get("cell_clip") or 0),
-            "clip": float(lstm.get("proj_clip") or 0),
+            "projection_clip": float(lstm.get("proj_clip") or 0),
             "letters": letters["max_characters_per_token"],
             "letter_width": letters["embedding"]["dim"],
             "filters": [count for _, count in letters["filters"]],

@@ -48,7 +48,7 @@ class Elmo(System):
     """Whether a layer above the first adds what it read to what it says."""
     cell_clip: float = 3.0
     """Largest number in a cell; 0 lets any pass."""
-    clip: float = 3.0
+    projection_clip: float = 3.0
     """Largest number in a projection; 0 lets any pass."""
     letters: int = 50
     """Bytes of a word that are read, the marks around it included."""
@@ -87,7 +87,7 @@ class Elmo(System):
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("cells", 1), ("layers", 1), ("letters", 3), ("letter_width", 1),
-                            ("highways", 0), ("length", 1), ("negatives", 0), ("cell_clip", 0), ("clip", 0)):  # fmt: skip
+                            ("highways", 0), ("length", 1), ("negatives", 0), ("cell_clip", 0), ("projection_clip", 0)):  # fmt: skip
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
         if not self.filters or min(self.filters) < 0 or not any(self.filters):
@@ -282,7 +282,7 @@ class Layer(nn.Module):
     def __init__(self, system: Elmo, *, residual: bool):
         super().__init__()
         self.residual = residual
-        self.clips = {"cell_clip": system.cell_clip, "clip": system.clip}
+        self.clips = {"cell_clip": system.cell_clip, "clip": system.projection_clip}
         width, cells = system.width, system.cells
         self.into = nn.Parameter(torch.empty(2, width, 4 * cells))
         self.bias = nn.Parameter(torch.zeros(2, 4 * cells))
@@ -332,7 +332,7 @@ class ElmoTraining(Objective):
         if not self._spelled:
             with torch.device("cpu"):
                 spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
-                self._spelled.append(self.encoder._table(spelling).short())
+                self._spelled.append(self.encoder._table(spelling).int())
         return self._spelled[0]
 
     def blocks(self) -> list[nn.Module]:
@@ -350,7 +350,8 @@ class ElmoTraining(Objective):
         read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
         ids = torch.stack(list(read), 1)  # [rows, 2, length + 1]
         words, places = np.unique(ids[..., :-1].numpy(), return_inverse=True)
-        letters, order = Letters.of(self.table[torch.from_numpy(words)], self.encoder.room, TILE)
+        tile = TILE if self.output.is_cuda else 1
+        letters, order = Letters.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
         places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
         return Streams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=self._drawn(draw))
 
