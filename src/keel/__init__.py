@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
+    from keel.systems.rnn import Rnn
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
@@ -36,9 +37,11 @@ __all__ = [
     "Model",
     "Nnlm",
     "Onehot",
+    "Rnn",
     "Tokenizer",
     "Tokens",
     "Train",
+    "Ulmfit",
     "Word2vec",
     "Wordclass",
     "analogy",
@@ -66,9 +69,11 @@ _HOMES = {
     "Model": "keel.model",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
+    "Rnn": "keel.systems.rnn",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",

@@ -232,7 +232,7 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
-            config |= huggingface.label_settings(labels.names, labels.kind)
+            config |= huggingface.label_settings(labels.names, "" if labels.kind == "tags" else labels.kind)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
@@ -402,4 +402,6 @@ def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     if labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
-    return TASKS[ours.get("name", "classify")](stored.system, encoder, stored.tokenizer, labels, **settings)
+    return TASKS[ours.get("name", "tag" if kind == "tags" else "classify")](
+        stored.system, encoder, stored.tokenizer, labels, **settings
+    )

@@ -13,7 +13,7 @@ from keel.config import replace, to_dict
 from keel.events import OnEvent, note
 from keel.model import Model
 from keel.tasks import Task
-from keel.tasks.base import Prepared
+from keel.tasks.base import Head, Prepared
 from keel.tasks.examples import Examples, Labels, folds
 from keel.tasks.metrics import Scores
 from keel.train.draw import seed_of
@@ -39,6 +39,7 @@ class Tuning:
     kind: type[Task]
     labels: Labels
     train: Train
+    head: Head
     freeze: bool
     from_scratch: bool
     say: OnEvent
@@ -55,7 +56,7 @@ class Tuning:
             encoder = system.encoder(self.parent.encoder.vocabulary)
         else:
             encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
-        task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze)
+        task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.chosen())
         task.precision = self.train.precision
         return task.to(pick_device(self.train.device))
 
@@ -66,6 +67,7 @@ class Tuning:
             "freeze": self.freeze,
             "from_scratch": self.from_scratch,
             "labels": list(self.labels.names),
+            **self.head.chosen(),
             "examples": data.examples.fingerprint(),
             "parent": self.parent_fingerprint if run and not self.from_scratch else "",
             "tokenizer": task.tokenizer.fingerprint() if run else "",
@@ -106,7 +108,7 @@ class Tuning:
         task = (
             self.new_task(self.train.seed)
             if self.freeze
-            else self.kind(parent.system, parent.encoder, parent.tokenizer, self.labels)
+            else self.kind(parent.system, parent.encoder, parent.tokenizer, self.labels, **self.head.chosen())
         )
         task.precision = self.train.precision
         return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)

@@ -23,6 +23,7 @@ from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS, Task
+from keel.tasks.base import Head
 from keel.tasks.examples import Columns, Examples, hold_out
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
@@ -63,7 +64,8 @@ def pretrain(
     on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
-    chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
+    usual = start.later if parent else start.train
+    chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
     source = _corpus(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
@@ -140,8 +142,8 @@ def finetune(
 
     `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
     source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
-    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`
-    and `Columns`, and of a new model's system.
+    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`,
+    `Columns` and `Head`, and of a new model's system.
     """
     if task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
@@ -152,10 +154,14 @@ def finetune(
     start, parent = _start(base, out, settings, on_event, labels=True)
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
-    system, train, columns = route(
-        settings, start, start.tuning(freeze), Columns(), only=start.teachable if parent else None
-    )
     kind = TASKS[task]
+    system, train, columns, head = route(
+        settings, start, kind.tuning(start, freeze), Columns(), Head(), only=start.teachable if parent else None
+    )
+    for name in head.chosen():
+        if name not in kind.takes:
+            able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
+            raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
     everything = kind.read(data, columns, on_event)
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
@@ -166,7 +172,7 @@ def finetune(
         from_scratch = from_scratch or parent is None
         system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
-        tuning = Tuning(parent, kind, examples.labels, train, freeze, from_scratch, say)
+        tuning = Tuning(parent, kind, examples.labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = tuning.cross_validate(everything, folds, run)
@@ -183,7 +189,13 @@ def finetune(
             seconds=best.history.seconds,
             hardware=hardware(world.device),
             scores=scores,
-            recipe={"task": task, "freeze": freeze, "from_scratch": from_scratch, "train": to_dict(train)},
+            recipe={
+                "task": task,
+                "freeze": freeze,
+                "from_scratch": from_scratch,
+                **head.chosen(),
+                "train": to_dict(train),
+            },
         )
         model = Model(
             system=parent.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
@@ -227,7 +239,9 @@ def predict(
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
         second = {} if example.second is None else {"second": example.second}
-        yield {"where": example.where, "text": example.text, **second, **record}
+        # What is known beforehand stands beside what is said, so that others' scorers can count.
+        gold = {"gold": list(example.names)} if example.words and example.label else {}
+        yield {"where": example.where, "text": example.text, **second, **record, **gold}
 
 
 def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:

@@ -32,8 +32,9 @@ from keel.systems.base import System
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
+from keel.tasks.base import Head
 from keel.tasks.examples import Columns, read_examples
-from keel.tasks.metrics import Scores
+from keel.tasks.metrics import Scores, score_text
 from keel.text.files import kind_of, open_text
 from keel.train.plan import Train
 
@@ -139,7 +140,10 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("model", metavar="MODEL", help=what)
     flags.add_argument("file", metavar="FILE", help="labelled examples: tsv, csv, jsonl, parquet, fastText's; or -")
     flags.add_argument(
-        "--task", default="classify", metavar="|".join(TASKS), help="a label for a text, or two [classify]"
+        "--task",
+        default="classify",
+        metavar="|".join(TASKS),
+        help="a label for a text, or two; a tag for each word [classify]",
     )
     flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
     flags.add_argument(
@@ -157,6 +161,7 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
     flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
+    flags.section("head", Head())
     flags.section("system", *systems, without=["label_counts"])
 
 
@@ -186,6 +191,8 @@ def finetune(options: Namespace) -> Answer:
 
 def _predict_flags(flags: Flags) -> None:
     _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -")
+    what = "write a word in each line with its tag, if the file has one, and the predicted tag: what conlleval reads"
+    flags.add_argument("--conll", action="store_true", help=what)
 
 
 def _read_flags(flags: Flags, model: str, file: str) -> None:
@@ -198,7 +205,18 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
 def predict(options: Namespace) -> Answer:
     console = Console(quiet=options.quiet)
     records = verbs.predict(_load(options, console), options.file, on_event=console, **options.settings)
-    return Answer(lines=_json_lines(records))
+    return Answer(lines=_columns(records) if options.conll else _json_lines(records))
+
+
+def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Words and tags in columns, a blank line after each sentence."""
+    for record in records:
+        if "tags" not in record:
+            raise UsageError("--conll writes tags of words, and this model's task has none: leave it out")
+        yield from map(
+            " ".join, zip(*(record[name] for name in ("words", "gold", "tags") if name in record), strict=True)
+        )
+        yield ""
 
 
 def _evaluate_flags(flags: Flags) -> None:
@@ -217,6 +235,9 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     if isinstance(scores, Analogies):
         yield from map(str, scores.sections)
     yield str(scores)
+    width = max(map(len, scores.types), default=0)
+    for kind, figures in scores.types.items():
+        yield f"{kind.rjust(width)}: {', '.join(score_text(name, vars(score)) for name, score in figures.items())}"
     if scores.confusion and len(scores.names) <= 12:
         yield "\nconfusion (a row for each true label, a column for each predicted one)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]

@@ -11,6 +11,7 @@ from keel.errors import UsageError
 
 BARE = {
     **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
+    **{f"train.{name}": name.replace("_", "-") for name in ("schedule", "layer_decay", "unfreeze")},
     "text.text_column": "text-column",
     "text.dedup": "dedup",
     "text.min_count": "min-count",
@@ -20,6 +21,9 @@ BARE = {
     "columns.label_column": "label-column",
     "columns.labels": "labels",
     "columns.encoding": "encoding",
+    "columns.form": "form",
+    "columns.scheme": "scheme",
+    "head.crf": "crf",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

@@ -13,6 +13,9 @@ from keel.systems.base import System
 from keel.systems.bert import Bert
 
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
+OF_TASKS = "what a task has beside its classifier"
+TAGGING = "ForTokenClassification"
+"""How their names for classes end that say something of each word."""
 WORD_HEAD, NEXT_HEAD, LEARNING_HEAD = "masked word head", "next sentence head", "what only pre-training needs"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, LEARNING_HEAD}
 
@@ -186,6 +189,7 @@ BERT = Architecture(
     },
     classes={
         "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        f"Bert{TAGGING}": {BODY, CLASSIFIER},
         "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
         "BertForMaskedLM": {BODY, WORD_HEAD},
         "BertModel": {BODY, POOLER},
@@ -214,6 +218,8 @@ class Own(Architecture):
     def part(self, theirs: str) -> str:
         if theirs.startswith(f"{self.system.name}."):
             return BODY
+        if theirs.startswith(("crf.",)):
+            return OF_TASKS
         return CLASSIFIER if theirs.startswith("classifier.") else LEARNING_HEAD
 
     def todays_name(self, theirs: str) -> str:
@@ -239,6 +245,7 @@ def _own(system: type[System]) -> Own:
         parts={},
         classes={
             f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
+            f"{name}{TAGGING}": {BODY, CLASSIFIER},
             f"{name}ForPreTraining": {BODY, LEARNING_HEAD},
             f"{name}Model": {BODY},
         },

@@ -18,6 +18,7 @@ from keel.formats.architectures import (
     CLASSIFIER,
     FOREIGN,
     PRETRAINING_HEADS,
+    TAGGING,
     WORD_HEAD,
     Architecture,
     architecture_of,
@@ -30,7 +31,7 @@ EXTRA = "keel.safetensors"
 
 PROBLEMS = {"one": "single_label_classification", "several": "multi_label_classification", "number": "regression"}
 """Their words for what a task's labels are."""
-PURPOSES = {CLASSIFIER: "text-classification", WORD_HEAD: "fill-mask"}
+PURPOSES = {TAGGING: "token-classification", CLASSIFIER: "text-classification", WORD_HEAD: "fill-mask"}
 """Their words for what a model with such a part is for."""
 
 
@@ -65,8 +66,15 @@ class Stored:
         return tuple(names[number] for number in numbers)
 
     @property
+    def of_words(self) -> bool:
+        """Whether its classifier says something of each word."""
+        return str((self.config.get("architectures") or [""])[0]).endswith(TAGGING)
+
+    @property
     def label_kind(self) -> str:
         """What a task calls the kind of these labels."""
+        if self.of_words:
+            return "tags"
         kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
         return kinds.get(self.config.get("problem_type") or "", "number" if len(self.labels) == 1 else "one")
 
@@ -118,7 +126,9 @@ def write(
     """
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
-    named = next((name for name, needed in architecture.classes.items() if needed <= parts), architecture.bare)
+    tags = config.get("keel", {}).get("task", {}).get("kind") == "tags"
+    classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
+    named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}
     extra: dict[str, Tensor] = {}
     for ours, tensor in tensors.items():
@@ -136,7 +146,8 @@ def write(
     keel = {**settings.pop("keel"), **config.get("keel", {})}
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return next((PURPOSES[part] for part in PURPOSES if part in architecture.classes[named]), "feature-extraction")
+    held = {*architecture.classes[named], *([TAGGING] if named.endswith(TAGGING) else [])}
+    return next((PURPOSES[part] for part in PURPOSES if part in held), "feature-extraction")
 
 
 def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> Stored:
@@ -146,6 +157,8 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
+    if stored.of_words:
+        config["keel"] = {"task": {"name": "tag", "kind": "tags"}}
 
     def fill(folder: Path) -> None:
         write(folder, stored.system, stored.vocabulary, stored.tensors, config)

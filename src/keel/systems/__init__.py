@@ -7,6 +7,8 @@ from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
+from keel.systems.rnn import Rnn
+from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
@@ -17,6 +19,8 @@ SYSTEMS: dict[str, type[System]] = {
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
+    "rnn": Rnn,
+    "ulmfit": Ulmfit,
     "elmo": Elmo,
     "bert": Bert,
 }

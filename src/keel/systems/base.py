@@ -159,6 +159,11 @@ class Encoder(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return []
 
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below its blocks: all that is in none and no part of the summary."""
+        above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
+        return [weight for weight in self.parameters() if weight not in above]
+
     def forward(self, rows: Rows, *, all_layers: bool = False, record: Recorder | None = None) -> Output:
         return self.contextualize(self.embed(rows), rows, all_layers=all_layers, record=record)
 
@@ -193,6 +198,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """Those that may change when it learns a task."""
+    pool: ClassVar[str] = "own"
+    """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     feature_based: ClassVar[bool] = False
@@ -216,6 +223,11 @@ class System:
     def needs_words(self) -> bool:
         """Whether pre-training asks where words start."""
         return False
+
+    @property
+    def later(self) -> Train:
+        """How to go on with a trained one on other text."""
+        return self.train
 
     def after(self, parent: Any) -> Self:
         """The settings of a model that went on from one with `parent`'s: what it could before it still can."""

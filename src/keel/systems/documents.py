@@ -24,7 +24,7 @@ class Documents(Tensors):
     size: int  # how many tokens these documents hold
     word_starts: Tensor | None = None  # [tokens / 8] packed bits
     _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
-    _rings: dict[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    _rings: dict[str, tuple[Tensor, Tensor, Tensor, int]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, tokens: Tokens) -> Self:
@@ -80,7 +80,7 @@ class Documents(Tensors):
         place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
         if backwards:
             place = size - 1 - place
-        begins, sizes, ends = self._marked()
+        begins, sizes, ends, _ = self._marked()
         sentence = torch.searchsorted(ends, place, right=True)
         inside = place - torch.where(sentence > 0, ends[sentence - 1], 0)
         word = inside < sizes[sentence]
@@ -89,10 +89,11 @@ class Documents(Tensors):
     @property
     def marked_size(self) -> int:
         """How many tokens and marks `read_on` goes through until it has read all."""
-        return self.size + int((self.spans[:, 1] - self.spans[:, 0]).sum()) + len(self.spans)
+        return self._marked()[3]
 
-    def _marked(self) -> tuple[Tensor, Tensor, Tensor]:
-        """[sentences] where each starts in ids, its tokens, and how many tokens and marks stand up to its end."""
+    def _marked(self) -> tuple[Tensor, Tensor, Tensor, int]:
+        """[sentences] where each starts in ids, its tokens, how many tokens and marks stand up to its end, and in all;
+        computed once, as a GPU would be waited for."""
         key = str(self.ends.device)
         if key not in self._rings:
             first, last = self.spans.unbind(1)
@@ -102,7 +103,8 @@ class Documents(Tensors):
             sizes = self.starts[sentences + 1] - self.starts[sentences]
             marks = torch.ones_like(sizes)
             marks[counts.cumsum(0) - 1] += 1
-            self._rings[key] = self.starts[sentences], sizes, (sizes + marks).cumsum(0)
+            ends = (sizes + marks).cumsum(0)
+            self._rings[key] = self.starts[sentences], sizes, ends, int(ends[-1])
         return self._rings[key]
 
     def find(self, token: Tensor) -> tuple[Tensor, Tensor]:

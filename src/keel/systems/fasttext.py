@@ -100,6 +100,8 @@ class FastText(Word2vec):
         return tokenizer.with_word(END)
 
     def taught(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Self:
+        if kind == "tags":  # no bags of words, but one word at a time
+            return replace(self, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head learns by gradients, as any system's does
             return replace(self, label_loss="softmax", label_counts=())
         if kind == "number":
@@ -108,7 +110,9 @@ class FastText(Word2vec):
         loss = self.label_loss if kind == "one" else "one-vs-all"
         return replace(self, supervised=True, label_loss=loss, label_counts=tuple(counts))
 
-    def quick(self, task: Any) -> BagTraining:
+    def quick(self, task: Any) -> BagTraining | None:
+        if not self.supervised:
+            return None
         return BagTraining(task, self.label_loss, self.negatives, self.label_counts)
 
     @property

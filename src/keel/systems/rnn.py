@@ -5,16 +5,84 @@ New then: a state, made from itself and the word that is read, stands for all wo
 what of it is kept. "Both" is a biLM: two networks, each reading in a direction of its own (Peters et al. 2017).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from keel.train.objective import Tensors
+from keel.errors import UsageError
+from keel.kernels.softmax import softmax_loss
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.documents import Documents
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
 
 Cell = Literal["rnn", "gru", "lstm"]
-CELLS: dict[Cell, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rnn(System):
+    """The hyper-parameters of a recurrent language model; the sizes are those of Zaremba et al."""
+
+    cell: Cell = "lstm"
+    """rnn (Elman's, with tanh), gru or lstm."""
+    width: int = 400
+    """Of the words' vectors and of every layer's state."""
+    layers: int = 2
+    """That read the output of each other."""
+    both: bool = False
+    """Whether a second network reads backwards; a word then has the states of both side by side."""
+    dropout: float = 0.2
+    """On words, between layers and before the softmax."""
+    tied: bool = True
+    """Whether a word is foretold by the vector that it is read by."""
+    length: int = 70
+    """Words through which an error goes back; the state goes on."""
+
+    name: ClassVar[str] = "rnn"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {"width": 200, "dropout": 0.0, "length": 20},
+        "medium": {"width": 650, "dropout": 0.5, "length": 35},
+        "large": {"width": 1500, "dropout": 0.65, "length": 35},
+    }
+    train: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=100, log_every=50)
+    foretells: ClassVar[bool] = True
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "length")
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "length"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
+
+    @property
+    def longest(self) -> int:
+        """A state goes on without end; this bounds the memory of a batch."""
+        return 1024
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
+
+    def encoder(self, vocabulary: int) -> "RnnEncoder":
+        return RnnEncoder(self, vocabulary)
+
+    def objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnTraining":
+        return RnnTraining(self, encoder, tokenizer)
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """[SEP] A [SEP], or [SEP] A [SEP] B [SEP]: from either side, text begins after a mark as in pre-training."""
+        ids = [tokenizer.sep_id, *first, tokenizer.sep_id]
+        segments = [0] * len(ids)
+        if second is not None:
+            ids += [*second, tokenizer.sep_id]
+            segments += [1] * (len(second) + 1)
+        return Framed(ids, segments, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +172,136 @@ def turned(vectors: Tensor, lengths: Tensor | None) -> Tensor:
     place = torch.arange(vectors.shape[1], device=vectors.device)
     source = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
     return vectors.gather(1, source.view(*source.shape, *[1] * (vectors.ndim - 2)).expand_as(vectors))
+
+
+class RnnEncoder(Encoder):
+    """Words, and the states after each of them in every layer; a row is the mean of the top ones."""
+
+    def __init__(self, system: Rnn, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.width = vocabulary, system.width * (1 + system.both)
+        self.words = nn.Embedding(vocabulary, system.width)
+        shape = system.cell, system.width, system.width, system.layers
+        self.forwards = Recurrent(*shape, dropout=system.dropout)
+        self.backwards = Recurrent(*shape, dropout=system.dropout) if system.both else None
+        self.dropout = nn.Dropout(system.dropout)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def embed(self, rows: Rows) -> Tensor:
+        return self.dropout(self.words(rows.ids))
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        layers, state = self.forwards(vectors, rows.lengths, state)
+        layers = [vectors, *layers]
+        if self.backwards is not None:
+            turn = turned(vectors, rows.lengths)
+            back = [turn, *self.backwards(turn, rows.lengths)[0]]
+            pairs = zip(layers, back, strict=True)
+            layers = [torch.cat([one, turned(other, rows.lengths)], -1) for one, other in pairs]
+        return Output(top=layers[-1], layers=layers if all_layers else [], state=state)
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
+        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
+
+    def blocks(self) -> list[nn.Module]:
+        """Its layers, each with that of the other direction."""
+        if self.backwards is None:
+            return list(self.forwards.forwards)
+        pairs = zip(self.forwards.forwards, self.backwards.forwards, strict=True)
+        return [nn.ModuleList(pair) for pair in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams(Tensors):
+    """Stretches of text, each of which goes on where the same row of the step before stopped."""
+
+    forwards: Tensor  # [rows, length + 1]
+    backwards: Tensor | None = None  # the same, read from the end of the text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memories(Tensors):
+    """The states of readers in each direction."""
+
+    forwards: Memory
+    backwards: Memory | None = None
+
+
+class RnnTraining(Objective):
+    """-log p(x_t | H_{t-1}) summed over all words ("next"), by O_t = H_t W_hq + b_q, a softmax over O_t.
+
+    The backward network adds its own, p(x_t | what follows) ("previous"). W_hq are the words' own vectors if tied.
+    """
+
+    def __init__(self, system: Rnn, encoder: RnnEncoder, tokenizer: Tokenizer):
+        super().__init__()
+        self.system, self.encoder = system, encoder
+        self.end = tokenizer.sep_id
+        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
+        self.output = None if system.tied else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
+
+    def blocks(self) -> list[nn.Module]:
+        return self.encoder.blocks()
+
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
+    def rows(self, data: Documents) -> int:
+        return -(-data.marked_size // self.system.length)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Streams:
+        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        window = draw, numbers, self.system.length
+        return Streams(
+            forwards=data.read_on(*window, end=self.end),
+            backwards=data.read_on(*window, end=self.end, backwards=True) if self.system.both else None,
+        )
+
+    def counts(self, batch: Streams) -> dict[str, Tensor]:
+        rows, length = batch.forwards.shape
+        count = batch.forwards.new_full((), rows * (length - 1), dtype=torch.float32)  # a fill: no GPU is waited for
+        names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
+        return dict.fromkeys(names, count)
+
+    def start(self, rows: int) -> Memories:
+        back = self.encoder.backwards
+        return Memories(
+            forwards=self.encoder.forwards.start(rows), backwards=None if back is None else back.start(rows)
+        )
+
+    def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
+        losses: dict[str, Tensor] = {}
+        losses["next"], forwards = self._read(self.encoder.forwards, batch.forwards, state and state.forwards)
+        backwards = None
+        if self.encoder.backwards is not None:
+            assert batch.backwards is not None
+            losses["previous"], backwards = self._read(
+                self.encoder.backwards, batch.backwards, state and state.backwards
+            )
+        return losses, Memories(forwards=forwards, backwards=backwards)
+
+    def _read(self, stack: Recurrent, ids: Tensor, state: Memory | None) -> tuple[Tensor, Memory]:
+        """The loss of all words but the first, each foretold from those before it, and the state after the last one."""
+        vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
+        layers, after = stack(vectors, state=state)
+        top = self.encoder.dropout(layers[-1]).flatten(0, 1)
+        return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
+
+    def next(self, ids: Tensor, state: Memories) -> tuple[Tensor, Memories]:
+        """[rows, vocabulary] scores of what follows once each row has read one more word, ids [rows]; and the state."""
+        layers, forwards = self.encoder.forwards(self.encoder.words(ids[:, None]), state=state.forwards)
+        return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), Memories(forwards=forwards)
+
+    @property
+    def _table(self) -> Tensor:
+        """[vocabulary, width]: what a state is compared with."""
+        return self.encoder.words.weight if self.output is None else self.output

@@ -3,5 +3,6 @@
 from keel.tasks.base import Task
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
+from keel.tasks.tag import Tag
 
-TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair}
+TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -149,6 +149,18 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Head:
+    """What stands on the encoder, beside the last linear layer."""
+
+    crf: bool = False
+    """Judge the tags of a sentence as a chain, by which may follow which."""
+
+    def chosen(self) -> dict[str, Any]:
+        """What is not as it would be without asking."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Asked(Tensors):
     """The tokens that a task asks about, such as each word's first piece, where it does not ask about whole rows."""
 
@@ -188,6 +200,8 @@ class Task(Objective):
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is two texts."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The fields of `Head` that it knows."""
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, *, frozen: bool = False):
         super().__init__()
@@ -273,7 +287,7 @@ class Task(Objective):
         return self._laid_out(examples, framed, counts, targets=targets, batch_size=batch_size)
 
     def _laid_out(self, examples: Examples, framed: list[Framed], counts: np.ndarray, **more: Any) -> Prepared:
-        """The rows of these examples, of which each has so many, end to end; with what a frozen encoder makes of them."""
+        """The rows of these examples, so many of each, end to end, and what a frozen encoder makes of them."""
         segments = np.zeros(0, np.uint8)
         if self.pair:
             segments = np.fromiter(chain.from_iterable(row.segments for row in framed), np.uint8)
@@ -282,15 +296,15 @@ class Task(Objective):
         spelling = None
         if self.system.spells:
             ids, starts, spelling = self.system.spelled_rows(ids, starts, self.tokenizer)
+        shares = np.repeat(1 / counts, counts).astype(np.float32)
         data = Prepared(
             examples=examples,
             ids=ids,
             segments=segments if segments.any() and len(segments) == len(ids) else None,
             starts=starts,
             owners=np.repeat(np.arange(len(examples)), counts),
-            shares=np.repeat(1 / counts, counts).astype(np.float32),
             spelling=spelling,
-            **more,
+            **{"shares": shares, **more},
         )
         keeps = self.frozen and not self.encoder.sparse
         return replace(data, features=self._features(data)) if keeps else data
@@ -326,6 +340,9 @@ class Task(Objective):
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
+
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
 
     def rows(self, data: Prepared) -> int:
         return len(data)

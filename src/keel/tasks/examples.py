@@ -35,6 +35,10 @@ class Columns:
     """The column of the label."""
     labels: Literal["auto", "one", "several", "number"] = "auto"
     """What a label is: one of some names, several of them, or a number."""
+    form: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
+    """Of a file of tagged words: a word in each line, word/tag, words apart by blanks, or text without tags."""
+    scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
+    """The kind of tags by which entities are learned; auto leaves them as they are, but BIO1 becomes BIO."""
     encoding: str = "auto"
     """Of the file; auto tries UTF-8, then GB18030."""
 
@@ -51,6 +55,8 @@ class Example:
     label: Value | None
     where: str
     """Where it was read, as in dev.tsv:17."""
+    words: tuple[str, ...] = ()
+    """Of a text whose words are told apart, and have a tag each in its label."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,12 +77,15 @@ class Labels:
         return len(self.names) or 1
 
     def targets(self, examples: "Examples") -> Tensor:
-        """[examples] class numbers, [examples, names] zeros and ones, or [examples] numbers."""
+        """[examples] class numbers, [examples, names] zeros and ones, [examples] numbers, or [words] of all examples
+        the tags' numbers, -1 for unknown ones."""
         if examples.kind is None:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
         if self.kind == "number":
             return torch.tensor([_label(example.label, "number", example.where) for example in examples])
         number_of = {name: number for number, name in enumerate(self.names)}
+        if self.kind == "tags":
+            return torch.tensor([number_of.get(name, -1) for example in examples for name in example.names])
         numbers = [[number_of.get(name, -1) for name in example.names] for example in examples]
         for example, found in zip(examples, numbers, strict=True):
             if -1 in found:
@@ -111,6 +120,8 @@ class Examples(Sequence[Example]):
     def labels(self) -> Labels:
         """What a model can learn here; fewer than two classes are refused."""
         if self.kind is None:
+            if self.items and self.items[0].words:
+                raise KeelError(f"{self.source} has words without tags: put each word's tag after it, in a column")
             columns = f" (it has the columns {', '.join(map(repr, self.columns))})" if self.columns else ""
             raise KeelError(f"{self.source} has no labels{columns}: name their column with --label-column")
         if self.kind != "number" and len(self.names) < 2:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,10 @@ class Scores:
     """Of two classes, the one whose F1 is given; with more, F1 is the mean over classes."""
     confusion: list[list[int]] | None = None
     """Rows are the true labels, columns the predicted ones, in the order of `names`."""
+    types: dict[str, dict[str, Score]] = field(default_factory=dict)
+    """Of entities: precision, recall and F1 for each type."""
+    remark: str = ""
+    """What to know about these figures."""
 
     @property
     def main_value(self) -> float:
@@ -80,11 +84,12 @@ class Scores:
 
     def brief(self) -> dict[str, Any]:
         """The figures alone, for a model card: no text of the examples."""
-        return {name: value for name, value in self.to_dict().items() if name in ("main", "values", "count")}
+        kept = ("main", "values", "count", *(["types"] if self.types else []))
+        return {name: value for name, value in self.to_dict().items() if name in kept}
 
     def write(self, folder: Path) -> None:
         """Write scores.json, errors.tsv and, where there is one, confusion.tsv into a folder."""
-        columns = [field.name for field in fields(Mistake)]
+        columns = [each.name for each in fields(Mistake)]
         tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
         if self.confusion is not None:
             rows = zip(self.names, self.confusion, strict=True)
@@ -101,7 +106,7 @@ class Scores:
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""
         figures = ", ".join(score_text(name, vars(score)) for name, score in self.values.items())
-        return f"{figures} on {self.count:,} examples{note}"
+        return f"{figures} on {self.count:,} examples{note}{self.remark and f'; {self.remark}'}"
 
 
 def score(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
@@ -139,7 +144,7 @@ def _score_one(
     said = [labels.names[number] for number in predicted]
     return Scores(
         main="accuracy",
-        values=_intervals(values),
+        values=intervals(values),
         count=count,
         names=labels.names,
         positive=None if positive is None else labels.names[positive],
@@ -160,13 +165,13 @@ def _from_counts(hits: np.ndarray, truth: np.ndarray, guess: np.ndarray, positiv
     """Scores from [samples, classes] counts of right guesses, true labels and guesses."""
     total = truth.sum(1)
     present = truth + guess > 0
-    f1 = _ratio(2 * hits, truth + guess)
+    f1 = ratio(2 * hits, truth + guess)
     # Matthews for any number of classes (Gorodkin 2004).
     spread = np.sqrt((total**2 - (guess**2).sum(1)) * (total**2 - (truth**2).sum(1)))
     return {
         "accuracy": hits.sum(1) / total,
         "f1": f1.sum(1) / present.sum(1) if positive is None else f1[:, positive],
-        "matthews": _ratio(hits.sum(1) * total - (truth * guess).sum(1), spread),
+        "matthews": ratio(hits.sum(1) * total - (truth * guess).sum(1), spread),
     }
 
 
@@ -175,13 +180,13 @@ def _score_several(
 ) -> Scores:
     guess = estimates > 0.5
     parts: list[Values] = []
-    for weights in _resamples(len(truth), random):
+    for weights in resamples(len(truth), random):
         hits, true, guessed = weights @ (guess & truth), weights @ truth, weights @ guess
-        f1 = _ratio(2 * hits, true + guessed)
+        f1 = ratio(2 * hits, true + guessed)
         parts.append(
             {
-                "f1": _ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
-                "macro_f1": _ratio(f1.sum(1), (true + guessed > 0).sum(1)),
+                "f1": ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
+                "macro_f1": ratio(f1.sum(1), (true + guessed > 0).sum(1)),
                 "accuracy": weights @ (guess == truth).all(1) / len(truth),
             }
         )
@@ -190,7 +195,7 @@ def _score_several(
     said = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
         main="f1",
-        values=_intervals(_joined(parts)),
+        values=intervals(joined(parts)),
         count=len(truth),
         names=labels.names,
         errors=_surest(examples, wrong, sureness, said),
@@ -199,7 +204,7 @@ def _score_several(
 
 def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, random: np.random.Generator) -> Scores:
     parts: list[Values] = []
-    for weights in _resamples(len(truth), random):
+    for weights in resamples(len(truth), random):
         parts.append(
             {
                 "spearman": _correlation(weights, _ranks(weights, truth), _ranks(weights, guess)),
@@ -209,13 +214,13 @@ def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, rand
     wrong = np.flatnonzero(truth != guess)
     return Scores(
         main="spearman",
-        values=_intervals(_joined(parts)),
+        values=intervals(joined(parts)),
         count=len(truth),
         errors=_surest(examples, wrong, np.abs(truth - guess)[wrong], guess.tolist()),
     )
 
 
-def _resamples(count: int, random: np.random.Generator) -> Iterator[np.ndarray]:
+def resamples(count: int, random: np.random.Generator) -> Iterator[np.ndarray]:
     """[samples, examples] how often each resample holds each example, in chunks; the first is all of them once."""
     yield np.ones((1, count))
     chunk = max(1, min(RESAMPLES, 5_000_000 // count))
@@ -241,19 +246,19 @@ def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarra
     x = x - (weights * x).sum(1, keepdims=True) / total
     y = y - (weights * y).sum(1, keepdims=True) / total
     covariance, spread_x, spread_y = ((weights * product).sum(1) for product in (x * y, x * x, y * y))
-    return _ratio(covariance, np.sqrt(spread_x * spread_y))
+    return ratio(covariance, np.sqrt(spread_x * spread_y))
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """above / below, 0 where there is nothing to divide by."""
     return np.divide(above, below, out=np.zeros(np.shape(above)), where=below > 0)
 
 
-def _joined(parts: list[Values]) -> Values:
+def joined(parts: list[Values]) -> Values:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _intervals(values: Values) -> dict[str, Score]:
+def intervals(values: Values) -> dict[str, Score]:
     """Of each score, the value (the first one) and the percentiles of the others, its resamples."""
     bounds = {name: np.quantile(figures[1:], (0.025, 0.975)).tolist() for name, figures in values.items()}
     return {name: Score(value=float(values[name][0]), low=low, high=high) for name, (low, high) in bounds.items()}

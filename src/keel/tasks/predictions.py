@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from functools import cached_property
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from keel.tasks.entities import entities, scheme_of
 from keel.tasks.examples import Labels
 
 
@@ -24,7 +26,50 @@ class Label:
         return {"label": self.name, "probability": self.probability}
 
 
-Prediction = Label | list[Label] | float
+class Span(NamedTuple):
+    """A stretch of a text and what it is."""
+
+    start: int
+    end: int
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A text in words, a tag for each, and how probable the model finds it."""
+
+    text: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def entities(self) -> list[Span]:
+        """What the tags speak of, by its place in the text; nothing where they are no tags of entities."""
+        if not self.tags or scheme_of([[tag] for tag in self.tags]) == "none":
+            return []
+        places: list[tuple[int, int]] = []
+        end = 0
+        for word in self.words:
+            start = self.text.index(word, end)
+            end = start + len(word)
+            places.append((start, end))
+        spans = [(places[each.start][0], places[each.end - 1][1], each.type) for each in entities(self.tags)]
+        return [Span(start, end, label, self.text[start:end]) for start, end, label in spans]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        found = [span._asdict() for span in self.entities]
+        figures = [round(value, 4) for value in self.probabilities]
+        return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found}
+
+    def __repr__(self) -> str:
+        shown = self.entities or list(zip(self.words, self.tags, strict=True))
+        return f"Tagged({self.text!r}, {shown})"
+
+
+Prediction = Label | list[Label] | float | Tagged
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +101,7 @@ class Predictions(Sequence[Prediction]):
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
         for answer in self:
-            if isinstance(answer, Label):
+            if isinstance(answer, Label | Tagged):
                 plain.append(answer.to_dict())
             elif isinstance(answer, list):
                 plain.append({"labels": [label.to_dict() for label in answer]})
@@ -66,3 +111,36 @@ class Predictions(Sequence[Prediction]):
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+@dataclass(frozen=True, eq=False)
+class TagPredictions(Predictions):
+    """A tag for each word of each example; `estimates` are [words of all examples] their probabilities."""
+
+    numbers: np.ndarray
+    """[words of all examples] of the tags."""
+    texts: list[tuple[str, tuple[str, ...]]]
+    """Of each example the text and its words."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """[examples + 1] where the words of each start."""
+        return np.cumsum([0, *(len(words) for _, words in self.texts)])
+
+    @overload
+    def __getitem__(self, index: int) -> Tagged: ...
+    @overload
+    def __getitem__(self, index: slice) -> "TagPredictions": ...
+    def __getitem__(self, index: int | slice) -> "Tagged | TagPredictions":
+        if isinstance(index, slice):
+            chosen = range(len(self))[index]
+            places = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
+            texts = [self.texts[number] for number in chosen]
+            return TagPredictions(self.labels, self.estimates[places], self.numbers[places], texts)
+        number = range(len(self))[index]
+        inside = slice(*self.starts[[number, number + 1]])
+        tags = tuple(self.labels.names[tag] for tag in self.numbers[inside].tolist())
+        return Tagged(*self.texts[number], tags, tuple(self.estimates[inside].tolist()))

@@ -13,8 +13,8 @@ from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
-Kind = Literal["one", "several", "number"]
-"""What a label is: one of some names, several of them, or a number."""
+Kind = Literal["one", "several", "number", "tags"]
+"""What a label is: one of some names, several of them, a number, or a tag for each word."""
 
 # Other people's names for the same columns, in the order in which they are looked for.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
@@ -92,7 +92,7 @@ def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_e
     """The rows of a file, of `-`, of a list or of a DataFrame; `named` are columns that a header would hold."""
     if isinstance(source, str) and source == "-":
         with tempfile.TemporaryDirectory() as folder:
-            return _file(_spooled(Path(folder)), "standard input", pair, named, encoding, on_event)
+            return _file(spooled(Path(folder)), "standard input", pair, named, encoding, on_event)
     if isinstance(source, str | Path):
         return _file(Path(source), str(source), pair, named, encoding, on_event)
     if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
@@ -122,7 +122,7 @@ def _tuples(items: list[Any], places: list[str], pair: bool) -> Table:
     return Table("the list", names[: len(rows[0])] if rows else names, rows, places)
 
 
-def _spooled(folder: Path) -> Path:
+def spooled(folder: Path) -> Path:
     """Standard input as a file that is named after what its first line looks like."""
     path = folder / "input"
     with open(path, "wb") as file:

@@ -367,13 +367,30 @@ class Tokenizer:
         unknown = self.unknown_id
         for place, (start, end) in enumerate(pieces.offsets):
             if ids[place] == unknown and (word := text[start:end]) != self._specials["unk"]:
-                word = self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
-                with _NUMBERING:
-                    if word not in self._unseen:
-                        self._unseen[word] = len(self) + len(self._unseen)
-                        self._unseen_words.append(word)
-                    ids[place] = self._unseen[word]
+                ids[place] = self._number_of(self._normal(word))
         return replace(pieces, ids=ids)
+
+    def _normal(self, word: str) -> str:
+        return self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
+
+    def _number_of(self, unseen: str) -> int:
+        with _NUMBERING:
+            if unseen not in self._unseen:
+                self._unseen[unseen] = len(self) + len(self._unseen)
+                self._unseen_words.append(unseen)
+            return self._unseen[unseen]
+
+    def encode_words(self, words: list[str], *, spell: bool = False) -> list[list[int]]:
+        """Give the ids of each word for itself; words that are known as they stand, or can be spelled, stay whole."""
+        # Byte-level pieces know a word by the blank before it.
+        found = self.encode_many([f" {word}" for word in words] if self.kind == "bpe" else words)
+        if self.kind == "words":
+            for place, word in enumerate(words):
+                whole = "".join(self._normal(word).split())  # there may be blanks around Chinese characters
+                number = self._inner.token_to_id(whole) if whole else None
+                if number is not None or (spell and whole):
+                    found[place] = [self._number_of(whole) if number is None else number]
+        return found
 
     def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""

@@ -126,6 +126,10 @@ class Objective(nn.Module):
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
         return []
 
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below the blocks, such as those of words; whatever is neither here nor there is above them."""
+        return []
+
 
 class Kernel(Objective):
     """An objective that learns by updates of its own making, on a CPU; `forward` stays as their definition."""

@@ -1,0 +1,154 @@
+"""The forward algorithm, its gradient and Viterbi's search over chains of tags, compiled by Numba.
+
+Sums run over plain products, not over logarithms: every step is divided by its largest number, whose logarithm is
+kept. Next to the largest of its step, no number is below exp(-spread), where the spread is that of the transitions plus
+that of the step's emissions: whoever calls sees to it that two such numbers fit into a float64. The definition is the
+sum of logarithms in `tasks/crf.py`, to which tests hold this.
+"""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def forward(emissions, lengths, starts, transitions, ends, alphas, scales):
+    """[rows] log Z; `alphas` [rows, time, tags] and `scales` [rows, time] are filled for `backward`.
+
+    alpha_t(j) = exp(e_t(j)) sum_i alpha_{t-1}(i) exp(transition(i, j)), each step divided by its largest.
+    """
+    rows, _, tags = emissions.shape
+    highest = transitions.max()
+    steps = np.exp(transitions - highest)
+    found = np.zeros(rows)
+    for row in range(rows):
+        length = lengths[row]
+        if length == 0:
+            continue
+        total = 0.0
+        for t in range(length):
+            alpha, scores = alphas[row, t], emissions[row, t]
+            if t == 0:
+                top = scores[0] + starts[0]
+                for j in range(tags):
+                    alpha[j] = scores[j] + starts[j]
+                    top = max(top, alpha[j])
+                for j in range(tags):
+                    alpha[j] = np.exp(alpha[j] - top)
+                total += top
+            else:
+                before = alphas[row, t - 1]
+                alpha[:] = 0.0
+                for i in range(tags):
+                    weight, step = before[i], steps[i]
+                    for j in range(tags):
+                        alpha[j] += weight * step[j]
+                top = scores[0]
+                for j in range(tags):
+                    top = max(top, scores[j])
+                for j in range(tags):
+                    alpha[j] *= np.exp(scores[j] - top)
+                total += top + highest
+            largest = 0.0
+            for j in range(tags):
+                largest = max(largest, alpha[j])
+            for j in range(tags):
+                alpha[j] /= largest
+            scales[row, t] = largest
+            total += np.log(largest)
+        last, top = alphas[row, length - 1], ends.max()
+        rest = 0.0
+        for j in range(tags):
+            rest += last[j] * np.exp(ends[j] - top)
+        found[row] = total + top + np.log(rest)
+    return found
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag_sums, start_sums, step_sums, end_sums):
+    """The gradient of log Z, each row times its weight: [rows, time, tags] how probable each tag is, into `tag_sums`,
+    and how often each starts, follows another and ends, added to the other three."""
+    rows, _, tags = emissions.shape
+    steps = np.exp(transitions - transitions.max())
+    turned = np.ascontiguousarray(steps.T)
+    pairs = np.zeros((tags, tags))
+    beta, after = np.empty(tags), np.empty(tags)
+    for row in range(rows):
+        length, weight = lengths[row], weights[row]
+        if length == 0:
+            continue
+        beta[:] = np.exp(ends - ends.max())
+        for t in range(length - 1, -1, -1):
+            alpha, scores, chances = alphas[row, t], emissions[row, t], tag_sums[row, t]
+            whole = 0.0
+            for j in range(tags):
+                whole += alpha[j] * beta[j]
+            share = weight / whole
+            for j in range(tags):
+                chances[j] = alpha[j] * beta[j] * share
+            if t == length - 1:
+                for j in range(tags):
+                    end_sums[j] += chances[j]
+            if t == 0:
+                for j in range(tags):
+                    start_sums[j] += chances[j]
+                break
+            before, top, largest = alphas[row, t - 1], scores[0], 0.0
+            for j in range(tags):
+                top = max(top, scores[j])
+            for j in range(tags):
+                after[j] = np.exp(scores[j] - top) * beta[j]
+            for i in range(tags):
+                pair, chance = pairs[i], before[i] * share / scales[row, t]
+                for j in range(tags):
+                    pair[j] += chance * after[j]
+            beta[:] = 0.0
+            for j in range(tags):
+                ahead, step = after[j], turned[j]
+                for i in range(tags):
+                    beta[i] += ahead * step[i]
+            for i in range(tags):
+                largest = max(largest, beta[i])
+            for i in range(tags):
+                beta[i] /= largest
+    for i in range(tags):
+        for j in range(tags):
+            step_sums[i, j] += pairs[i, j] * steps[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def viterbi(emissions, lengths, starts, transitions, ends, found):
+    """The likeliest chain of each row, into `found` [rows, time]."""
+    rows, time, tags = emissions.shape
+    best = np.empty((time, tags), emissions.dtype)
+    for row in range(rows):
+        length = lengths[row]
+        if length == 0:
+            continue
+        for t in range(length):
+            scores, here = emissions[row, t], best[t]
+            if t == 0:
+                for j in range(tags):
+                    here[j] = scores[j] + starts[j]
+                continue
+            before = best[t - 1]
+            here[:] = -np.inf
+            for i in range(tags):
+                score, step = before[i], transitions[i]
+                for j in range(tags):
+                    here[j] = max(here[j], score + step[j])
+            for j in range(tags):
+                here[j] += scores[j]
+        last = best[length - 1] + ends
+        tag = 0
+        for j in range(1, tags):
+            if last[j] > last[tag]:
+                tag = j
+        found[row, length - 1] = tag
+        # Where each came from is asked only along the way that was chosen.
+        for t in range(length - 1, 0, -1):
+            before, came = best[t - 1], 0
+            for i in range(1, tags):
+                if before[i] + transitions[i, tag] > before[came] + transitions[came, tag]:
+                    came = i
+            tag = came
+            found[row, t - 1] = tag
