@@ -132,7 +132,7 @@ def finetune(
     test: Source | None = None,
     folds: int = 0,
     seeds: int = 1,
-    freeze: bool = False,
+    freeze: bool | None = None,
     from_scratch: bool = False,
     overwrite: bool = False,
     on_event: OnEvent = ignore,
@@ -142,7 +142,8 @@ def finetune(
 
     `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
     source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
-    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`,
+    `folds` every example is also scored once by a model that has not seen it. With `freeze` the encoder stays as it is,
+    which is the system's own choice unless told. `settings` are single fields of `Train`,
     `Columns` and `Head`, and of a new model's system.
     """
     if task not in TASKS:
@@ -152,11 +153,15 @@ def finetune(
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     start, parent = _start(base, out, settings, on_event, labels=True)
+    if freeze is None:
+        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
+        if freeze:
+            note(on_event, f"{start.name} stays as it is and the head alone learns: --no-freeze to tune all of it")
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
     system, train, columns, head = route(
-        settings, start, kind.tuning(start, freeze), Columns(), Head(), only=start.teachable if parent else None
+        settings, start, kind.tuning(start, freeze), Columns(), Head(mix=freeze and start.feature_based), only=start.teachable if parent else None
     )
     for name in head.chosen():
         if name not in kind.takes:
@@ -181,6 +186,8 @@ def finetune(
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
+        if best.task.mix is not None:
+            note(say, f"the learned mix: {best.task.mix}")
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,

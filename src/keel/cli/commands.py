@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -154,7 +154,9 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
     )
     flags.add_argument("--seeds", type=int, default=1, metavar="N", help="runs, of which the best on dev is kept [1]")
-    flags.add_argument("--freeze", action="store_true", help="leave the encoder as it is and teach the head alone")
+    flags.add_argument(
+        "--freeze", action=BooleanOptionalAction, help="leave the encoder as it is and teach the head alone"
+    )
     flags.add_argument(
         "--from-scratch", action="store_true", help="forget the weights, to see what pre-training brings"
     )
@@ -184,6 +186,8 @@ def finetune(options: Namespace) -> Answer:
         )
     lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
+    if model.task is not None and model.task.mix is not None:
+        lines.append(f"mix: {model.task.mix}")
     lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
     lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
     return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})

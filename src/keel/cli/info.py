@@ -69,6 +69,7 @@ def _model(path: Path) -> dict[str, Any]:
         "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
         "labels": ", ".join(model.task.labels.names) or "a number" if model.task else "",
+        "mix": str(model.task.mix) if model.task and model.task.mix else "",
         "learned from": model.card.text,
         "parent": model.card.parent,
         "hardware": model.card.hardware,

@@ -113,6 +113,11 @@ def _shut(gates, before, after, dout, dcells, batch, width, gates_stride, cells_
     tl.store(dcells + own, dc * f, inside)
 
 
+def fused(gates: Tensor) -> bool:
+    """Whether the kernels open and shut the gates; what takes them one by one is far too slow in the interpreter."""
+    return gates.is_cuda and usable(gates)
+
+
 def _grid(gates: Tensor) -> tuple[int, int]:
     stacks, _, batch, four = gates.shape
     return -(-batch * four // 4 // BLOCK), stacks
@@ -122,7 +127,7 @@ def _open_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit: flo
     """gates[:, step] opened in place; cells[:, step] to cells[:, step + 1]; out[:, step] = o tanh(c)."""
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
-    if usable(gates):
+    if fused(gates):
         strides = gates.stride(0), cells.stride(0), out.stride(0)
         limit = limit or 3.0e38
         _open[_grid(gates)](z, before, after, out[:, step], z.shape[1], width, *strides, limit, block=BLOCK)
@@ -143,7 +148,7 @@ def _shut_gates(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, step
     """
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
-    if usable(gates):
+    if fused(gates):
         strides = gates.stride(0), cells.stride(0)
         limit = limit or 3.0e38
         _shut[_grid(gates)](z, before, after, dout, dcells, z.shape[1], width, *strides, limit, block=BLOCK)

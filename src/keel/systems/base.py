@@ -159,6 +159,11 @@ class Encoder(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return []
 
+    @property
+    def layer_count(self) -> int:
+        """How many layers `all_layers` gives."""
+        return 1 + len(self.blocks())
+
     def inputs(self) -> list[nn.Parameter]:
         """The weights below its blocks: all that is in none and no part of the summary."""
         above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}

@@ -338,6 +338,9 @@ class ElmoTraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
     def rows(self, data: Documents) -> int:
         return math.ceil(data.marked_size / self.system.length)
 

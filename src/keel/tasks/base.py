@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Framed, Rows, Spelling, System
+from keel.systems.base import Encoder, Framed, Output, Rows, Spelling, System
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
+from keel.tasks.mix import ScalarMix
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
@@ -155,6 +156,9 @@ class Head:
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
 
+    mix: bool = False
+    """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
+
     def chosen(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
@@ -200,13 +204,25 @@ class Task(Objective):
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is two texts."""
-    takes: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ("mix",)
     """The fields of `Head` that it knows."""
 
-    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, *, frozen: bool = False):
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        frozen: bool = False,
+        mix: bool = False,
+    ):
         super().__init__()
+        if mix and encoder.layer_count < 2:
+            raise UsageError(f"{system.name} has one layer alone, and nothing to mix: leave out --mix")
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
+        self.mix = ScalarMix(encoder.layer_count) if mix else None
         self.precision: Precision = "auto"
         """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
         if frozen:
@@ -227,7 +243,7 @@ class Task(Objective):
     @property
     def settings(self) -> dict[str, Any]:
         """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
-        return {}
+        return {"mix": True} if self.mix else {}
 
     def example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""
@@ -244,7 +260,11 @@ class Task(Objective):
         return isinstance(item, str) or (self.pair and isinstance(item, tuple))
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
-        """[batch, ...]: what the head reads of the encoder; of a frozen encoder it is computed once."""
+        """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
+        return self.pick_of(self.encoder(rows), rows, asked)
+
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+        """[batch, ..., width]: what the head reads of an output's top."""
         raise NotImplementedError
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
@@ -364,14 +384,17 @@ class Task(Objective):
         return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        response = self.respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
+        response = self._respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
         losses = self.losses(response.float(), batch.targets, batch.asked)
         # Not a dot product: autocast would take that in bf16.
         return {"loss": (losses * batch.shares).sum()}, state
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
-        return self._each(data, batch, self.respond)
+        return self._each(data, batch, self._respond)
+
+    def _respond(self, picked: Tensor, asked: Asked | None) -> Tensor:
+        return self.respond(picked if self.mix is None else self.mix(picked), asked)
 
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
@@ -379,7 +402,13 @@ class Task(Objective):
         return data.packed(index) if on_gpu and self.encoder.packs else data.rows(index)
 
     def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
-        return self.pick(rows, asked) if features is None else features
+        """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
+        if features is not None:
+            return features
+        if self.mix is None:
+            return self.pick(rows, asked)
+        layers = self.encoder(rows, all_layers=True).layers
+        return torch.stack([self.pick_of(Output(top=layer), rows, asked) for layer in layers], -2)
 
     def _each(
         self, data: Prepared, batch: int, read: Callable[[Tensor, Asked | None], Tensor]
@@ -403,8 +432,9 @@ class Task(Objective):
             self.train(was_training)
 
     def _features(self, data: Prepared) -> Tensor:
-        """[rows or asked, width]: what is picked of each."""
-        features = torch.empty(len(data) if data.asked is None else len(data.asked), self.encoder.width)
+        """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]."""
+        layers = () if self.mix is None else (self.encoder.layer_count,)
+        features = torch.empty(len(data) if data.asked is None else len(data.asked), *layers, self.encoder.width)
         for index, picked in self._each(data, 64, lambda picked, asked: picked):
             features[index] = picked
         return features

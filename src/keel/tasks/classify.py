@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.events import OnEvent, ignore
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.base import Asked, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
@@ -29,6 +29,9 @@ class Classify(Task):
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         return self.encoder.gist(rows)
+
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+        return self.encoder.pick(output, rows)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
