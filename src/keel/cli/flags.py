@@ -24,6 +24,7 @@ BARE = {
     "columns.form": "form",
     "columns.scheme": "scheme",
     "head.crf": "crf",
+    "head.pool": "pool",
     "head.mix": "mix",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}

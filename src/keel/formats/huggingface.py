@@ -126,7 +126,10 @@ def write(
     """
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
-    tags = config.get("keel", {}).get("task", {}).get("kind") == "tags"
+    task = config.get("keel", {}).get("task", {})
+    tags = task.get("kind") == "tags"
+    if "pool" in task:  # no class of theirs sums a text up so
+        parts -= {CLASSIFIER}
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}

@@ -203,7 +203,7 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """Those that may change when it learns a task."""
-    pool: ClassVar[str] = "own"
+    pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""

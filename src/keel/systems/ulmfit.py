@@ -7,7 +7,7 @@ that it does not forget; and an LSTM that may be large on little text, for all i
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ class Ulmfit(System):
     foretells: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "length", "activation", "slowness")
     teachable: ClassVar[tuple[str, ...]] = DROPOUTS
-    pool: ClassVar[str] = "concat"
+    pool: ClassVar[Literal["own", "concat"]] = "concat"
     both: ClassVar[bool] = False
     tied: ClassVar[bool] = True
 

@@ -16,6 +16,7 @@ from keel.systems.base import Encoder, Framed, Output, Rows, Spelling, System
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.mix import ScalarMix
+from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
@@ -155,7 +156,8 @@ class Head:
 
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
-
+    pool: Pool = "own"
+    """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
     mix: bool = False
     """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
 
@@ -433,9 +435,10 @@ class Task(Objective):
 
     def _features(self, data: Prepared) -> Tensor:
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]."""
-        layers = () if self.mix is None else (self.encoder.layer_count,)
-        features = torch.empty(len(data) if data.asked is None else len(data.asked), *layers, self.encoder.width)
+        features = torch.empty(0)
         for index, picked in self._each(data, 64, lambda picked, asked: picked):
+            if not len(features):
+                features = torch.empty(len(data) if data.asked is None else len(data.asked), *picked.shape[1:])
             features[index] = picked
         return features
 

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.base import Asked, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
+from keel.tasks.pool import Pool, pooled
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 
@@ -19,28 +21,50 @@ class Classify(Task):
     """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification."""
 
     name: ClassVar[str] = "classify"
+    takes: ClassVar[tuple[str, ...]] = ("pool",)
+    pool: Pool = "own"
 
-    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        pool: Pool = "own",
+        **settings: Any,
+    ):
         super().__init__(system, encoder, tokenizer, labels, **settings)
+        self.pool = system.pool if pool == "own" else pool
+        if self.pool != "own":
+            if encoder.sparse:
+                raise UsageError(f"{system.name} has no vector for each word, only one for a text: leave out --pool")
+            for parameter in encoder.summary_parameters():  # nothing would teach them
+                parameter.requires_grad_(False)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(encoder.width, labels.outputs)
+        self.classifier = nn.Linear(encoder.width * (3 if self.pool == "concat" else 1), labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
-        return self.encoder.gist(rows)
+        return self.encoder.gist(rows) if self.pool == "own" else pooled(self.encoder(rows).top, rows, self.pool)
 
     def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
         return self.encoder.pick(output, rows)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
-        return self.system.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
+        summary = self.encoder.summarize(picked) if self.pool == "own" else picked
+        return self.system.logits(self.classifier(self.dropout(summary)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | ({} if self.pool == "own" else {"pool": self.pool})
 
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
         # pooler would be no BERT to other libraries.
-        return self.encoder.summary_parameters()
+        return self.encoder.summary_parameters() if self.pool == "own" else []
 
     def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""
