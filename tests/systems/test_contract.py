@@ -19,6 +19,10 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
+    "elmo": {
+        **{"width": 16, "cells": 32, "filters": (8, 8), "highways": 1, "length": 10, "negatives": 60, "steps": 60},
+        **{"batch": 8, "lr": 1e-2, "warmup": 5, "device": "cpu"},
+    },
     "ulmfit": {
         **{"width": 16, "hidden": 20, "layers": 2, "length": 10, "steps": 60, "batch": 8, "lr": 0.05, "device": "cpu"},
         **{"dropout": 0.1, "input_dropout": 0.0, "layer_dropout": 0.0},

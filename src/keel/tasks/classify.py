@@ -21,7 +21,7 @@ class Classify(Task):
     """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification."""
 
     name: ClassVar[str] = "classify"
-    takes: ClassVar[tuple[str, ...]] = ("pool",)
+    takes: ClassVar[tuple[str, ...]] = ("pool", "mix")
     pool: Pool = "own"
 
     def __init__(
@@ -47,10 +47,10 @@ class Classify(Task):
         nn.init.zeros_(self.classifier.bias)
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
-        return self.encoder.gist(rows) if self.pool == "own" else pooled(self.encoder(rows).top, rows, self.pool)
+        return self.encoder.gist(rows) if self.pool == "own" else super().pick(rows)
 
     def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
-        return self.encoder.pick(output, rows)
+        return self.encoder.pick(output, rows) if self.pool == "own" else pooled(output.top, rows, self.pool)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
