@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
-    from keel.words import analogy, nearest, odd, similarity, word_map
+    from keel.verbs import convert, embed, evaluate, fill, finetune, layers, predict, pretrain
+    from keel.words import analogy, nearest, odd, senses, similarity, word_map
 
 __version__ = "0.1.0"
 
@@ -51,10 +51,12 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
+    "layers",
     "nearest",
     "odd",
     "predict",
     "pretrain",
+    "senses",
     "similarity",
     "word_map",
 ]
@@ -80,6 +82,7 @@ _HOMES = {
     "check": "keel.checks",
     "nearest": "keel.words",
     "odd": "keel.words",
+    "senses": "keel.words",
     "similarity": "keel.words",
     "word_map": "keel.words",
 }

@@ -14,6 +14,7 @@ from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
+from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.model import Candidate, Card, Model, Pool
@@ -266,6 +267,11 @@ def embed(
 ) -> Any:
     """Vectors of texts: one for each, or with pool="none" one for each piece in its context."""
     return loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
+
+
+def layers(model: Model | str | Path, *, on_event: OnEvent = ignore) -> Layers:
+    """How much of each layer a model's task has learned to read (fine-tuned with `mix`)."""
+    return layer_weights(loaded(model, on_event))
 
 
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:

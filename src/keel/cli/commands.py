@@ -325,6 +325,17 @@ def _texts(options: Namespace, console: Console) -> list[str]:
     return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
 
 
+def _layers_flags(flags: Flags) -> None:
+    flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix true")
+    _device_flags(flags)
+
+
+def layers(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        found = verbs.layers(_load(options, console), on_event=console)
+    return Answer(lines=found.lines(), data=found.to_dict())
+
+
 def _convert_flags(flags: Flags) -> None:
     flags.add_argument(
         "source",
@@ -454,7 +465,9 @@ COMMANDS = {
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
     "map": Command(vectors.map_flags, vectors.draw),
     "odd": Command(vectors.odd_flags, vectors.odd),
+    "senses": Command(vectors.senses_flags, vectors.senses),
     "similarity": Command(vectors.similarity_flags, vectors.similarity),
+    "layers": Command(_layers_flags, layers),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),
     "info": Command(_info_flags, info),
