@@ -326,7 +326,7 @@ def _texts(options: Namespace, console: Console) -> list[str]:
 
 
 def _layers_flags(flags: Flags) -> None:
-    flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix true")
+    flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix")
     _device_flags(flags)
 
 

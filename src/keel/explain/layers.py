@@ -31,6 +31,6 @@ def layer_weights(model: Model) -> Layers:
     """The weights that a fine-tuned model's mix has learned."""
     if model.task is None or model.task.mix is None:
         title = model.card.title or "the model"
-        raise UsageError(f"{title} has learned no mix of layers: fine-tune one with --mix true")
+        raise UsageError(f"{title} has learned no mix of layers: fine-tune one with --mix")
     mix = model.task.mix
     return Layers(mix.weights.tolist(), mix.gamma.item())

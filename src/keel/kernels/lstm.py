@@ -63,7 +63,10 @@ def _tanh(x):
 
 
 @triton.jit
-def _open(gates, before, after, out, batch, width, gates_stride, cells_stride, out_stride, limit, block: tl.constexpr):
+def _open(
+    gates, before, after, out, batch, gates_stride, cells_stride, out_stride, limit,
+    width: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
     """Gates opened in place, cells moved, out = o tanh(c); a program has a stretch of one stack's [batch, width]."""
     stack = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * block + tl.arange(0, block)
@@ -85,7 +88,10 @@ def _open(gates, before, after, out, batch, width, gates_stride, cells_stride, o
 
 
 @triton.jit
-def _shut(gates, before, after, dout, dcells, batch, width, gates_stride, cells_stride, limit, block: tl.constexpr):
+def _shut(
+    gates, before, after, dout, dcells, batch, gates_stride, cells_stride, limit,
+    width: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
     """Gates become the gradients of what opened them, in place; dcells go one step back."""
     stack = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * block + tl.arange(0, block)
@@ -130,7 +136,7 @@ def _open_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit: flo
     if fused(gates):
         strides = gates.stride(0), cells.stride(0), out.stride(0)
         limit = limit or 3.0e38
-        _open[_grid(gates)](z, before, after, out[:, step], z.shape[1], width, *strides, limit, block=BLOCK)
+        _open[_grid(gates)](z, before, after, out[:, step], z.shape[1], *strides, limit, width=width, block=BLOCK)
         return
     z[..., : 3 * width].sigmoid_()
     z[..., 3 * width :].tanh_()
@@ -151,7 +157,7 @@ def _shut_gates(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, step
     if fused(gates):
         strides = gates.stride(0), cells.stride(0)
         limit = limit or 3.0e38
-        _shut[_grid(gates)](z, before, after, dout, dcells, z.shape[1], width, *strides, limit, block=BLOCK)
+        _shut[_grid(gates)](z, before, after, dout, dcells, z.shape[1], *strides, limit, width=width, block=BLOCK)
         return
     i, f, o, g = z.chunk(4, -1)
     t = after.tanh()

@@ -30,7 +30,7 @@ OPENS, CLOSES, BEGINS, ENDS, EMPTY = 256, 257, 258, 259, 260
 """Beside the 256 bytes of UTF-8: what marks a sentence's start and end, a word's, and the room after a word."""
 BRIEF = 13
 """Letters of a word, marks included, up to which it counts as short: all but a few are."""
-TILE = 256
+TILE = 512
 """Of the distinct words of a batch there are made to be a multiple: what is of one size is one program for a GPU."""
 
 
