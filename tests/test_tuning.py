@@ -63,6 +63,9 @@ def test_one_level_more_learns_each_epoch(system: System, levels: int, tokenizer
         }
         assert moved - {0} == set(range(1, min(epochs, levels)))
         told = [event["text"] for event in heard if "levels learn" in event.get("text", "")]
+        if epochs < levels:
+            early = f"this run will be over when {epochs} of {levels} levels learn: for all of them, --epochs {levels} or more"
+            assert told.pop(0) == early
         assert told == [
             f"{n} of {levels} levels learn from step {2 * n - 2}" for n in range(1, min(epochs, levels) + 1)
         ]

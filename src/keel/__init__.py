@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.model import Model
     from keel.systems.bert import Bert
+    from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
@@ -29,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bert",
     "Classifier",
+    "Cnn",
     "Corpus",
     "Elmo",
     "FastText",
@@ -63,6 +66,7 @@ __all__ = [
 _HOMES = {
     "Bert": "keel.systems.bert",
     "Classifier": "keel.classifier",
+    "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
     "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",

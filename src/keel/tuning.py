@@ -73,7 +73,7 @@ class Tuning:
             "tokenizer": task.tokenizer.fingerprint() if run else "",
             **{f"system.{name}": value for name, value in to_dict(task.system).items()},
         }
-        learner = None if self.freeze else task.system.quick(task)
+        learner = None if self.freeze or task.network else task.system.quick(task)
         with task.narrowed(data) as narrow:
             history = fit(learner or task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
         if dev is None:

@@ -65,6 +65,8 @@ def pretrain(
     on a held-out tenth go into the card.
     """
     start, parent = _start(system, out, settings, on_event)
+    if start.from_labels:
+        raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
     source = _corpus(corpus, text, on_event)
@@ -161,8 +163,11 @@ def finetune(
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
+    network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
+    tuned = kind.tuning(start, freeze, network=network)
+    usual = Head(mix=freeze and start.feature_based)
     system, train, columns, head = route(
-        settings, start, kind.tuning(start, freeze), Columns(), Head(mix=freeze and start.feature_based), only=start.teachable if parent else None
+        settings, start, tuned, Columns(), usual, only=start.teachable if parent else None
     )
     for name in head.chosen():
         if name not in kind.takes:
@@ -176,7 +181,7 @@ def finetune(
             examples.labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze)
+        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze or network)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
         tuning = Tuning(parent, kind, examples.labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
@@ -331,7 +336,7 @@ def _start(
 def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Model:
     """A new model that knows the words of these examples; it has no weights yet."""
     texts = [text for example in examples for text in (example.text, example.second) if text]
-    words: Any = system.tokenizer
+    words: Any = system.label_pieces
     size = system.vocabulary
     tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)
     tokenizer = system.marked(tokenizer)

@@ -25,6 +25,8 @@ BARE = {
     "columns.scheme": "scheme",
     "head.crf": "crf",
     "head.pool": "pool",
+    "head.network": "network",
+    "head.characters": "characters",
     "head.mix": "mix",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}

@@ -128,7 +128,8 @@ def write(
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
     task = config.get("keel", {}).get("task", {})
     tags = task.get("kind") == "tags"
-    if "pool" in task:  # no class of theirs sums a text up so
+    # A network between body and classifier, or another summary of a text, is in no class of theirs.
+    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
@@ -160,8 +161,9 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
-    if stored.of_words:
-        config["keel"] = {"task": {"name": "tag", "kind": "tags"}}
+    ours = {"name": "tag", "kind": "tags"} if stored.of_words else None
+    if task := stored.config.get("keel", {}).get("task", ours):
+        config["keel"] = {"task": task}
 
     def fill(folder: Path) -> None:
         write(folder, stored.system, stored.vocabulary, stored.tensors, config)

@@ -2,6 +2,7 @@
 
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.cnn import Cnn
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
@@ -19,6 +20,7 @@ SYSTEMS: dict[str, type[System]] = {
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
+    "cnn": Cnn,
     "rnn": Rnn,
     "ulmfit": Ulmfit,
     "elmo": Elmo,

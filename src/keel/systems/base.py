@@ -209,6 +209,8 @@ class System:
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     feature_based: ClassVar[bool] = False
     """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
+    from_labels: ClassVar[bool] = False
+    """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
@@ -254,6 +256,11 @@ class System:
     def for_labels(cls) -> Self:
         """Its settings for learning a task from nothing, without any text to learn from first."""
         return cls()
+
+    @property
+    def label_pieces(self) -> str:
+        """The kind of pieces that a new model reads, of which labelled examples are all there is."""
+        return self.tokenizer
 
     def marked(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with whatever pieces this system needs beside those of text."""

@@ -50,7 +50,7 @@ class Rnn(System):
         "medium": {"width": 650, "dropout": 0.5, "length": 35},
         "large": {"width": 1500, "dropout": 0.65, "length": 35},
     }
-    train: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=100, log_every=50)
+    train: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=0.02, log_every=50)
     foretells: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("dropout", "length")
 

@@ -53,13 +53,14 @@ class Ulmfit(System):
 
     name: ClassVar[str] = "ulmfit"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "hidden": 128, "layers": 2},
         "mini": {"width": 128, "hidden": 256, "layers": 2},
         "small": {"width": 256, "hidden": 640},
         "base": {"width": 400, "hidden": 1152},
         "published": {"width": 400, "hidden": 1150},
     }
     train: ClassVar[Train] = Train(
-        epochs=10, batch=64, lr=5e-3, schedule="cosine", weight_decay=0.1, beta1=0.7, beta2=0.99, clip=0.12
+        epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
     foretells: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "length", "activation", "slowness")
@@ -148,7 +149,7 @@ class Layer(nn.Module):
             parts = flat.split([weight.numel() for weight in weights])
             weights = [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
         state = [hidden[None].contiguous(), cells[None].contiguous()]
-        found, hidden, cells = torch.lstm(vectors, state, weights, True, 1, 0.0, self.training, False, True)
+        found, hidden, cells = torch.lstm(vectors, state, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
         return found, hidden[0], cells[0]
 
 

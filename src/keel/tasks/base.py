@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Framed, Output, Rows, Spelling, System
+from keel.systems.static import WordSystem
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.metrics import Scores
 from keel.tasks.mix import ScalarMix
+from keel.tasks.network import Kind, Network, Speller
 from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
@@ -154,12 +156,44 @@ class Prepared:
 class Head:
     """What stands on the encoder, beside the last linear layer."""
 
+    network: Kind = "none"
+    """Between encoder and head: filters (cnn) or layers that read in both directions."""
+    network_width: int = 200
+    """Of each direction, or how many filters there are of each of three widths."""
+    network_layers: int = 1
+    """Of the network."""
+    network_dropout: float = 0.5
+    """On what goes into the network, between its layers and on what comes out."""
+    characters: Speller = "none"
+    """What reads how each word is spelled, so that words have more than their vectors."""
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
     pool: Pool = "own"
     """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
     mix: bool = False
     """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
+
+    NETWORK = ("network", "network_width", "network_layers", "network_dropout")
+
+    def __post_init__(self) -> None:
+        if min(self.network_width, self.network_layers) < 1 or not 0 <= self.network_dropout < 1:
+            raise UsageError("network_width and network_layers must be 1 or more, network_dropout from 0 to below 1")
+
+    def network_for(self, encoder: Encoder) -> Network | None:
+        """The network that it puts on an encoder, if any."""
+        if self.network == "none" and self.characters == "none":
+            return None
+        if encoder.sparse or getattr(encoder, "bags", False):
+            what = "is for vectors of words in their order, and this model has none"
+            raise UsageError(f"--network {what}: take a word2vec, a glove, a fasttext learned from text or a bert")
+        return Network(
+            encoder.width,
+            kind=self.network,
+            width=self.network_width,
+            layers=self.network_layers,
+            dropout=self.network_dropout,
+            characters=self.characters,
+        )
 
     def chosen(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
@@ -217,14 +251,18 @@ class Task(Objective):
         labels: Labels,
         *,
         frozen: bool = False,
-        mix: bool = False,
+        **chosen: Any,
     ):
         super().__init__()
-        if mix and encoder.layer_count < 2:
-            raise UsageError(f"{system.name} has one layer alone, and nothing to mix: leave out --mix")
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
-        self.mix = ScalarMix(encoder.layer_count) if mix else None
+        self.head = Head(**chosen)
+        self.network = self.head.network_for(encoder)
+        self.width = self.network.width if self.network else encoder.width
+        """Of the vectors that the last linear layer reads."""
+        if self.head.mix and encoder.layer_count < 2:
+            raise UsageError(f"{system.name} has one layer alone, and nothing to mix: leave out --mix")
+        self.mix = ScalarMix(encoder.layer_count) if self.head.mix else None
         self.precision: Precision = "auto"
         """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
         if frozen:
@@ -238,14 +276,23 @@ class Task(Objective):
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool) -> Train:
-        """How a system learns this task unless told otherwise."""
+    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+        """How a system learns this task, with or without a network on it, unless told otherwise."""
+        if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
+            return Train(epochs=15, batch=32, lr=1e-3, warmup=0.02)
         return system.tuning(frozen)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
-        return {"mix": True} if self.mix else {}
+        return self.head.chosen()
+
+    def train(self, mode: bool = True) -> Self:
+        """A frozen encoder gives in training what it gives ever after."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
 
     def example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""
@@ -264,6 +311,12 @@ class Task(Objective):
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
         return self.pick_of(self.encoder(rows), rows, asked)
+
+    def mixed(self, rows: Rows) -> Tensor:
+        """[batch, time, width]: what the encoder gives, or the mix of all its layers if there is one."""
+        if self.mix is None:
+            return self.encoder(rows).top
+        return self.mix(torch.stack(self.encoder(rows, all_layers=True).layers, -2))
 
     def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
         """[batch, ..., width]: what the head reads of an output's top."""
@@ -328,7 +381,8 @@ class Task(Objective):
             spelling=spelling,
             **{"shares": shares, **more},
         )
-        keeps = self.frozen and not self.encoder.sparse
+        # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
+        keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
         return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager
@@ -396,18 +450,23 @@ class Task(Objective):
         return self._each(data, batch, self._respond)
 
     def _respond(self, picked: Tensor, asked: Asked | None) -> Tensor:
-        return self.respond(picked if self.mix is None else self.mix(picked), asked)
+        return self.respond(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
+
+    def _apart(self, asked: Asked | None) -> bool:
+        """Whether what is picked is so of each layer, and mixed later; a network over a whole text reads the mix."""
+        return self.mix is not None and (self.network is None or asked is not None)
 
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
         on_gpu = next(self.encoder.parameters()).is_cuda
-        return data.packed(index) if on_gpu and self.encoder.packs else data.rows(index)
+        apart = self.network is not None and data.asked is None  # a network reads rows side by side
+        return data.packed(index) if on_gpu and self.encoder.packs and not apart else data.rows(index)
 
     def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
         """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
         if features is not None:
             return features
-        if self.mix is None:
+        if not self._apart(asked):
             return self.pick(rows, asked)
         layers = self.encoder(rows, all_layers=True).layers
         return torch.stack([self.pick_of(Output(top=layer), rows, asked) for layer in layers], -2)

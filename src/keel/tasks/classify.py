@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Output, Rows, System
-from keel.tasks.base import Asked, Prepared, Task
+from keel.tasks.base import Asked, Head, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.pool import Pool, pooled
@@ -18,35 +18,34 @@ from keel.text.tokenizer import Tokenizer
 
 
 class Classify(Task):
-    """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification."""
+    """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification.
+
+    With a network, W reads what that makes of all vectors of the text.
+    """
 
     name: ClassVar[str] = "classify"
-    takes: ClassVar[tuple[str, ...]] = ("pool", "mix")
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool", "mix")
     pool: Pool = "own"
 
-    def __init__(
-        self,
-        system: System,
-        encoder: Encoder,
-        tokenizer: Tokenizer,
-        labels: Labels,
-        *,
-        pool: Pool = "own",
-        **settings: Any,
-    ):
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        self.pool = system.pool if pool == "own" else pool
+        if self.network is None:
+            self.pool = system.pool if self.head.pool == "own" else self.head.pool
+        elif self.head.pool != "own":
+            raise UsageError("--network sums a text up in a way of its own: leave out --pool")
         if self.pool != "own":
             if encoder.sparse:
                 raise UsageError(f"{system.name} has no vector for each word, only one for a text: leave out --pool")
             for parameter in encoder.summary_parameters():  # nothing would teach them
                 parameter.requires_grad_(False)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(encoder.width * (3 if self.pool == "concat" else 1), labels.outputs)
+        self.classifier = nn.Linear(self.width * (3 if self.pool == "concat" else 1), labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
+        if self.network is not None:
+            return self.network.whole(self.mixed(rows), rows.lengths)
         return self.encoder.gist(rows) if self.pool == "own" else super().pick(rows)
 
     def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
@@ -54,6 +53,8 @@ class Classify(Task):
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
+        if self.network is not None:
+            return self.classifier(picked)
         summary = self.encoder.summarize(picked) if self.pool == "own" else picked
         return self.system.logits(self.classifier(self.dropout(summary)))
 
@@ -64,7 +65,7 @@ class Classify(Task):
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
         # pooler would be no BERT to other libraries.
-        return self.encoder.summary_parameters() if self.pool == "own" else []
+        return self.encoder.summary_parameters() if self.network is None and self.pool == "own" else []
 
     def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""

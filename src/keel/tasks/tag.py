@@ -16,11 +16,12 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Output, Rows, System
 from keel.systems.static import WordSystem
-from keel.tasks.base import Asked, Prepared, Task, TaskBatch
+from keel.tasks.base import Asked, Head, Prepared, Task, TaskBatch
 from keel.tasks.crf import Crf
 from keel.tasks.entities import Scheme, allowed, scheme_of
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels
 from keel.tasks.metrics import Scores
+from keel.tasks.network import spell
 from keel.tasks.predictions import Predictions, TagPredictions
 from keel.tasks.sentences import read_sentences, split_words
 from keel.tasks.tag_scores import score_tags
@@ -37,7 +38,7 @@ class Tag(Task):
     """logits = W dropout(vector of the word's first piece) + b; a CRF adds what may follow what."""
 
     name: ClassVar[str] = "tag"
-    takes: ClassVar[tuple[str, ...]] = ("crf", "mix")
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "characters", "crf", "mix")
 
     def __init__(
         self,
@@ -45,16 +46,14 @@ class Tag(Task):
         encoder: Encoder,
         tokenizer: Tokenizer,
         labels: Labels,
-        *,
-        crf: bool = False,
         **settings: Any,
     ):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(encoder.width, labels.outputs)
+        self.classifier = nn.Linear(self.width, labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
-        self.crf = Crf(labels.outputs) if crf else None
+        self.crf = Crf(labels.outputs) if self.head.crf else None
         self.scheme: Scheme = scheme_of([name] for name in labels.names)
 
     @classmethod
@@ -62,13 +61,10 @@ class Tag(Task):
         return read_sentences(source, columns, on_event)
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool) -> Train:
-        # fastText's own way is for its bags of words.
-        return WordSystem.tuning(system, frozen) if isinstance(system, WordSystem) else system.tuning(frozen)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "crf": self.crf is not None}
+    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+        if isinstance(system, WordSystem) and not network:  # fastText's own way is for its bags of words
+            return WordSystem.tuning(system, frozen)
+        return super().tuning(system, frozen, network=network)
 
     def is_one(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
@@ -88,10 +84,12 @@ class Tag(Task):
         targets = self.labels.targets(examples) if labelled else None
         if targets is not None and (targets < 0).any():
             raise KeelError(self._strange(examples))
+        spelled = self.head.characters != "none"
         sentences = [self.words_of(example) for example in examples]
         room = self.system.longest - len(self.system.frame(self.tokenizer, [], None).ids)
         pieces = self._pieces(sentences, max(1, min(PIECES, room // 2)), examples.source, on_event)
-        framed, counts, asked, asked_counts = [], [], [], []
+        framed, counts, asked, asked_counts, asked_words = [], [], [], [], []
+        place_of = {word: place for place, word in enumerate(pieces)}
         done = long = 0
         for words in sentences:
             parts = [pieces[word] for word in words]
@@ -103,6 +101,7 @@ class Tag(Task):
                 places = np.cumsum([row.first, *(len(parts[word]) for word in span)])
                 asked += (done + places[mine.start - span.start : mine.stop - span.start]).tolist()
                 asked_counts.append(len(mine))
+                asked_words += [place_of[words[number]] for number in mine]
                 framed.append(row)
                 done += len(row.ids)
         if long:
@@ -117,6 +116,7 @@ class Tag(Task):
             shares=np.ones(len(framed), np.float32),
             asked=np.array(asked, np.int64),
             asked_starts=np.cumsum([0, *asked_counts]),
+            **({"letters": spell(list(pieces)), "asked_words": np.array(asked_words, np.int64)} if spelled else {}),
         )
 
     def words_of(self, example: Example) -> tuple[str, ...]:
@@ -151,6 +151,9 @@ class Tag(Task):
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, words, tags]: scores."""
+        if self.network is not None:
+            assert asked is not None
+            return self.classifier(self.network(picked, asked.counts, asked.words, asked.letters))
         return self.classifier(self.dropout(picked))
 
     def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:

@@ -51,9 +51,13 @@ class Levels:
     def __len__(self) -> int:
         return len(self.levels)
 
+    def reached(self, place: "Place") -> int:
+        """How many learn at `place`."""
+        return min(len(self), place.first // self.epoch + 1) if self.epoch else len(self)
+
     def set(self, place: "Place | None") -> bool:
         """Let those levels learn whose epoch has come at `place`, or without one all; whether that is a change."""
-        count = min(len(self), place.first // self.epoch + 1) if place and self.epoch else len(self)
+        count = self.reached(place) if place else len(self)
         changed = count != self.learning
         self.learning = count
         if changed:

@@ -122,6 +122,10 @@ class _Run:
 
     def go(self, stopping: threading.Event) -> History:
         step, plan = self.resume() or (0, self.first_plan())
+        levels = self.stepper.levels
+        if step == 0 and (reached := levels.reached(plan.at(plan.steps - 1))) < len(levels):
+            remedy = f"for all of them, --epochs {len(levels)} or more"
+            note(self.on_event, f"this run will be over when {reached} of {len(levels)} levels learn: {remedy}")
         if step == 0:
             self.assess(step, plan)
         saved_at, saved_step = time.monotonic(), step

@@ -180,6 +180,7 @@ class KernelStepper:
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
         self.carried = Carried(objective, world)  # nothing
+        self.levels = Levels(objective, data, train)  # all learn
         self.trial: Kernel | None = None
         """A copy to rehearse with: what it counts once is no part of a step."""
         self.optimizer = torch.optim.SGD(objective.parameters())  # has nothing to remember

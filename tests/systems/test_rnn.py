@@ -1,0 +1,196 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from keel.errors import UsageError
+from keel.model import Model
+from keel.systems.base import Rows
+from keel.systems.documents import Documents
+from keel.systems.rnn import CELLS, Cell, Memory, Recurrent, Rnn, RnnTraining
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+
+SMALL = Rnn(width=8, layers=2, dropout=0.0, length=6)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(english_corpus: Path) -> Tokenizer:
+    return Tokenizer.train(Corpus(english_corpus), kind="words", size=150)
+
+
+@pytest.fixture(scope="module")
+def documents(english_corpus: Path, tokenizer: Tokenizer) -> Documents:
+    return Documents.of(Tokens.build(Corpus(english_corpus), tokenizer))
+
+
+def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnTraining:
+    torch.manual_seed(0)
+    return system.objective(system.encoder(len(tokenizer)), tokenizer).eval()
+
+
+def step(cell: Cell, weights: list[Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """One place of one layer by the formulas: H_t (and C_t) from X_t and H_{t-1}."""
+    w_x, w_h, b_x, b_h = weights
+    if cell == "rnn":
+        return torch.tanh(x @ w_x.T + h @ w_h.T + b_x + b_h), c
+    if cell == "gru":
+        (x_r, x_z, x_n), (h_r, h_z, h_n) = (x @ w_x.T + b_x).chunk(3, -1), (h @ w_h.T + b_h).chunk(3, -1)
+        keep = torch.sigmoid(x_z + h_z)
+        return (1 - keep) * torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n) + keep * h, c
+    i, f, g, o = (x @ w_x.T + h @ w_h.T + b_x + b_h).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_layers_follow_the_formulas(cell: Cell) -> None:
+    torch.manual_seed(1)
+    stack = Recurrent(cell, 5, 4, 2)
+    x = torch.randn(3, 7, 5)
+    layers, state = stack(x)
+    for number, layer in enumerate(stack.forwards):
+        h = c = torch.zeros(3, 4)
+        for place in range(7):
+            h, c = step(cell, list(layer.parameters()), x[:, place], h, c)
+            assert torch.allclose(h, layers[number][:, place], atol=1e-6)
+        assert torch.allclose(h, state.hidden[:, number], atol=1e-6)
+        assert (state.cells is None) is (cell != "lstm")
+        assert state.cells is None or torch.allclose(c, state.cells[:, number], atol=1e-6)
+        x = layers[number]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("both", [False, True])
+def test_padding_is_not_seen(cell: Cell, both: bool) -> None:
+    torch.manual_seed(2)
+    stack = Recurrent(cell, 5, 4, 2, both=both)
+    vectors, lengths = torch.randn(3, 6, 5), torch.tensor([3, 6, 1])
+    together, _ = stack(vectors, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone, _ = stack(vectors[row : row + 1, :length])
+        for one, other in zip(together, alone, strict=True):
+            assert torch.allclose(one[row, :length], other[0], atol=1e-6)
+    assert together[-1].shape == (3, 6, stack.width)
+
+
+def test_both_directions_equal_torch_s_own_layer() -> None:
+    stack = Recurrent("lstm", 5, 4, 1, both=True)
+    theirs = torch.nn.LSTM(5, 4, batch_first=True, bidirectional=True)
+    parameters = [*stack.forwards[0].parameters(), *stack.backwards[0].parameters()]
+    for one, other in zip(theirs.parameters(), parameters, strict=True):
+        one.data.copy_(other)
+    x = torch.randn(2, 5, 5)
+    assert torch.allclose(stack(x)[0][0], theirs(x)[0], atol=1e-6)
+
+
+def test_weights_are_as_many_however_long_the_text() -> None:
+    stack = Recurrent("lstm", 4, 4, 1)
+    before = sum(weight.numel() for weight in stack.parameters())
+    assert before == 4 * (4 * 4 + 4 * 4 + 4 + 4)
+    outputs = {length: stack(torch.zeros(1, length, 4))[0][0].shape[1] for length in (1, 50)}
+    assert outputs == {1: 1, 50: 50}
+
+
+def test_products_keep_all_bits_under_autocast() -> None:
+    stack = Recurrent("gru", 4, 4, 1)
+    x = torch.randn(2, 3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        layers, state = stack(x)
+    assert layers[0].dtype == state.hidden.dtype == torch.float32
+    assert torch.equal(layers[0], stack(x)[0][0])
+
+
+@pytest.mark.parametrize("system", [SMALL, replace(SMALL, cell="gru", tied=False), replace(SMALL, both=True)])
+def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Documents, tokenizer: Tokenizer) -> None:
+    short = training(tokenizer, system)
+    long = training(tokenizer, replace(system, length=2 * system.length))
+    state, sums = short.start(3), dict[str, Tensor]()
+    for number in range(2):
+        batch = short.batch(documents, Draw(seed=0, step=number, first=3 * number, rows=3), range(3))
+        losses, state = short(batch, state)
+        sums = {name: sums.get(name, 0) + loss for name, loss in losses.items()}
+    wanted, after = long(long.batch(documents, Draw(seed=0, step=0, first=0, rows=3), range(3)))
+    assert sums.keys() == wanted.keys() == ({"next", "previous"} if system.both else {"next"})
+    for name, loss in wanted.items():
+        assert torch.allclose(sums[name], loss, rtol=1e-5)
+    for one, other in zip(state.tensors(), after.tensors(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    zero, _ = short(batch)
+    assert not torch.allclose(zero["next"], losses["next"], rtol=1e-5)  # without it the second window is foretold worse
+
+
+def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer, replace(SMALL, both=True))
+    batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
+    losses, _ = objective(batch)
+    counts = objective.counts(batch)
+    assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.length
+    encoder = objective.encoder
+    assert batch.backwards is not None
+    assert encoder.backwards is not None
+    for name, ids, stack in (
+        ("next", batch.forwards, encoder.forwards),
+        ("previous", batch.backwards, encoder.backwards),
+    ):
+        layers, _ = stack(encoder.words(ids[:, :-1]))
+        chances = (layers[-1] @ encoder.words.weight.T + objective.bias).log_softmax(-1)
+        assert torch.allclose(-chances.gather(2, ids[:, 1:, None]).sum(), losses[name], rtol=1e-5)
+
+
+def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
+    state, loss = objective.start(2), torch.zeros(())
+    for place in range(SMALL.length):
+        scores, state = objective.next(batch.forwards[:, place], state)
+        loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
+    assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
+
+
+def test_each_direction_knows_its_own_side_alone(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(0)
+    encoder = replace(SMALL, both=True).encoder(len(tokenizer)).eval()
+    ids = torch.tensor([[2, 10, 11, 12, 13, 2]])
+    rows = Rows(ids=ids, lengths=torch.tensor([6]))
+    changed = replace(rows, ids=torch.tensor([[2, 10, 11, 40, 13, 2]]))
+    before, after = (encoder(each, all_layers=True).layers for each in (rows, changed))
+    assert [layer.shape for layer in before] == [(1, 6, 16)] * 3
+    moved = [(one != other).any(-1)[0] for one, other in zip(before[1:], after[1:], strict=True)]
+    for layer, (one, other) in enumerate(zip(before[1:], after[1:], strict=True)):
+        assert moved[layer].all()
+        left, right = (one[..., :8] != other[..., :8]).any(-1)[0], (one[..., 8:] != other[..., 8:]).any(-1)[0]
+        assert left.tolist() == [False] * 3 + [True] * 3
+        assert right.tolist() == [True] * 4 + [False] * 2
+
+
+def test_a_text_begins_as_in_training(tokenizer: Tokenizer) -> None:
+    end = tokenizer.sep_id
+    assert SMALL.frame(tokenizer, [7, 8]).ids == [end, 7, 8, end]
+    pair = SMALL.frame(tokenizer, [7, 8], [9])
+    assert (pair.ids, pair.segments, pair.first) == ([end, 7, 8, end, 9, end], [0, 0, 0, 0, 1, 1], 1)
+
+
+def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:
+    model = Model(system=SMALL, encoder=replace(SMALL, both=True).encoder(len(tokenizer)), tokenizer=tokenizer)
+    texts = ["the sailor repairs the boat in the morning", "a judge"]
+    together, alone = model.encode(texts), [model.encode(text) for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert torch.allclose(torch.from_numpy(one), torch.from_numpy(other), atol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])
+def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
+    with pytest.raises(UsageError, match=field):
+        Rnn(**{field: value})
+
+
+def test_state_of_one_layer_and_back() -> None:
+    state = Memory(hidden=torch.randn(3, 2, 4), cells=torch.randn(3, 2, 4))
+    again = Memory.of([state.layer(0), state.layer(1)])
+    for one, other in zip(state.tensors(), again.tensors(), strict=True):
+        assert torch.equal(one, other)
