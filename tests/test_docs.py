@@ -18,6 +18,7 @@ SHORTER = {
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
+    "--task tag": "--task tag --epochs 1",
 }
 
 
@@ -32,6 +33,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
         (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n")
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
+    (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
 

@@ -120,3 +120,32 @@ def test_folders_that_cannot_be_written(
     refused(pretrain(Path("/proc/nothing")), 1, "/proc/nothing")  # not even root can write there
     refused(run("finetune", folder / "base", folder / "train.tsv", "--out", folder / "base"), 2, "choose another --out")
     assert (tmp_path / "full" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+
+
+def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    def finetune(text: str, *flags: str) -> tuple[int, str, str]:
+        path = tmp_path / "names.txt"
+        path.write_text(text)
+        return run("finetune", folder / "base", path, "--task", "tag", *flags, "--epochs", "1", "--out", tmp_path / "m")
+
+    good = "the O\nsailor B-PER\n\na O\nbaker B-PER\n\n" * 5
+    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 columns where others have 2", "give the word its tag")
+    refused(finetune("the\nsailor\n\na\nbaker\n"), 1, "names.txt", "words without tags")
+    refused(finetune(good, "--label-column", "3"), 2, "--label-column 3", "give 1 to 2")
+    refused(finetune(good.replace("O", "B-PER")[:30]), 1, "cannot be held out")
+    refused(run("finetune", folder / "base", folder / "train.tsv", "--crf", "--out", tmp_path / "m"), 2, "--task tag")
+    code, out, err = finetune(good + f"{'x' * 5000} O\nhe I-PER\n", "--crf")
+    assert code == 0, err
+    assert "names.txt:31: a word of 5,000 characters" in err
+    assert "names.txt:32: 1 tags break BIO" in err
+    path = tmp_path / "names.txt"
+    code, out, _ = run("predict", tmp_path / "m", path, "--conll")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[2] == ""
+    assert [line.split()[:2] for line in lines[:2]] == [["the", "O"], ["sailor", "B-PER"]]
+    assert len(lines[0].split()) == 3
+    code, out, _ = run("evaluate", tmp_path / "m", path)
+    assert code == 0
+    assert out.startswith("f1 ")
+    refused(run("predict", folder / "tuned", folder / "test.tsv", "--conll"), 2, "--conll")

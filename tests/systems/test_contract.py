@@ -54,6 +54,16 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     assert bool(moved) is not freeze
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_words_are_tagged_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
+    tagged = [(words.split(), ["O", tag]) for words, tag in EXAMPLES]
+    tuned = finetune(
+        Model.load(learned), tagged, task="tag", dev=None, epochs=60, lr=0.1, batch=4, freeze=freeze, crf=True
+    )
+    tuned.save(tmp_path / "tuned")
+    assert evaluate(Model.load(tmp_path / "tuned"), tagged).main_value == 1.0
+
+
 def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tmp_path: Path) -> None:
     model = Model.load(learned)
     vectors = model.encode(["the sailor", "the judge and the sailor", ""])

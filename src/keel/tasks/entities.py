@@ -73,6 +73,7 @@ def write_tags(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme that these tags follow; "none" where they are no tags of entities, such as parts of speech."""
     places: set[str] = set()
+    bare = True
     b_starts = i_starts = 0
     for tags in sentences:
         before = Tag(OUTSIDE, "")
@@ -81,6 +82,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
             if place not in (OUTSIDE, *"BIESMLUW") or (place == OUTSIDE and dash) or (dash and not kind):
                 return "none"
             places.add(place)
+            bare = bare and not kind
             here = parse(tag)
             fresh = before.place == OUTSIDE or before.type != here.type
             b_starts += here.place == "B" and fresh
@@ -88,7 +90,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
             before = here
     if not places - {OUTSIDE}:
         return "none"
-    if "M" in places:
+    if "M" in places or (bare and "I" not in places and places & {*"ES"}):
         return "BMES"
     if places & {*"ESLUW"}:
         return "BIOES"

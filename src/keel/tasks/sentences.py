@@ -223,15 +223,16 @@ def _form(lines: Lines, path: Path) -> str:
     first = next((line for line in full if not line.startswith("#")), "")
     if ".conllu" in path.suffixes or (first.count("\t") == 9 and re.match(r"\d+(-\d+|\.\d+)?\t", first)):
         return "conllu"
-    rows = [_fields(line, "\t" in first) for line in full if not COMMENT.match(line)]
+    tabs = _has_tabs(full)
+    rows = [_fields(line, tabs) for line in full if not COMMENT.match(line)]
     if not rows:
         return "columns"
     width, often = Counter(map(len, rows)).most_common(1)[0]
-    even = often * 10 >= len(rows) * 9
+    even = often * 10 >= len(rows) * 7
     blanks = any(not line.strip() for _, line in lines[:5000])
     if even and width > 1 and len(rows) > 1:
         last = [row[-1] for row in rows]
-        if "\t" in first or blanks or len({*last}) * 2 < len(rows) or {*last} & {"O", "B", "S"}:
+        if tabs or blanks or len({*last}) * 2 < len(rows) or {*last} & {"O", "B", "S"}:
             return "columns"
     if even and width == 1:
         length = statistics.median(len(row[0]) for row in rows)
@@ -244,6 +245,10 @@ def _form(lines: Lines, path: Path) -> str:
     return "segmented" if dense and width > 1 else "text"
 
 
+def _has_tabs(lines: list[str]) -> bool:
+    return sum("\t" in line for line in lines) * 2 > len(lines)
+
+
 def _fields(line: str, tabs: bool) -> list[str]:
     # Other spaces, such as that of full width, are words of Chinese corpora.
     return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(" \t\r\n"))
@@ -251,7 +256,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 
 def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
     full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
-    tabs = bool(full) and "\t" in full[0]
+    tabs = _has_tabs(full)
     counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
     width = counts.most_common(1)[0][0] if counts else 0
     word = _number(columns.text_column, "text", width, name) if columns.text_column else 0
@@ -272,7 +277,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
                 continue
             if len(fields) != width or not fields[word] or not fields[tag]:
                 what = f"this line has {len([f for f in fields if f])} columns where others have {width}"
-                remedy = "give the word its tag, or put a blank line here if a sentence ends"
+                remedy = "give the word its tag, or a blank line where a sentence ends (running text: --form text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip()[:40]!r}): {remedy}")
             yield number, fields[word], None if tag == word else fields[tag]
 

@@ -1,0 +1,194 @@
+"""Words and their tags are read from whatever people write them in, and what is wrong is said with its place."""
+
+import gzip
+import lzma
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keel.errors import KeelError
+from keel.tasks.examples import Columns, Examples
+from keel.tasks.sentences import read_sentences, split_words
+
+CONLL = (
+    "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP I-PER\nBlackburn NNP I-NP I-PER\n"
+)
+CONLLU = """\
+# sent_id = 1
+# text = I don't
+1\tI\tI\tPRON\tPRP\t_\t3\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t0\troot\t_\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+
+# sent_id = 2
+1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
+
+
+def read(path: Path, text: str, **columns: Any) -> tuple[Examples, list[str]]:
+    said: list[str] = []
+    path.write_text(text, encoding="utf-8")
+    return read_sentences(path, Columns(**columns), lambda event: said.append(event["text"])), said
+
+
+def shown(examples: Examples) -> list[tuple[str, str]]:
+    return [(" ".join(example.words), " ".join(example.names)) for example in examples]
+
+
+def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
+    examples, said = read(tmp_path / "a.txt", CONLL)
+    assert shown(examples) == [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]
+    assert examples[1].where == f"{tmp_path}/a.txt:7"
+    assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
+    assert "words in column 1, tags in column 4" in said[0]
+    assert "BIO1" in said[1]
+    assert "learned as BIO" in said[1]
+
+
+def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
+    examples, _ = read(tmp_path / "a.txt", CONLL, label_column="2")
+    assert shown(examples)[0] == ("EU rejects", "NNP VBZ")
+    examples, _ = read(tmp_path / "a.txt", CONLL, text_column="2", label_column="4", scheme="BIOES")
+    assert shown(examples) == [("NNP VBZ", "S-ORG O"), ("NNP NNP", "B-PER E-PER")]
+    assert len(examples.names) == 9
+    with pytest.raises(KeelError, match="--label-column 5: it has 4 columns"):
+        read(tmp_path / "a.txt", CONLL, label_column="5")
+    with pytest.raises(KeelError, match="no BIO"):
+        read(tmp_path / "a.txt", CONLL, label_column="2", scheme="BIO")
+
+
+def test_tabs_comments_and_a_hash_that_is_a_word(tmp_path: Path) -> None:
+    examples, _ = read(tmp_path / "a.tsv", "# id = 7\n#\tO\na b\tB-X\n\n# a remark\nc\tO\n")
+    assert shown(examples) == [("# a b", "O B-X"), ("c", "O")]
+    assert examples[0].words == ("#", "a b")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) -> None:
+    path = tmp_path / "a.conllu.z"
+    path.write_bytes(pack(CONLLU.encode()))
+    assert shown(read_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
+    by_name = read_sentences(path, Columns(label_column="xpos"))
+    assert shown(by_name)[0] == ("I do n't", "PRP VBP RB")
+    with pytest.raises(KeelError, match="CoNLL-U has ID, FORM"):
+        read_sentences(path, Columns(label_column="ner"))
+
+
+def test_chinese_by_the_character_by_the_word_and_by_blanks(tmp_path: Path) -> None:
+    characters, _ = read(tmp_path / "a.txt", "中 B-LOC\n国 I-LOC\n人 O\n\n我 O\n")
+    assert (characters[0].text, characters[0].names) == ("中国人", ("B-LOC", "I-LOC", "O"))
+    segmented, said = read(tmp_path / "b.txt", "共同  创造  美好  的  新  世纪\n我们  希望  和平\n")
+    assert segmented[0].text == "共同创造美好的新世纪"
+    assert segmented[0].names == tuple("BEBEBESSBE")
+    assert segmented.names == ("B", "E", "M", "S")
+    assert "--form" in said[0]
+    slashes, _ = read(tmp_path / "c.txt", "迈向/v  [中央/n  电台/n]nt  1/2/m\n新/a\n")
+    assert shown(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
+
+
+def test_words_here_and_tags_there(tmp_path: Path) -> None:
+    (tmp_path / "seq.out").write_text("O B-city\nO\n")
+    examples, _ = read(tmp_path / "seq.in", "to boston\nhi\n")
+    assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
+    with pytest.raises(KeelError, match=r"3 lines and its seq\.out 2"):
+        read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
+
+
+def test_lists_records_and_running_text(tmp_path: Path) -> None:
+    pairs = [(["EU", "rejects"], ["B-ORG", "O"]), (["Peter"], ["B-PER"])]
+    expected = [("EU rejects", "B-ORG O"), ("Peter", "B-PER")]
+    assert shown(read_sentences(pairs)) == expected
+    assert shown(read_sentences([{"tokens": words, "ner_tags": tags} for words, tags in pairs])) == expected
+    lines = '{"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}\n{"words": ["Peter"], "tags": ["B-PER"]}\n'
+    assert shown(read(tmp_path / "a.jsonl", lines)[0]) == expected
+    bare = read_sentences([["EU", "rejects"], ["Peter"]])
+    assert (bare.kind, bare[0].words) == (None, ("EU", "rejects"))
+    text, said = read(tmp_path / "a.txt", "EU rejects it.\n\nPeter Blackburn\n")
+    assert [example.text for example in text] == ["EU rejects it.", "Peter Blackburn"]
+    assert "text without tags" in said[0]
+    with pytest.raises(KeelError, match="no labels"):
+        _ = text.labels
+
+
+def test_running_text_is_split_as_corpora_are() -> None:
+    assert split_words("Mr. O'Neil (U.S.) pays $5.20, e-mail: a_b!") == (
+        ["Mr", ".", "O'Neil", "(", "U.S", ".", ")", "pays", "$", "5.20", ",", "e-mail", ":", "a_b", "!"]
+    )
+    assert split_words("我爱Python 3") == ["我", "爱", "Python", "3"]
+    assert split_words("我们爱北京", chinese_words=True) == ["我们", "爱", "北京"]
+
+
+def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path) -> None:
+    examples, said = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
+    assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
+    assert len(said) == 2
+    assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend them", said[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a O\nb\nc O\n\nd O\n",
+            r"a\.txt:2: this line has 1 columns where others have 2 \('b'\): give the word its tag",
+        ),
+        ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* columns"),
+        ("a O\nb O\nc O x\n\nd O\n", r"a\.txt:3: this line has 3 columns where others have 2"),
+        ("\n \n", r"holds no sentences"),
+    ],
+)
+def test_lines_that_are_not_like_the_others_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(KeelError, match=message):
+        read(tmp_path / "a.txt", text)
+
+
+def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
+    examples, _ = read(tmp_path / "a.txt", "EU\nrejects\n\nPeter\n")
+    assert [example.words for example in examples] == [("EU", "rejects"), ("Peter",)]
+    with pytest.raises(KeelError, match=r"a\.txt has words without tags: put each word's tag after it"):
+        _ = examples.labels
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([([], [])], "item 0 of the list: this sentence is empty: drop it"),
+        ([(["a"], ["O"]), (["a", "b"], ["O"])], "item 1 of the list: there are 2 words but 1 tags"),
+        ([(["a", ""], ["O", "O"])], "item 0 of the list: word 2 is empty"),
+        ([(["a"], [None])], "item 0 of the list: tag 1 is empty"),
+        ([(["a"], ["O"]), ["b"]], "item 1 of the list: this sentence has no tags, though others have"),
+        ([{"words": "a b", "tags": ["O"]}], "words and tags must be lists"),
+        ([{"text": ["a"], "tags": ["O"]}], "has no column of words"),
+        ([7], "give a text, words, or"),
+    ],
+)
+def test_bad_lists_are_refused(items: list[Any], message: str) -> None:
+    with pytest.raises(KeelError, match=message):
+        read_sentences(items)
+
+
+def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
+    glued = "a O\n\nb O\nc O\n\n" + "d B-X\n" * 300
+    _, said = read(tmp_path / "a.txt", glued)
+    assert any(re.search(r"a\.txt:6: a sentence of 300 words .* is a blank line .* missing", each) for each in said)
+    _, said = read(tmp_path / "a.txt", f"a O\n{'x' * 5000} O\n\nb O\n")
+    assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
+
+
+@pytest.mark.data
+def test_published_files_are_read_whole(data_dir: Path) -> None:
+    tasks = data_dir / "tasks"
+    expected = {
+        "conll2003/eng.testb.xz": (3453, 9),
+        "ud_english_ewt/en_ewt-ud-test.conllu.xz": (2077, 17),
+        "zh/msra_ner_split/dev.txt.xz": (4631, 7),
+        "zh/icwb2/gold/pku_test_gold.utf8.xz": (1944, 4),
+        "atis_snips/atis/dev/seq.in": (500, 135),
+    }
+    for name, (sentences, tags) in expected.items():
+        examples = read_sentences(tasks / name)
+        assert (len(examples), len(examples.names)) == (sentences, tags), name

@@ -1,0 +1,272 @@
+"""Every word gets its tag, whatever the encoder, however its pieces fall and however long the sentence is."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.config import replace
+from keel.errors import KeelError, UsageError
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.systems.word2vec import Word2vec
+from keel.tasks.examples import Columns, Examples
+from keel.tasks.predictions import Span
+from keel.tasks.sentences import read_sentences
+from keel.tasks.tag import Tag, windows
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.train.loop import fit
+from keel.train.plan import Train
+from keel.verbs import evaluate, finetune, predict
+
+TINY = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 64}
+PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
+OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
+
+
+def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
+    """People have two names, of which the second could be anybody's; places follow one another without a word."""
+    draw = random.Random(seed)
+    found: list[tuple[list[str], list[str]]] = []
+    for _ in range(count):
+        words: list[str] = []
+        tags: list[str] = []
+        length = draw.randint(3, longest)
+        while len(words) < length:
+            more, kinds = draw.choice(
+                [
+                    ([draw.choice(OTHERS)], ["O"]),
+                    ([draw.choice(PLACES)], ["B-LOC"]),
+                    ([draw.choice(PEOPLE), draw.choice(OTHERS)], ["B-PER", "I-PER"]),
+                ]
+            )
+            words, tags = words + more, tags + kinds
+        found.append((words, tags))
+    return read_sentences(found)
+
+
+@pytest.fixture(scope="session")
+def pieces() -> Tokenizer:
+    """Some words are whole, others fall into pieces."""
+    text = " ".join([*PLACES, *PEOPLE, "goes to meets and in the evening"])
+    return Tokenizer.train(Corpus.of([*[text] * 8, "q u e s t i o n a b l y"]), kind="wordpiece", size=100)
+
+
+@pytest.fixture
+def make(pieces: Tokenizer) -> Callable[..., Tag]:
+    def make(examples: Examples, **settings: Any) -> Tag:
+        torch.manual_seed(0)
+        system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
+        return Tag(system, system.encoder(len(pieces)), pieces, examples.labels, **settings)
+
+    return make
+
+
+@pytest.mark.parametrize("settings", [{}, {"crf": True}, {"crf": True, "frozen": True}], ids=str)
+def test_tags_are_learned(make: Callable[..., Tag], settings: dict[str, Any]) -> None:
+    examples = sentences(150)
+    task = make(examples, **settings)
+    before = {name: value.clone() for name, value in task.encoder.state_dict().items()}
+    train = Train(steps=120, batch=16, lr=5e-3, device="cpu")
+    fit(task, task.prepare(examples, batch_size=16), train)
+    scores = task.score(examples, task.predict(examples))
+    assert scores.main == "f1"
+    assert scores.main_value > (0.6 if settings.get("frozen") else 0.8)
+    moved = any(not torch.equal(value, before[name]) for name, value in task.encoder.state_dict().items())
+    assert moved is not settings.get("frozen", False)
+
+
+def test_the_first_piece_speaks_for_a_word(make: Callable[..., Tag], pieces: Tokenizer) -> None:
+    examples = read_sentences([(["anna", "unquestionably", "oslo"], ["B-PER", "O", "B-LOC"]), (["to"], ["O"])])
+    task = make(examples).eval()
+    data = task.prepare(examples)
+    ids = [pieces.encode_words([word])[0] for word in examples[0].words]
+    assert len(ids[1]) > 3
+    rows = data.rows(np.array([1, 0]))
+    asked, numbers = data.asked_of(np.array([1, 0]), rows)
+    assert asked is not None
+    assert rows.ids[1, : rows.lengths[1]].tolist() == [pieces.cls_id, *ids[0], *ids[1], *ids[2], pieces.sep_id]
+    firsts = np.cumsum([1, *map(len, ids)])[:3]
+    assert asked.slots[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
+    assert asked.counts.tolist() == [1, 3]
+    assert numbers.tolist() == [[3, -1, -1], [0, 1, 2]]
+    top = task.encoder(rows).top
+    torch.testing.assert_close(task.pick(rows, asked)[1], top[1, torch.from_numpy(firsts)])
+
+
+def test_packed_rows_say_the_same(make: Callable[..., Tag], monkeypatch: pytest.MonkeyPatch) -> None:
+    for kernel in ("attention", "gelu", "norm"):  # their twins: the kernels have tests of their own
+        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+    examples = sentences(5)
+    task = make(examples, crf=True).eval()
+    data = task.prepare(examples)
+    index = np.array([3, 0, 4])
+    losses = []
+    for rows in (data.rows(index), data.packed(index)):
+        asked, numbers = data.asked_of(index, rows)
+        assert asked is not None
+        assert data.targets is not None
+        response = task.respond(task.pick(rows, asked), asked)
+        losses.append(task.losses(response, data.targets[numbers], asked))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("room", [4, 10, 31, 62, 1000])
+def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
+    draw = random.Random(room)
+    for count in (0, 1, 5, 40, 200):
+        sizes = [draw.randint(1, max(1, min(9, room // 2))) for _ in range(count)]
+        spans = windows(sizes, room)
+        assert [number for _, mine in spans for number in mine] == list(range(count))
+        for span, mine in spans:
+            assert sum(sizes[number] for number in span) <= room
+            assert {*mine} <= {*span}
+    for span, mine in windows([1] * 5000, room)[1:-1]:  # what is asked about has neighbours on both sides
+        assert span.start <= mine.start - room // 9
+        assert mine.stop <= span.stop - room // 9
+
+
+def test_long_sentences_are_tagged_to_the_end(make: Callable[..., Tag]) -> None:
+    examples = sentences(6, longest=200)
+    task = make(examples, crf=True)
+    torch.nn.init.normal_(task.classifier.weight)
+    said: list[str] = []
+    data = task.prepare(examples, on_event=lambda event: said.append(event["text"]))
+    assert data.lengths.max() <= 64
+    assert len(data) > len(examples) + 3
+    assert "every word is tagged once" in said[0]
+    together = task.predict(examples)
+    assert [len(answer.tags) for answer in map(together.__getitem__, range(6))] == [len(e.words) for e in examples]
+    for number in range(len(examples)):
+        alone = task.predict(examples[number : number + 1], batch=1)[0]
+        assert alone.tags == together[number].tags
+        assert alone.probabilities == pytest.approx(together[number].probabilities, abs=1e-4)
+
+
+def test_words_without_pieces_and_endless_words_are_read_as_something(make: Callable[..., Tag]) -> None:
+    task = make(sentences(5))
+    said: list[str] = []
+    odd = read_sentences([["anna", "\u200d", "e" * 5000, "=" * 5000, "oslo"], ["\x07"]])
+    found = task.predict(odd, on_event=lambda event: said.append(event["text"]))
+    assert [len(answer) for answer in (found[0].tags, found[1].tags)] == [5, 1]
+    assert "2 words, such as" in said[0]
+    assert task.prepare(odd, labelled=False).lengths.max() <= 64
+
+
+def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
+    tokenizer = Tokenizer.from_words(["1996-08-22", "u.s.", "the", "anglo", "french"])
+    known, unknown = tokenizer.id_of("1996-08-22"), tokenizer.unknown_id
+    found = tokenizer.encode_words(["1996-08-22", "U.S.", "Anglo-French", "zebra"])
+    assert found == [[known], [tokenizer.id_of("u.s.")], [found[2][0], unknown, found[2][2]], [unknown]]
+    assert found[2][0] == tokenizer.id_of("anglo")
+    (beyond,) = tokenizer.encode_words(["Anglo-French"], spell=True)[0]
+    assert beyond >= len(tokenizer)
+    assert tokenizer.token_of(beyond) == "anglo-french"
+
+
+def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
+    system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
+    base = Model(system=system, encoder=system.encoder(len(pieces)), tokenizer=pieces)
+    path = tmp_path / "train.conll"
+    lines = [
+        "\n".join(map(" ".join, zip(example.words, example.names, strict=True))) + "\n" for example in sentences(80)
+    ]
+    path.write_text("\n".join(lines))
+    settings: dict[str, Any] = {"task": "tag", "crf": True, "epochs": 8, "lr": 5e-3, "device": "cpu", "dev": "20%"}
+    model = finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
+    assert set(model.card.scores) == {"folds", "dev", "seeds", "test"}
+    assert model.card.scores["test"]["main"] == "f1"
+    assert set(model.card.scores["test"]["types"]) == {"LOC", "PER"}
+    again = Model.load(tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"]
+    one, two = evaluate(model, path), evaluate(again, path, out=tmp_path / "scores")
+    assert one == two
+    assert (tmp_path / "scores" / "confusion.tsv").read_text().startswith("true \\ predicted\tLOC\tPER\tO\n")
+    answer = again.predict("Anna and lima, oslo")
+    assert answer.words == ("Anna", "and", "lima", ",", "oslo")
+    assert answer.entities[-1] == Span(15, 19, "LOC", "oslo")
+    assert again.predict(("anna", "goes", "oslo")).entities[-1].start == 10
+    assert [each.tags for each in again.predict([["oslo"], ["lima", "oslo"]])] == [("B-LOC",), ("B-LOC", "B-LOC")]
+    assert again.predict("").tags == ()
+    (tmp_path / "new.txt").write_text("anna goes to oslo\n")
+    record = next(predict(again, tmp_path / "new.txt"))
+    assert record["words"] == ["anna", "goes", "to", "oslo"]
+    assert record["entities"][-1] == {"start": 13, "end": 17, "label": "LOC", "text": "oslo"}
+    assert "gold" not in record
+    assert next(predict(again, path))["gold"] == list(sentences(1)[0].names)
+    settings["crf"] = False  # another run than that of the folder
+    with pytest.raises(UsageError, match="crf"):
+        finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
+
+
+def test_transformers_reads_the_tagger_and_keel_reads_theirs(
+    tmp_path: Path, pieces: Tokenizer, make: Callable[..., Tag]
+) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    examples = sentences(4)
+    task = make(examples).eval()
+    torch.nn.init.normal_(task.classifier.weight)
+    model = Model(system=task.system, encoder=task.encoder, tokenizer=pieces, task=task)
+    model.save(tmp_path / "ours")
+    theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "ours").eval()
+    rows = task.prepare(examples).rows(np.array([0]))
+    with torch.inference_mode():
+        logits = theirs(input_ids=rows.ids).logits
+        torch.testing.assert_close(task.classifier(task.encoder(rows).top), logits, rtol=1e-4, atol=1e-4)
+    assert theirs.config.id2label[0] == "B-LOC"
+    theirs.save_pretrained(tmp_path / "theirs")
+    pieces.save(tmp_path / "theirs")
+    back = Model.load(tmp_path / "theirs")
+    assert isinstance(back.task, Tag)
+    assert back.predict(examples[0].words) == model.predict(examples[0].words)
+
+
+def test_parts_of_speech_are_scored_by_accuracy_and_unheard_tags_are_errors() -> None:
+    pairs = [(["the", "dog", "barks"], ["DET", "NOUN", "VERB"]), (["a", "cat", "sleeps"], ["DET", "NOUN", "VERB"])]
+    model = finetune("word2vec", pairs * 10, task="tag", dev=None, epochs=30, lr=0.05, batch=4, width=8, device="cpu")
+    scores = evaluate(model, pairs)
+    assert (scores.main, scores.main_value) == ("accuracy", 1.0)
+    assert scores.names == ("DET", "NOUN", "VERB")
+    odd = evaluate(model, [(["the", "dog", "barks"], ["DET", "NOUN", "X"])])
+    assert odd.main_value == pytest.approx(2 / 3)
+    assert "1 words have a tag that did not occur in training, such as 'X' in the sentence at item 0" in str(odd)
+    assert (odd.errors[0].label, odd.errors[0].predicted, odd.errors[0].text) == ("X", "VERB", "the dog [barks]")
+    assert model.predict("the cat").entities == []
+    assert isinstance(model.task, Tag)
+    with pytest.raises(KeelError, match=r"item 0 of the list: the tag 'X' .* correct it, or train with it"):
+        model.task.prepare(read_sentences([(["the"], ["X"])]))
+    with pytest.raises(KeelError, match="no tags to compare with"):
+        evaluate(model, [["the", "dog"]])
+    with pytest.raises(UsageError, match="a text or a list of its words"):
+        model.predict([7])
+
+
+def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
+    pairs = [(["in", "new", "york"], ["O", "B-LOC", "I-LOC"]), (["rome", "is", "old"], ["B-LOC", "O", "O"])]
+    model = finetune("word2vec", pairs * 10, task="tag", dev=None, epochs=30, lr=0.05, batch=4, width=8, scheme="BIOES")
+    assert "E-LOC" in model.label_names
+    assert evaluate(model, pairs).values["accuracy"].value == 1.0
+    assert evaluate(model, pairs, scheme="BIOES").main_value == 1.0
+    half = evaluate(model, [(["in", "new", "york"], ["O", "B-LOC", "B-LOC"])])
+    assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
+
+
+def test_only_tags_have_a_chain() -> None:
+    with pytest.raises(UsageError, match="--crf is for --task tag, not for classify"):
+        finetune("onehot", [("a b", "x"), ("c d", "y")], crf=True)
+
+
+def test_columns_can_be_chosen_for_every_file_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a DET O\ncat NOUN B-X\n\nthe DET O\ndog NOUN B-X\n" * 4)
+    words = finetune(Word2vec(width=4), path, task="tag", test=path, dev=None, label_column="2", epochs=1)
+    assert words.label_names == ("DET", "NOUN")
+    assert Tag.read(path, Columns(label_column="3")).labels.names == ("B-X", "I-X", "O")
