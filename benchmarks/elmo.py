@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from keel.systems.documents import Documents
 from keel.systems.elmo import Elmo, ElmoTraining, Streams
@@ -115,12 +114,9 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     def turned(gates: Tensor) -> Tensor:  # torch has i, f, g, o
         return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
 
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(turned(layer.into[direction]))
-        theirs.weight_hh_l0.copy_(turned(layer.recurrent[direction]))
-        theirs.weight_hr_l0.copy_(layer.projection[direction].T)
-        theirs.bias_ih_l0.copy_(turned(layer.bias[direction]))
-        theirs.bias_hh_l0.zero_()
+    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
     return theirs
 
 
@@ -186,7 +182,11 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
         arguments.size, length=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
         projection_clip=0.0,
     )  # fmt: skip
-    settings: dict[str, Any] = {"device": arguments.device, "precision": arguments.precision, "threads": arguments.threads}
+    settings: dict[str, Any] = {
+        "device": arguments.device,
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+    }
     every = max(1, arguments.steps // 8)
     train = Train(steps=arguments.steps, batch=arguments.batch, lr=1e-4, warmup=0, log_every=every, **settings)
     torch.manual_seed(0)
@@ -194,8 +194,8 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     start = deepcopy(ours.state_dict())
     streams = ours.batch(documents, Draw(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
     words = len({*streams.places.flatten().tolist()})
-    print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in both "
-          f"directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
+    print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
+          f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
     speeds: dict[str, list[float]] = {"Keel": [], "plain torch": []}
     losses: dict[str, float] = {}
     for _ in range(arguments.rounds):

@@ -53,12 +53,9 @@ def test_without_clips_it_is_the_lstm_of_torch() -> None:
         def turned(gates: Tensor) -> Tensor:
             return torch.cat([gates.chunk(4, -1)[number] for number in order], -1).movedim(-1, 0)
 
-        with torch.no_grad():
-            theirs.weight_ih_l0.copy_(turned(into[stack]))
-            theirs.weight_hh_l0.copy_(turned(recurrent[stack]))
-            theirs.weight_hr_l0.copy_(projection[stack].T)
-            theirs.bias_ih_l0.copy_(turned(bias[stack]))
-            theirs.bias_hh_l0.zero_()
+        weights = {"weight_ih_l0": turned(into[stack]), "weight_hh_l0": turned(recurrent[stack])}
+        weights |= {"weight_hr_l0": projection[stack].T, "bias_ih_l0": turned(bias[stack])}
+        theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * CELLS)})
         expected, (_, cell) = theirs(x[stack], (hidden[stack : stack + 1], cells[stack : stack + 1]))
         ends = torch.full((BATCH,), TIME - 1)
         h, c = projected_lstm(x, hidden, cells, ends, into, bias, recurrent, projection)

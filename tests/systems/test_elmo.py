@@ -83,7 +83,9 @@ def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, docum
     gradients = []
     for each in (drawn, apart):
         losses, _ = objective(each)
-        gradients.append([*losses.values(), *torch.autograd.grad(sum(losses.values()), [*objective.parameters()])])
+        gradients.append(
+            [*losses.values(), *torch.autograd.grad(losses["next"] + losses["previous"], [*objective.parameters()])]
+        )
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
@@ -111,7 +113,7 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
 
 def _word(objective: ElmoTraining, number: int) -> Tensor:
     """One word: every filter at every place, the strongest, one highway, the projection."""
-    encoder = objective.encoder
+    encoder: Any = objective.encoder
     letters = encoder.characters.weight[objective.table[number].long()]  # [50, letter width]
     found = []
     for conv in encoder.filters.windows:
@@ -133,12 +135,9 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     def turned(gates: Tensor) -> Tensor:
         return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
 
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(turned(layer.into[direction]))
-        theirs.weight_hh_l0.copy_(turned(layer.recurrent[direction]))
-        theirs.weight_hr_l0.copy_(layer.projection[direction].T)
-        theirs.bias_ih_l0.copy_(turned(layer.bias[direction]))
-        theirs.bias_hh_l0.zero_()
+    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
     return theirs
 
 

@@ -50,8 +50,8 @@ def five_banks(say: Say) -> Finding:
         say(f"{name}: a linear rule on the vector of 'bank' names {right[name]:.0%} of three senses in new sentences")
     return Finding(
         cosines["word2vec"] > 0.9999 > cosines["ELMo"] and right["word2vec"] < 0.4 and right["ELMo"] > 0.75,
-        f"to word2vec all five banks are one vector (cosine {cosines['word2vec']:.2f}), to ELMo each is another (down to "
-        f"{cosines['ELMo']:.2f}); in new sentences one vector names {right['word2vec']:.0%} of three senses, ELMo's "
+        f"to word2vec all five banks are one vector (cosine {cosines['word2vec']:.2f}), to ELMo each is another (down "
+        f"to {cosines['ELMo']:.2f}); in new sentences one vector names {right['word2vec']:.0%} of three senses, ELMo's "
         f"{right['ELMo']:.0%}",
     )
 
@@ -67,8 +67,8 @@ def three_tokens(say: Say) -> Finding:
         say(f"layer {layer}: the vectors of 'bank' in three sentences differ by {apart[-1]:.2g} or more")
     return Finding(
         apart[0] == 0 < min(apart[1:]),
-        f"letters give every bank the same vector (difference {apart[0]:.0f}); from the first LSTM on each token has its "
-        f"own ({apart[1]:.2f}, {apart[2]:.2f})",
+        f"letters give every bank the same vector (difference {apart[0]:.0f}); from the first LSTM on each token has "
+        f"its own ({apart[1]:.2f}, {apart[2]:.2f})",
     )
 
 
@@ -84,7 +84,8 @@ def two_stacks(say: Say) -> Finding:
         sums.append(ends)
     say(f"the loss of a direction moves its own LSTMs (largest gradient {max(mine):.2g})")
     say(f"and those of the other direction by {max(other):.2g}")
-    (total,) = torch.autograd.grad(sum(objective(streams)[0].values()), [objective.output])
+    losses, _ = objective(streams)
+    (total,) = torch.autograd.grad(losses["next"] + losses["previous"], [objective.output])
     gap = ((total - sums[0] - sums[1]).abs().max() / total.abs().max()).item()
     say(f"the gradient of the added losses is the sum of theirs, to {gap:.0e}")
     return Finding(
@@ -104,7 +105,7 @@ def shared_ends(say: Say) -> Finding:
         for name, gradient in zip(shared, gradients, strict=True):
             largest[name, loss] = gradient.abs().max().item()
             say(f"{name}: largest gradient {largest[name, loss]:.2g} by the loss of {loss} words")
-    both = sum(losses.values()).item() / streams.targets[:, 0].numel()
+    both = (losses["next"] + losses["previous"]).item() / streams.targets[:, 0].numel()
     chance = 2 * np.log(objective.encoder.vocabulary)
     say(f"both directions together cost {both:.2f} a word before learning; a guess among all words {chance:.2f}")
     return Finding(
@@ -135,8 +136,8 @@ def one_side_each(say: Say) -> Finding:
     say(f"of the {top.shape[1]} numbers of BERT's vector {still} stay as they are")
     return Finding(
         forwards == 0 < backwards and still == 0,
-        "each half of ELMo's vector knows one side alone, and only laying them side by side joins the two; in BERT every "
-        "number knows both",
+        "each half of ELMo's vector knows one side alone, and only laying them side by side joins the two; in BERT "
+        "every number knows both",
     )
 
 

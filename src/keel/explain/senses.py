@@ -45,9 +45,7 @@ class Senses:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        uses = [
-            {**use._asdict(), "group": _letter(group)} for use, group in zip(self.uses, self.groups, strict=True)
-        ]
+        uses = [{**use._asdict(), "group": _letter(group)} for use, group in zip(self.uses, self.groups, strict=True)]
         return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist()}
 
 
@@ -80,7 +78,9 @@ def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups:
     if not lengths.all():
         raise UsageError(f"{model} has no vector for {word!r}: ask for another word, or another model")
     if not 0 <= groups <= len(uses):
-        raise UsageError(f"{len(uses)} uses cannot make {groups} groups: choose 1 to {len(uses)}, or 0 to leave it open")
+        raise UsageError(
+            f"{len(uses)} uses cannot make {groups} groups: choose 1 to {len(uses)}, or 0 to leave it open"
+        )
     cosines = np.clip(units @ units.T, -1, 1)
     return Senses(word, model, uses, cosines, _grouped(cosines, groups))
 

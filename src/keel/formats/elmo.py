@@ -24,7 +24,11 @@ GATES = (0, 2, 3, 1)
 def is_elmo(folder: str | Path) -> bool:
     """Whether this is a folder of ELMo's published files."""
     folder = Path(folder)
-    return folder.is_dir() and not (folder / "config.json").exists() and bool([*folder.glob(OPTIONS), *folder.glob(WEIGHTS)])
+    return (
+        folder.is_dir()
+        and not (folder / "config.json").exists()
+        and bool([*folder.glob(OPTIONS), *folder.glob(WEIGHTS)])
+    )
 
 
 def read(folder: Path) -> Stored:

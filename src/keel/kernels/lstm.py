@@ -30,7 +30,8 @@ def projected_lstm(
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         chosen = torch.get_autocast_dtype(kind)
-        x, hidden, *weights = (value.to(chosen) for value in (x, hidden, *weights))
+        x, hidden = x.to(chosen), hidden.to(chosen)
+        weights = tuple(weight.to(chosen) for weight in weights)
     with torch.autocast(kind, enabled=False):
         return _ProjectedLstm.apply(x, hidden, cells, last, *weights, cell_clip, clip)
 
@@ -213,7 +214,7 @@ class _ProjectedLstm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, gates, cells, hidden, opened, into, recurrent, projection = ctx.saved_tensors
         cell_clip, clip = ctx.clips
-        stacks, time, batch, _ = gates.shape
+        time = gates.shape[1]
         dhidden = gradients[0].to(gates.dtype).contiguous().clone()  # [stacks, time, batch, out]
         dcells = torch.zeros_like(cells[:, 0])
         for step in reversed(range(time)):

@@ -86,8 +86,9 @@ class Elmo(System):
     feature_based: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("cells", 1), ("layers", 1), ("letters", 3), ("letter_width", 1),
-                            ("highways", 0), ("length", 1), ("negatives", 0), ("cell_clip", 0), ("projection_clip", 0)):  # fmt: skip
+        ones = ("width", "cells", "layers", "letter_width", "length")
+        zeros = ("highways", "negatives", "cell_clip", "projection_clip")
+        for name, least in {**dict.fromkeys(ones, 1), **dict.fromkeys(zeros, 0), "letters": 3}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
         if not self.filters or min(self.filters) < 0 or not any(self.filters):
@@ -205,7 +206,9 @@ class ElmoEncoder(Encoder):
 
     def read(self, letters: Letters) -> Tensor:
         """[words, width]: the vector of each word by its letters alone."""
-        found = [self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)]
+        found = [
+            self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
+        ]
         x = self.activation(torch.cat(found))
         for highway in self.highways:
             gate, other = highway(x).chunk(2, -1)
@@ -252,7 +255,9 @@ class ElmoEncoder(Encoder):
         assert isinstance(layer, Layer)
         stacks, cells, width = layer.projection.shape
         zeros = layer.projection.new_zeros
-        return Memory(hidden=zeros(rows, len(self.stack), stacks, width), cells=zeros(rows, len(self.stack), stacks, cells))
+        return Memory(
+            hidden=zeros(rows, len(self.stack), stacks, width), cells=zeros(rows, len(self.stack), stacks, cells)
+        )
 
     def climb(self, x: Tensor, state: Memory, last: Tensor) -> tuple[list[Tensor], Memory]:
         """What every layer says of x, [2, time, batch, width] each, and the memory after each row's `last` place."""
@@ -260,7 +265,9 @@ class ElmoEncoder(Encoder):
         hidden: list[Tensor] = []
         cells: list[Tensor] = []
         for number, layer in enumerate(self.stack):
-            said, cell = layer(self.dropout(x), state.hidden[:, number].transpose(0, 1), state.cells[:, number].transpose(0, 1), last)
+            said, cell = layer(
+                self.dropout(x), state.hidden[:, number].transpose(0, 1), state.cells[:, number].transpose(0, 1), last
+            )
             hidden.append(said[:, last, torch.arange(x.shape[2], device=x.device)].float())
             cells.append(cell.float())
             x = x + said if layer.residual else said
@@ -383,7 +390,9 @@ class ElmoTraining(Objective):
         targets = batch.targets.permute(1, 2, 0).flatten(1)
         sampled = self.training and self._draws > 0
         losses = [
-            self._sampled(vectors, words, batch.drawn) if sampled else softmax_loss(vectors, self.output, self.bias, words)
+            self._sampled(vectors, words, batch.drawn)
+            if sampled
+            else softmax_loss(vectors, self.output, self.bias, words)
             for vectors, words in zip(top, targets, strict=True)
         ]
         return {"next": losses[0], "previous": losses[1]}, after
