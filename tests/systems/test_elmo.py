@@ -18,6 +18,8 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
+from keel.train.loop import fit
+from keel.train.plan import Train
 
 SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
 TEXTS = [
@@ -203,6 +205,25 @@ def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, docu
     exactly = whole(streams)[0]["next"].item()
     assert drawing(streams)[0]["next"].item() != pytest.approx(exactly)
     assert drawing.eval()(streams)[0]["next"].item() == pytest.approx(exactly)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-2), ("bf16", 5e-2)])
+def test_a_gpu_learns_the_same_by_graphs(
+    tokenizer: Tokenizer, documents: Documents, precision: Any, within: float
+) -> None:
+    """Eight steps, of which the last are replayed."""
+    found, said = [], []
+
+    def hear(event: dict[str, Any]) -> None:
+        said.append(str(event.get("text", "")))
+
+    for device, kind in (("cpu", "fp32"), ("cuda", precision)):
+        train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
+        history = fit(training(tokenizer, negatives=20), documents, train, None, hear)
+        found.append([loss for _, loss in history.losses])
+    assert found[1] == pytest.approx(found[0], rel=within)
+    assert not [text for text in said if "cannot be captured" in text]
 
 
 def test_settings_that_make_no_network_are_refused() -> None:
