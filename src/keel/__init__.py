@@ -7,12 +7,14 @@ if TYPE_CHECKING:
     from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
+    from keel.language import generate, perplexity
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
+    from keel.systems.ngram import Ngram
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
@@ -38,6 +40,7 @@ __all__ = [
     "Glove",
     "KeelError",
     "Model",
+    "Ngram",
     "Nnlm",
     "Onehot",
     "Rnn",
@@ -54,9 +57,11 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
+    "generate",
     "layers",
     "nearest",
     "odd",
+    "perplexity",
     "predict",
     "pretrain",
     "senses",
@@ -73,6 +78,7 @@ _HOMES = {
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",
+    "Ngram": "keel.systems.ngram",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
@@ -84,8 +90,10 @@ _HOMES = {
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
     "check": "keel.checks",
+    "generate": "keel.language",
     "nearest": "keel.words",
     "odd": "keel.words",
+    "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
     "word_map": "keel.words",

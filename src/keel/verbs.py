@@ -17,8 +17,9 @@ from keel.explain.judged import judge, published_form
 from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
+from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
-from keel.run import Text, hardware, refuse_same, route, run_folder
+from keel.run import Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
@@ -69,7 +70,7 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
-    source = _corpus(corpus, text, on_event)
+    source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
         if probe_task not in TASKS:
@@ -102,6 +103,8 @@ def pretrain(
         }
         evaluate = held_out_loss(held, train) if held else None
         history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity)
+        for remark in objective.remarks():
+            note(say, remark)
         card = Card(
             title=Path(out).name,
             parent=parent.card.title if parent else "",
@@ -174,16 +177,17 @@ def finetune(
             able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
             raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
     everything = kind.read(data, columns, on_event)
+    labels = everything.labels  # what nothing can be learned from is refused before it is split
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
     for apart in (held, tested):  # a label that was never learned is found before anything is learned
         if apart is not None:
-            examples.labels.targets(apart)
+            labels.targets(apart)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.taught(examples.labels.kind, examples.label_counts, frozen=freeze or network)
+        system = system.taught(labels.kind, examples.label_counts, frozen=freeze or network)
         parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
-        tuning = Tuning(parent, kind, examples.labels, train, head, freeze, from_scratch, say)
+        tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = tuning.cross_validate(everything, folds, run)
@@ -227,11 +231,15 @@ def evaluate(
     """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there.
 
     Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
-    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows.
+    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
+    perplexity of a text.
     """
     known = loaded(model, on_event)
-    if known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data):
+    published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
+    if published and known.encoder.width:
         scores = judge(space_of(known), data, on_event=on_event)
+    elif known.task is None and known.system.foretells:
+        scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task = _task_of(known, on_event)
         (columns,) = route(settings, Columns())
@@ -356,25 +364,6 @@ def _learner(system: System, parent: Model) -> Model:
         encoder = system.encoder(parent.encoder.vocabulary)
     encoder.load_state_dict(weights, strict=False, assign=True)
     return dataclasses.replace(parent, system=system, encoder=encoder)
-
-
-def _corpus(source: Source, text: Text, on_event: OnEvent) -> Corpus:
-    """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
-    if isinstance(source, Corpus):
-        return source
-    if hasattr(source, "columns"):
-        if text.text_column not in source.columns:
-            known = ", ".join(map(repr, source.columns))
-            raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
-        return Corpus.of([str(value) for value in source[text.text_column]])
-    if isinstance(source, list) and source and all(_is_text(item) for item in source):
-        return Corpus.of(source)
-    return Corpus(source, text_column=text.text_column, encoding=text.encoding, dedup=text.dedup, on_event=on_event)
-
-
-def _is_text(item: object) -> bool:
-    """Whether this can be no file name: several words, or Chinese, and no file of that name."""
-    return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
 
 
 def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:

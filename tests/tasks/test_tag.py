@@ -1,7 +1,9 @@
 """Every word gets its tag, whatever the encoder, however its pieces fall and however long the sentence is."""
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from keel.config import replace
-from keel.errors import KeelError, UsageError
+from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
@@ -21,6 +23,7 @@ from keel.tasks.sentences import read_sentences
 from keel.tasks.tag import Tag, windows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
 from keel.train.loop import fit
 from keel.train.plan import Train
 from keel.verbs import evaluate, finetune, predict
@@ -204,6 +207,39 @@ def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
     settings["crf"] = False  # another run than that of the folder
     with pytest.raises(UsageError, match="crf"):
         finetune(base, path, out=tmp_path / "m", seeds=2, test=path, folds=2, **settings)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    settings: dict[str, Any] = {"task": "tag", "crf": True, "network": "lstm", "network_width": 4, "characters": "cnn"}
+    settings |= {"width": 4, "steps": 8, "batch": 4, "log_every": 1, "threads": 1, "device": "cpu", "dev": None}
+    whole = finetune("word2vec", sentences(20), out=tmp_path / "whole", **settings)
+    with pytest.raises(Interrupted):
+        finetune("word2vec", sentences(20), out=tmp_path / "cut", on_event=stop, **settings)
+    again = finetune("word2vec", sentences(20), out=tmp_path / "cut", **settings)
+    assert "crf.transitions" in whole.tensors()
+    for name, value in whole.tensors().items():
+        assert torch.equal(again.tensors()[name], value), name
+
+
+@pytest.mark.gpu
+def test_a_gpu_says_the_same(make: Callable[..., Tag]) -> None:
+    examples = sentences(40, longest=100)
+    task = make(examples, crf=True).eval()
+    torch.nn.init.normal_(task.classifier.weight)
+    task.precision = "fp32"
+    expected = task.predict(examples).estimates
+    data = task.prepare(examples, batch_size=8)
+    losses = []
+    for device in ("cpu", "cuda"):
+        task.to(device)
+        batch = task.batch(data, Draw(seed=1, step=0, first=0), range(8)).to(device)
+        losses.append(float(task(batch)[0]["loss"].detach()))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    assert task.predict(examples).estimates == pytest.approx(expected, abs=2e-2)
 
 
 def test_transformers_reads_the_tagger_and_keel_reads_theirs(

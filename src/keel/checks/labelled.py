@@ -19,7 +19,7 @@ FEW = 5
 
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
-    what = "texts" if examples[0].second is None else "pairs"
+    what = "sentences" if examples.kind == "tags" else "texts" if examples[0].second is None else "pairs"
     facts: dict[str, Any] = {"holds": f"{len(examples):,} {what}{'' if examples.kind else ' without labels'}"}
     if examples.kind == "number":
         values = [example.label for example in examples if isinstance(example.label, float)]
@@ -83,7 +83,7 @@ def _about_classes(examples: Examples) -> Iterator[Finding]:
         cause = f"{len(rare)} labels have fewer than {FEW} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more of them, or merge labels")
     name, count = counts.most_common(1)[0]
-    if count > 0.9 * len(examples):
+    if examples.kind != "tags" and count > 0.9 * len(examples):
         cause = f"{count / len(examples):.0%} of the examples are {name!r}"
         yield Finding("warning", examples.source, cause, "judge by F1 and Matthews, not by accuracy")
 

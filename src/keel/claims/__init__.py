@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -20,6 +20,7 @@ CLAIMS: dict[int, Claim] = {
     23: Claim(title="five banks, three senses", minutes=0.2, run=contexts.five_banks),
     24: Claim(title="contextual vectors: one for each token", minutes=0.2, run=contexts.three_tokens),
     25: Claim(title="one layer cannot do XOR, two with an activation can", minutes=0.1, run=networks.exclusive_or),
+    27: Claim(title="n-gram parameters grow exponentially with n", minutes=0.5, run=language.growth_of_ngrams),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from keel import verbs
+from keel import language, verbs
 from keel.checks import check as check_files
 from keel.cli import vectors
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
-from keel.errors import UsageError
+from keel.decode.sample import Writer
+from keel.errors import Interrupted, UsageError
 from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
@@ -113,8 +114,12 @@ def pretrain(options: Namespace) -> Answer:
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
     first = 'fill "... [MASK] ..."' if hasattr(model.objective, "predict_words") else "nearest WORD"
+    first = 'generate "..."' if isinstance(model.objective, Writer) else first
     lines.append(f"next: keel {first} --model {quote(out)}")
-    lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
+    if model.encoder.width:
+        lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
+    if model.system.foretells:
+        lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data)
 
@@ -224,7 +229,8 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    _read_flags(flags, "fine-tuned; or word vectors", "labelled examples; for word vectors scored pairs or analogies")
+    data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
+    _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 
 
@@ -270,6 +276,59 @@ def fill(options: Namespace) -> Answer:
         lines += [f"blank {number}"] * (len(blanks) > 1)
         lines += [f"{probability:7.1%}  {word}" for word, probability in words]
     return Answer(lines=lines, data=[[word._asdict() for word in words] for words in blanks])
+
+
+def _generate_flags(flags: Flags) -> None:
+    flags.add_argument("text", nargs="?", default="", metavar="PROMPT", help="what to go on from; nothing, or -")
+    flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
+    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
+    flags.add_argument(
+        "--temperature", type=float, default=1.0, metavar="X", help="below 1 prefers the likely; 0 the likeliest [1]"
+    )
+    flags.add_argument("--top-k", type=int, default=0, metavar="N", help="draw from the N likeliest; 0: from all [0]")
+    flags.add_argument(
+        "--top-p", type=float, default=1.0, metavar="X", help="of these, from as few as hold this share [1]"
+    )
+    flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
+    _device_flags(flags)
+
+
+def generate(options: Namespace) -> Answer:
+    prompt = sys.stdin.read().strip() if options.text == "-" else options.text
+    parts: list[str] = []
+
+    def show(text: str) -> None:
+        if not parts and not options.json:
+            sys.stdout.write(prompt)
+        parts.append(text if parts or prompt else text.lstrip())
+        if not options.json:
+            sys.stdout.write(parts[-1])
+            sys.stdout.flush()
+
+    with Console(quiet=options.quiet) as console:
+        try:
+            language.generate(
+                prompt,
+                model=_load(options, console),
+                tokens=options.tokens,
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                seed=options.seed,
+                on_text=show,
+                on_event=console,
+            )
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            sys.stdout.write(json.dumps(_written(prompt, parts), ensure_ascii=False) if options.json else "")
+            sys.stdout.write("\n")
+            raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
+    return Answer(lines=[""], data=_written(prompt, parts))
+
+
+def _written(prompt: str, parts: list[str]) -> dict[str, str]:
+    return {"prompt": prompt, "text": "".join(parts)}
 
 
 def _embed_flags(flags: Flags) -> None:
@@ -460,6 +519,7 @@ COMMANDS = {
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
+    "generate": Command(_generate_flags, generate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

@@ -6,6 +6,7 @@ from keel.systems.cnn import Cnn
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
+from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
@@ -16,6 +17,7 @@ from keel.systems.wordclass import Wordclass
 SYSTEMS: dict[str, type[System]] = {
     "onehot": Onehot,
     "wordclass": Wordclass,
+    "ngram": Ngram,
     "nnlm": Nnlm,
     "word2vec": Word2vec,
     "glove": Glove,

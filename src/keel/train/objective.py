@@ -119,6 +119,10 @@ class Objective(nn.Module):
         """The parts of the training, in order; a draw tells `batch` in which one it is."""
         return [Phase()]
 
+    def remarks(self) -> list[str]:
+        """What whoever trained it should know about the data it met."""
+        return []
+
     def finish(self) -> None:
         """Whatever is left to do when all steps are taken."""
 
