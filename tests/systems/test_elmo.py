@@ -218,7 +218,8 @@ def test_a_gpu_learns_the_same_by_graphs(
     def hear(event: dict[str, Any]) -> None:
         said.append(str(event.get("text", "")))
 
-    for device, kind in (("cpu", "fp32"), ("cuda", precision)):
+    kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
+    for device, kind in kinds:
         train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
         history = fit(training(tokenizer, negatives=20), documents, train, None, hear)
         found.append([loss for _, loss in history.losses])
