@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
+    from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.ngram import Ngram
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
-    from keel.words import analogy, nearest, odd, similarity, word_map
+    from keel.verbs import convert, embed, evaluate, fill, finetune, layers, predict, pretrain
+    from keel.words import analogy, nearest, odd, senses, similarity, word_map
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "Classifier",
     "Cnn",
     "Corpus",
+    "Elmo",
     "FastText",
     "Glove",
     "KeelError",
@@ -56,11 +58,13 @@ __all__ = [
     "fill",
     "finetune",
     "generate",
+    "layers",
     "nearest",
     "odd",
     "perplexity",
     "predict",
     "pretrain",
+    "senses",
     "similarity",
     "word_map",
 ]
@@ -69,6 +73,7 @@ _HOMES = {
     "Classifier": "keel.classifier",
     "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
+    "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
@@ -89,6 +94,7 @@ _HOMES = {
     "nearest": "keel.words",
     "odd": "keel.words",
     "perplexity": "keel.language",
+    "senses": "keel.words",
     "similarity": "keel.words",
     "word_map": "keel.words",
 }

@@ -20,6 +20,19 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
     "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
+    "elmo": {
+        "width": 16,
+        "cells": 32,
+        "filters": (8, 8),
+        "highways": 1,
+        "length": 10,
+        "negatives": 60,
+        "steps": 60,
+        "batch": 8,
+        "lr": 1e-2,
+        "warmup": 5,
+        "device": "cpu",
+    },
     "ulmfit": {
         **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
         **dict(width=16, hidden=20, layers=2, length=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408

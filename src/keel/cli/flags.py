@@ -27,6 +27,7 @@ BARE = {
     "head.pool": "pool",
     "head.network": "network",
     "head.characters": "characters",
+    "head.mix": "mix",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

@@ -130,7 +130,7 @@ def write(
     task = config.get("keel", {}).get("task", {})
     tags = task.get("kind") == "tags"
     # A network between body and classifier, or another summary of a text, is in no class of theirs.
-    if "pool" in task or any(ours.startswith("network.") for ours in tensors):
+    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)

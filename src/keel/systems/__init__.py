@@ -3,6 +3,7 @@
 from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.cnn import Cnn
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
 from keel.systems.ngram import Ngram
@@ -24,5 +25,6 @@ SYSTEMS: dict[str, type[System]] = {
     "cnn": Cnn,
     "rnn": Rnn,
     "ulmfit": Ulmfit,
+    "elmo": Elmo,
     "bert": Bert,
 }

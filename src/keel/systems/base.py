@@ -159,6 +159,11 @@ class Encoder(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return []
 
+    @property
+    def layer_count(self) -> int:
+        """How many layers `all_layers` gives."""
+        return 1 + len(self.blocks())
+
     def inputs(self) -> list[nn.Parameter]:
         """The weights below its blocks: all that is in none and no part of the summary."""
         above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
@@ -190,6 +195,8 @@ class System:
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
     vocabulary: ClassVar[int] = 30_000
     """Pieces that are learned unless told otherwise."""
+    lowercase: ClassVar[bool | Literal["auto"]] = "auto"
+    """Whether capital letters are one with small ones unless told otherwise; auto is for the tokenizer to decide."""
     min_count: ClassVar[int] = 0
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
@@ -200,6 +207,8 @@ class System:
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
+    feature_based: ClassVar[bool] = False
+    """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     from_labels: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False

@@ -226,6 +226,10 @@ class UlmfitEncoder(Encoder):
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
         return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
 
+    @property
+    def layer_count(self) -> int:
+        return 2  # those between are of another width
+
     def blocks(self) -> list[nn.Module]:
         return list(self.forwards.layers)
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.base import Asked, Head, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
@@ -24,7 +24,7 @@ class Classify(Task):
     """
 
     name: ClassVar[str] = "classify"
-    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool")
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool", "mix")
     pool: Pool = "own"
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
@@ -45,8 +45,11 @@ class Classify(Task):
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         if self.network is not None:
-            return self.network.whole(self.encoder(rows).top, rows.lengths)
-        return self.encoder.gist(rows) if self.pool == "own" else pooled(self.encoder(rows).top, rows, self.pool)
+            return self.network.whole(self.mixed(rows), rows.lengths)
+        return self.encoder.gist(rows) if self.pool == "own" else super().pick(rows)
+
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+        return self.encoder.pick(output, rows) if self.pool == "own" else pooled(output.top, rows, self.pool)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""

@@ -84,6 +84,9 @@ class Phase:
 class Objective(nn.Module):
     """A network with its batches and its losses. `data` is whatever it reads: the loop only passes it on."""
 
+    drawn_ahead: ClassVar[bool] = False
+    """Whether its batches are drawn on the CPU even if `data` could live on a GPU; then not all need be rows first."""
+
     def rows(self, data: Any) -> int:
         """How many rows make one epoch."""
         raise NotImplementedError
