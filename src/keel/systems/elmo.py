@@ -71,6 +71,12 @@ class Elmo(System):
 
     name: ClassVar[str] = "elmo"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {
+            "width": 64,
+            "cells": 256,
+            "filters": (16, 16, 32, 64),
+            "highways": 1,
+        },  # ours; the others are published
         "small": {"width": 128, "cells": 1024, "highways": 1},
         "medium": {"width": 256, "cells": 2048, "highways": 1},
         "original": {"width": 512, "cells": 4096, "highways": 2},
