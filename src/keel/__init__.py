@@ -11,20 +11,22 @@ if TYPE_CHECKING:
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
+    from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
     from keel.systems.ngram import Ngram
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
-    from keel.words import analogy, nearest, odd, similarity, word_map
+    from keel.verbs import convert, embed, evaluate, fill, finetune, layers, predict, pretrain
+    from keel.words import analogy, nearest, odd, senses, similarity, word_map
 
 __version__ = "0.1.0"
 
@@ -33,6 +35,7 @@ __all__ = [
     "Classifier",
     "Cnn",
     "Corpus",
+    "Elmo",
     "FastText",
     "Glove",
     "KeelError",
@@ -44,6 +47,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Train",
+    "Ulmfit",
     "Word2vec",
     "Wordclass",
     "analogy",
@@ -54,11 +58,13 @@ __all__ = [
     "fill",
     "finetune",
     "generate",
+    "layers",
     "nearest",
     "odd",
     "perplexity",
     "predict",
     "pretrain",
+    "senses",
     "similarity",
     "word_map",
 ]
@@ -67,6 +73,7 @@ _HOMES = {
     "Classifier": "keel.classifier",
     "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
+    "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
@@ -78,6 +85,7 @@ _HOMES = {
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
@@ -86,6 +94,7 @@ _HOMES = {
     "nearest": "keel.words",
     "odd": "keel.words",
     "perplexity": "keel.language",
+    "senses": "keel.words",
     "similarity": "keel.words",
     "word_map": "keel.words",
 }

@@ -14,7 +14,8 @@ from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
-from keel.formats import fasttext, huggingface
+from keel.explain.layers import Layers, layer_weights
+from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
@@ -67,7 +68,8 @@ def pretrain(
     start, parent = _start(system, out, settings, on_event)
     if start.from_labels:
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
-    chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
+    usual = start.later if parent else start.train
+    chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
     source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
@@ -136,7 +138,7 @@ def finetune(
     test: Source | None = None,
     folds: int = 0,
     seeds: int = 1,
-    freeze: bool = False,
+    freeze: bool | None = None,
     from_scratch: bool = False,
     overwrite: bool = False,
     on_event: OnEvent = ignore,
@@ -146,7 +148,8 @@ def finetune(
 
     `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
     source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
-    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`,
+    `folds` every example is also scored once by a model that has not seen it. With `freeze` the encoder stays as it is,
+    which is the system's own choice unless told. `settings` are single fields of `Train`,
     `Columns` and `Head`, and of a new model's system.
     """
     if task not in TASKS:
@@ -156,13 +159,18 @@ def finetune(
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     start, parent = _start(base, out, settings, on_event, labels=True)
+    if freeze is None:
+        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
+        if freeze:
+            note(on_event, f"{start.name} stays as it is and the head alone learns: --no-freeze to tune all of it")
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.tuning(start, freeze, network=network)
+    usual = Head(mix=freeze and start.feature_based)
     system, train, columns, head = route(
-        settings, start, tuned, Columns(), Head(), only=start.teachable if parent else None
+        settings, start, tuned, Columns(), usual, only=start.teachable if parent else None
     )
     for name in head.chosen():
         if name not in kind.takes:
@@ -188,6 +196,8 @@ def finetune(
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
+        if best.task.mix is not None:
+            note(say, f"the learned mix: {best.task.mix}")
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
@@ -272,6 +282,11 @@ def embed(
     return loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
+def layers(model: Model | str | Path, *, on_event: OnEvent = ignore) -> Layers:
+    """How much of each layer a model's task has learned to read (fine-tuned with `mix`)."""
+    return layer_weights(loaded(model, on_event))
+
+
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:
     """Make a Keel folder of a model or a vector file that others saved, and check that both give the same numbers.
 
@@ -294,8 +309,11 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
             raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
     elif Path(out).suffix in OTHER_FILES.split():
         raise UsageError(f"{out}: vectors are written as .txt, .vec or .bin and models as folders: name one of these")
-    elif Path(source).is_file():
-        Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
+    elif Path(source).is_file() or elmo.is_elmo(source):
+        model = Model.load(source, on_event=on_event)
+        model.save(out, overwrite=overwrite)
+        if Model.load(out).fingerprint() != model.fingerprint():
+            raise KeelError(f"{source}: the weights came back changed from {out}: do not use it")
     else:
         huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 
@@ -363,7 +381,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             corpus,
             kind=text.tokenizer,
             size=text.vocabulary,
-            lowercase={"auto": "auto", "yes": True, "no": False}[text.lowercase],
+            lowercase={"auto": system.lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count,
             phrases=text.phrases,
             sample=text.sample,

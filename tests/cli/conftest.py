@@ -29,6 +29,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path, tiny:
     return folder
 
 
+@pytest.fixture(scope="session")
+def ngram(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    """The folder of a language model."""
+    folder = tmp_path_factory.mktemp("language") / "ngram"
+    assert main(["pretrain", "ngram", str(english_corpus), "--system.order", "3", "--out", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command: exit code, stdout, stderr."""

@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from keel import language
-from keel.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
-
-
-@pytest.fixture(scope="module")
-def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("language") / "ngram"
-    assert main(["pretrain", "ngram", str(english_corpus), "--system.order", "3", "--out", str(folder)]) == 0
-    return folder
 
 
 def test_a_prompt_is_printed_with_what_goes_on_from_it(ngram: Path, run: Run) -> None:

@@ -33,7 +33,11 @@ GROUPS = {
         "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
         "map": Line('MODEL [--words "A B C"] [--out FILE]', "words as points of a plane: SVG or HTML"),
         "odd": Line("WORD WORD WORD... --model M", "which of some words does not belong"),
+        "senses": Line("WORD --in FILE --model M", "which uses of a word mean the same, by its vectors there"),
         "similarity": Line("A B --model M", "how near two words or texts are"),
+    },
+    "look inside": {
+        "layers": Line("MODEL", "which layers a fine-tuned model's task likes"),
     },
     "look after": {
         "info": Line("[FOLDER]", "what a folder, a file of word vectors or this machine holds"),

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,11 +24,13 @@ from keel.cli.info import describe
 from keel.decode.sample import Writer
 from keel.errors import Interrupted, UsageError
 from keel.explain.judged import Analogies
+from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
 from keel.run import Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
 from keel.tasks.base import Head
@@ -54,6 +56,8 @@ def _named_system(seen: Namespace) -> System:
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     if is_fasttext(named):
         return FastText()
+    if is_elmo(named):
+        return Elmo()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
@@ -155,7 +159,9 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
     )
     flags.add_argument("--seeds", type=int, default=1, metavar="N", help="runs, of which the best on dev is kept [1]")
-    flags.add_argument("--freeze", action="store_true", help="leave the encoder as it is and teach the head alone")
+    flags.add_argument(
+        "--freeze", action=BooleanOptionalAction, help="leave the encoder as it is and teach the head alone"
+    )
     flags.add_argument(
         "--from-scratch", action="store_true", help="forget the weights, to see what pre-training brings"
     )
@@ -185,6 +191,8 @@ def finetune(options: Namespace) -> Answer:
         )
     lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
+    if model.task is not None and model.task.mix is not None:
+        lines.append(f"mix: {model.task.mix}")
     lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
     lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
     return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})
@@ -376,6 +384,17 @@ def _texts(options: Namespace, console: Console) -> list[str]:
     return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
 
 
+def _layers_flags(flags: Flags) -> None:
+    flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix")
+    _device_flags(flags)
+
+
+def layers(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        found = verbs.layers(_load(options, console), on_event=console)
+    return Answer(lines=found.lines(), data=found.to_dict())
+
+
 def _convert_flags(flags: Flags) -> None:
     flags.add_argument(
         "source",
@@ -506,7 +525,9 @@ COMMANDS = {
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
     "map": Command(vectors.map_flags, vectors.draw),
     "odd": Command(vectors.odd_flags, vectors.odd),
+    "senses": Command(vectors.senses_flags, vectors.senses),
     "similarity": Command(vectors.similarity_flags, vectors.similarity),
+    "layers": Command(_layers_flags, layers),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),
     "info": Command(_info_flags, info),

@@ -127,9 +127,11 @@ def write(
     """
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
-    if any(ours.startswith("network.") for ours in tensors):  # between body and classifier they have nothing
+    task = config.get("keel", {}).get("task", {})
+    tags = task.get("kind") == "tags"
+    # A network between body and classifier, or another summary of a text, is in no class of theirs.
+    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
-    tags = config.get("keel", {}).get("task", {}).get("kind") == "tags"
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}

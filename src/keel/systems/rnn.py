@@ -253,6 +253,9 @@ class RnnTraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
     def rows(self, data: Documents) -> int:
         return -(-data.marked_size // self.system.length)
 

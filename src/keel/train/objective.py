@@ -84,6 +84,9 @@ class Phase:
 class Objective(nn.Module):
     """A network with its batches and its losses. `data` is whatever it reads: the loop only passes it on."""
 
+    drawn_ahead: ClassVar[bool] = False
+    """Whether its batches are drawn on the CPU even if `data` could live on a GPU; then not all need be rows first."""
+
     def rows(self, data: Any) -> int:
         """How many rows make one epoch."""
         raise NotImplementedError
@@ -125,6 +128,10 @@ class Objective(nn.Module):
 
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
+        return []
+
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below the blocks, such as those of words; whatever is neither here nor there is above them."""
         return []
 
 
