@@ -1,8 +1,9 @@
 """What every test stands on: real data where there is some, a small made-up corpus, one thread, no network."""
 
+import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,34 @@ def english_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chinese_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text file of 300 Chinese documents of 3 to 8 sentences, a blank line between documents."""
     return _write_corpus(tmp_path_factory.mktemp("corpus") / "chinese.txt", CHINESE, joint="")
+
+
+@pytest.fixture(scope="session")
+def write_elmo() -> Callable[[Path], None]:
+    """Writes a folder of ELMo's as others publish it, with random weights."""
+
+    def write(folder: Path) -> None:
+        import h5py
+        import numpy as np
+
+        lstm = {"use_skip_connections": True, "projection_dim": 4, "cell_clip": 3, "proj_clip": 3, "dim": 6}
+        letters = {"activation": "relu", "filters": [[1, 3], [2, 5]], "n_highway": 1, "embedding": {"dim": 2}}
+        letters |= {"n_characters": 262, "max_characters_per_token": 50}
+        shapes = {"char_embed": (261, 2), "CNN_proj/W_proj": (8, 4), "CNN_proj/b_proj": (4,)}
+        shapes |= {"CNN/W_cnn_0": (1, 1, 2, 3), "CNN/b_cnn_0": (3,), "CNN/W_cnn_1": (1, 2, 2, 5), "CNN/b_cnn_1": (5,)}
+        for kind in ("carry", "transform"):
+            shapes |= {f"CNN_high_0/W_{kind}": (8, 8), f"CNN_high_0/b_{kind}": (8,)}
+        for cell in (f"RNN_{side}/RNN/MultiRNNCell/Cell{layer}/LSTMCell" for side in (0, 1) for layer in (0, 1)):
+            shapes |= {f"{cell}/W_0": (8, 24), f"{cell}/B": (24,), f"{cell}/W_P_0": (6, 4)}
+        folder.mkdir()
+        options = {"lstm": {**lstm, "n_layers": 2}, "char_cnn": letters}
+        (folder / "tiny_options.json").write_text(json.dumps(options))
+        numbers = np.random.default_rng(0)
+        with h5py.File(folder / "tiny_weights.hdf5", "w") as file:
+            for name, shape in shapes.items():
+                file[name] = numbers.normal(size=shape).astype(np.float32)
+
+    return write
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,16 @@ def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPat
     assert not say.rows, "what is done on the way is no result"
 
 
+def test_each_order_of_ngrams_is_counted(monkeypatch: pytest.MonkeyPatch, english_corpus: Path) -> None:
+    texts = english_corpus.read_text(encoding="utf-8").split("\n\n")
+    docstrings = [Docstring("numpy", tuple(text.splitlines())) for text in texts]
+    monkeypatch.setattr("keel.claims.language.read_docstrings", lambda say: docstrings)
+    finding = claims.run(27)
+    assert finding is not None
+    assert [row.split(":")[0] for row in finding.rows] == [f"order {order}" for order in range(1, 6)]
+    assert "could come up" in finding.rows[0]
+
+
 def test_without_a_number_all_are_listed() -> None:
     said: list[str] = []
     assert claims.run(on_event=lambda event: said.append(event["text"])) is None

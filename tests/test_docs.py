@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ SHORTER = {
     "nearest river": "nearest farmer",
     '"king - man + woman"': '"farmer - pilot + the"',
     '"breakfast cereal dinner lunch"': '"farmer pilot the"',
+    "elmo wiki.txt": "elmo wiki.txt --batch 8",
+    "senses bank": "senses farmer",
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
@@ -34,6 +37,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
+    (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
 
@@ -57,8 +61,13 @@ def _old_bert(desk: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
+@pytest.fixture(scope="module")
+def _published_elmo(desk: Path, write_elmo: Callable[[Path], None]) -> None:
+    write_elmo(desk / "elmo_2x4096")
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("_old_bert")
+@pytest.mark.usefixtures("_old_bert", "_published_elmo")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(
     page: Path, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -69,7 +78,7 @@ def test_blocks_run(
     place = (desk / page.stem).resolve()
     place.mkdir()
     for path in desk.iterdir():
-        if path != place and (path.is_file() or path.name == "old-bert"):
+        if path != place and (path.is_file() or path.name in ("old-bert", "elmo_2x4096")):
             (place / path.name).symlink_to(path)
     monkeypatch.chdir(place)
     scope: dict[str, object] = {}

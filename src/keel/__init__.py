@@ -7,22 +7,26 @@ if TYPE_CHECKING:
     from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
+    from keel.language import generate, perplexity
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
+    from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
+    from keel.systems.ngram import Ngram
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
     from keel.text.corpus import Corpus
     from keel.text.tokenizer import Tokenizer
     from keel.text.tokens import Tokens
     from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, predict, pretrain
-    from keel.words import analogy, nearest, odd, similarity, word_map
+    from keel.verbs import convert, embed, evaluate, fill, finetune, layers, predict, pretrain
+    from keel.words import analogy, nearest, odd, senses, similarity, word_map
 
 __version__ = "0.1.0"
 
@@ -31,16 +35,19 @@ __all__ = [
     "Classifier",
     "Cnn",
     "Corpus",
+    "Elmo",
     "FastText",
     "Glove",
     "KeelError",
     "Model",
+    "Ngram",
     "Nnlm",
     "Onehot",
     "Rnn",
     "Tokenizer",
     "Tokens",
     "Train",
+    "Ulmfit",
     "Word2vec",
     "Wordclass",
     "analogy",
@@ -50,10 +57,14 @@ __all__ = [
     "evaluate",
     "fill",
     "finetune",
+    "generate",
+    "layers",
     "nearest",
     "odd",
+    "perplexity",
     "predict",
     "pretrain",
+    "senses",
     "similarity",
     "word_map",
 ]
@@ -62,22 +73,28 @@ _HOMES = {
     "Classifier": "keel.classifier",
     "Cnn": "keel.systems.cnn",
     "Corpus": "keel.text.corpus",
+    "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "KeelError": "keel.errors",
     "Model": "keel.model",
+    "Ngram": "keel.systems.ngram",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
     "check": "keel.checks",
+    "generate": "keel.language",
     "nearest": "keel.words",
     "odd": "keel.words",
+    "perplexity": "keel.language",
+    "senses": "keel.words",
     "similarity": "keel.words",
     "word_map": "keel.words",
 }

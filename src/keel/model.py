@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from keel.config import to_dict
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.formats import fasttext, huggingface
+from keel.formats import elmo, fasttext, huggingface
 from keel.formats.folder import save_folder
 from keel.formats.vectors import Vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
@@ -142,7 +142,10 @@ class Model:
         folder = Path(folder)
         if folder.is_file() and not fasttext.is_fasttext(folder):  # what is wrong with it is said there
             return cls.of_vectors(read_vectors(folder, on_event=on_event), title=folder.name).to(device)
-        stored = fasttext.read(folder) if folder.is_file() else huggingface.read(folder, on_event)
+        if folder.is_file():
+            stored = fasttext.read(folder)
+        else:
+            stored = elmo.read(folder) if elmo.is_elmo(folder) else huggingface.read(folder, on_event)
         tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
             raise KeelError(

@@ -1,6 +1,7 @@
 """A run of a verb: its settings, each put where it belongs, and its folder, for one run alone."""
 
 import json
+import os
 import platform
 import shutil
 import time
@@ -16,6 +17,7 @@ from keel.config import replace, unknown_name
 from keel.errors import UsageError
 from keel.events import Event, OnEvent, ignore
 from keel.formats.folder import OURS
+from keel.text.corpus import Corpus
 from keel.train.checkpoint import exclusive
 from keel.train.parallel import World
 from keel.train.plan import Train
@@ -31,6 +33,8 @@ class Text:
     """Of the files; auto tries UTF-8, then GB18030."""
     dedup: Literal["none", "lines", "documents"] = "none"
     """What to keep only once."""
+    sentences: Literal["split", "lines"] = "split"
+    """How sentences are told apart: by their marks, or as lines alone, where text is cut already."""
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
     vocabulary: int = 0
@@ -71,6 +75,32 @@ def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None 
             # One way to say how long takes the place of another.
             values |= {name: values.get(name, 0) for name in Train.LENGTHS}
     return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
+
+
+def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
+    """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
+    if isinstance(source, Corpus):
+        return source
+    if hasattr(source, "columns"):
+        if text.text_column not in source.columns:
+            known = ", ".join(map(repr, source.columns))
+            raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
+        return Corpus.of([str(value) for value in source[text.text_column]], sentences=text.sentences)
+    if isinstance(source, list) and source and all(_is_text(item) for item in source):
+        return Corpus.of(source, sentences=text.sentences)
+    return Corpus(
+        source,
+        text_column=text.text_column,
+        encoding=text.encoding,
+        dedup=text.dedup,
+        sentences=text.sentences,
+        on_event=on_event,
+    )
+
+
+def _is_text(item: object) -> bool:
+    """Whether this can be no file name: several words, or Chinese, and no file of that name."""
+    return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
 
 
 @contextmanager

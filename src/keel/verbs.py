@@ -14,10 +14,12 @@ from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.judged import judge, published_form
-from keel.formats import fasttext, huggingface
+from keel.explain.layers import Layers, layer_weights
+from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
+from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
-from keel.run import Text, hardware, refuse_same, route, run_folder
+from keel.run import Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
@@ -66,8 +68,9 @@ def pretrain(
     start, parent = _start(system, out, settings, on_event)
     if start.from_labels:
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
-    chosen, train, text = route(settings, start, start.train, Text(), only=start.tunable if parent else None)
-    source = _corpus(corpus, text, on_event)
+    usual = start.later if parent else start.train
+    chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
+    source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
         if probe_task not in TASKS:
@@ -100,6 +103,8 @@ def pretrain(
         }
         evaluate = held_out_loss(held, train) if held else None
         history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity)
+        for remark in objective.remarks():
+            note(say, remark)
         card = Card(
             title=Path(out).name,
             parent=parent.card.title if parent else "",
@@ -133,7 +138,7 @@ def finetune(
     test: Source | None = None,
     folds: int = 0,
     seeds: int = 1,
-    freeze: bool = False,
+    freeze: bool | None = None,
     from_scratch: bool = False,
     overwrite: bool = False,
     on_event: OnEvent = ignore,
@@ -143,7 +148,8 @@ def finetune(
 
     `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
     source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
-    `folds` every example is also scored once by a model that has not seen it. `settings` are single fields of `Train`,
+    `folds` every example is also scored once by a model that has not seen it. With `freeze` the encoder stays as it is,
+    which is the system's own choice unless told. `settings` are single fields of `Train`,
     `Columns` and `Head`, and of a new model's system.
     """
     if task not in TASKS:
@@ -153,13 +159,18 @@ def finetune(
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     start, parent = _start(base, out, settings, on_event, labels=True)
+    if freeze is None:
+        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
+        if freeze:
+            note(on_event, f"{start.name} stays as it is and the head alone learns: --no-freeze to tune all of it")
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.tuning(start, freeze, network=network)
+    usual = Head(mix=freeze and start.feature_based)
     system, train, columns, head = route(
-        settings, start, tuned, Columns(), Head(), only=start.teaching.fields if parent else None
+        settings, start, tuned, Columns(), usual, only=start.teaching.fields if parent else None
     )
     for name in head.chosen():
         if name not in kind.takes:
@@ -185,6 +196,8 @@ def finetune(
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
+        if best.task.mix is not None:
+            note(say, f"the learned mix: {best.task.mix}")
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
@@ -218,11 +231,15 @@ def evaluate(
     """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there.
 
     Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
-    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows.
+    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
+    perplexity of a text.
     """
     known = loaded(model, on_event)
-    if known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data):
+    published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
+    if published and known.encoder.width:
         scores = judge(space_of(known), data, on_event=on_event)
+    elif known.task is None and known.system.foretells:
+        scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task = _task_of(known, on_event)
         (columns,) = route(settings, Columns())
@@ -265,6 +282,11 @@ def embed(
     return loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
+def layers(model: Model | str | Path, *, on_event: OnEvent = ignore) -> Layers:
+    """How much of each layer a model's task has learned to read (fine-tuned with `mix`)."""
+    return layer_weights(loaded(model, on_event))
+
+
 def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> None:
     """Make a Keel folder of a model or a vector file that others saved, and check that both give the same numbers.
 
@@ -287,8 +309,11 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
             raise KeelError(f"{source}: the vectors came back changed from {out}: do not use it")
     elif Path(out).suffix in OTHER_FILES.split():
         raise UsageError(f"{out}: vectors are written as .txt, .vec or .bin and models as folders: name one of these")
-    elif Path(source).is_file():
-        Model.load(source, on_event=on_event).save(out, overwrite=overwrite)
+    elif Path(source).is_file() or elmo.is_elmo(source):
+        model = Model.load(source, on_event=on_event)
+        model.save(out, overwrite=overwrite)
+        if Model.load(out).fingerprint() != model.fingerprint():
+            raise KeelError(f"{source}: the weights came back changed from {out}: do not use it")
     else:
         huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 
@@ -341,25 +366,6 @@ def _learner(system: System, parent: Model) -> Model:
     return dataclasses.replace(parent, system=system, encoder=encoder)
 
 
-def _corpus(source: Source, text: Text, on_event: OnEvent) -> Corpus:
-    """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
-    if isinstance(source, Corpus):
-        return source
-    if hasattr(source, "columns"):
-        if text.text_column not in source.columns:
-            known = ", ".join(map(repr, source.columns))
-            raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
-        return Corpus.of([str(value) for value in source[text.text_column]])
-    if isinstance(source, list) and source and all(_is_text(item) for item in source):
-        return Corpus.of(source)
-    return Corpus(source, text_column=text.text_column, encoding=text.encoding, dedup=text.dedup, on_event=on_event)
-
-
-def _is_text(item: object) -> bool:
-    """Whether this can be no file name: several words, or Chinese, and no file of that name."""
-    return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
-
-
 def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
@@ -375,7 +381,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             corpus,
             kind=text.tokenizer,
             size=text.vocabulary,
-            lowercase={"auto": "auto", "yes": True, "no": False}[text.lowercase],
+            lowercase={"auto": system.lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count,
             phrases=text.phrases,
             sample=text.sample,

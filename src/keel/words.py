@@ -12,6 +12,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.approximate import Approximate
 from keel.explain.maps import Flattening, flatten
 from keel.explain.neighbours import By, Neighbour, Space, nearest_texts, unit_vectors
+from keel.explain.senses import Senses, compare, find_uses, vectors_of
 from keel.formats.vectors import looks_like_vectors, read_vectors
 from keel.model import Model
 from keel.report import Page, draw_map, write_picture
@@ -70,6 +71,31 @@ def similarity(first: str, second: str, *, model: Model | str | Path, on_event: 
     vectors = loaded(model, on_event).encode([first, second], on_event=on_event)
     one, two = (_known(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
+
+
+def senses(
+    word: str,
+    sentences: Any,
+    *,
+    model: Model | str | Path,
+    layer: int = -1,
+    groups: int = 0,
+    on_event: OnEvent = ignore,
+    **settings: Any,
+) -> Senses:
+    """Which uses of a word mean the same: the cosines between its vectors in these sentences, and groups of them.
+
+    `layer` is counted as in `Model.encode`; `groups` says how many there are, 0 leaves it open.
+    """
+    (columns,) = route(settings, Columns())
+    texts = [example.text for example in read_examples(sentences, pair=False, columns=columns, on_event=on_event)]
+    uses = find_uses(word, texts)
+    if without := len(texts) - len({use.text for use in uses}):
+        note(on_event, f"{without} of {len(texts)} sentences do not hold {word!r}: they are left out")
+    known = loaded(model, on_event)
+    encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
+    title = known.card.title or known.system.name
+    return compare(word, title, uses, vectors_of(uses, encoded), groups)
 
 
 def word_map(

@@ -12,7 +12,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path, tiny: list[str]) -> Path:
-    """With `base`, a pre-trained model; `tuned`, that model fine-tuned; and labelled files."""
+    """With `base`, a pre-trained model; `tuned` and `mixed`, that model fine-tuned; and labelled files."""
     folder = tmp_path_factory.mktemp("cli")
     sea = [f"the sailor paints boat number {number}" for number in range(20)]
     food = [f"the baker serves cake number {number}" for number in range(20)]
@@ -26,6 +26,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path, tiny:
     assert main(["pretrain", "bert", str(english_corpus), *tiny, "--steps", "3", "--out", str(folder / "base")]) == 0
     tuning = ["--epochs", "1", "--test", str(folder / "test.tsv"), "--out", str(folder / "tuned")]
     assert main(["finetune", str(folder / "base"), str(folder / "train.tsv"), *tuning]) == 0
+    mixing = ["--mix", "--epochs", "1", "--out", str(folder / "mixed")]
+    assert main(["finetune", str(folder / "base"), str(folder / "train.tsv"), *mixing]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ngram(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    """The folder of a language model."""
+    folder = tmp_path_factory.mktemp("language") / "ngram"
+    assert main(["pretrain", "ngram", str(english_corpus), "--system.order", "3", "--out", str(folder)]) == 0
     return folder
 
 

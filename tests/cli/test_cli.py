@@ -124,6 +124,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
     verb: str,
     run: Run,
     folder: Path,
+    ngram: Path,
     tmp_path: Path,
     english_corpus: Path,
     tiny: list[str],
@@ -141,10 +142,13 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "evaluate": [folder / "tuned", folder / "test.tsv"],
         "predict": [folder / "tuned", folder / "test.tsv"],
         "fill": ["a [MASK]", "--model", folder / "base"],
+        "generate": ["the boat", "--model", ngram],
         "embed": ["a boat", "--model", folder / "base"],
         "nearest": ["the", "--model", folder / "base"],
         "analogy": ["the - a + i", "--model", folder / "base"],
         "similarity": ["a boat", "the boat", "--model", folder / "base"],
+        "senses": ["boat", "--in", folder / "test.tsv", "--model", folder / "base", "--beside", folder / "tuned"],
+        "layers": [folder / "mixed"],
         "map": [folder / "base", "--top", "20", "--out", tmp_path / "map.html"],
         "odd": ["the", "a", "i", "--model", folder / "base"],
         "info": [folder / "tuned"],
@@ -203,10 +207,8 @@ def test_every_recipe_runs(
     )
     assert code == 0, err
     assert json.loads(out)["steps"] == 2
-    whole_words = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["recipe"]["system"][
-        "whole_words"
-    ]
-    assert whole_words == ("chinese" in recipe.stem)
+    system = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["recipe"]["system"]
+    assert system.get("whole_words", False) == ("chinese" in recipe.stem)
 
 
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:

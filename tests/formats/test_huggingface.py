@@ -179,13 +179,13 @@ def test_shards(tmp_path: Path) -> None:
 
 
 def test_another_tasks_head_is_left_out_and_said(tmp_path: Path) -> None:
-    saved(tmp_path, "BertForTokenClassification")
+    saved(tmp_path, "BertForMultipleChoice")
     notes: list[str] = []
     model = Model.load(tmp_path, on_event=lambda event: notes.append(event["text"]))
     assert model.task is None
     assert len(notes) == 1
     assert "classifier" in notes[0]
-    assert "BertForTokenClassification" in notes[0]
+    assert "BertForMultipleChoice" in notes[0]
 
 
 def test_labels_come_with_the_classifier(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
     tokenizer = Tokenizer.at_blanks(["</s>", *WORDS])
     task = Classify(system, system.encoder(len(tokenizer)), tokenizer, read.labels)
     training = system.teaching.learner(task)
+    assert isinstance(training, BagTraining)
     tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]
     for table in tables:
         torch.nn.init.normal_(table.weight)

@@ -19,7 +19,24 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
-    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 1e-2, "device": "cpu"},
+    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
+    "elmo": {
+        "width": 16,
+        "cells": 32,
+        "filters": (8, 8),
+        "highways": 1,
+        "length": 10,
+        "negatives": 60,
+        "steps": 60,
+        "batch": 8,
+        "lr": 1e-2,
+        "warmup": 5,
+        "device": "cpu",
+    },
+    "ulmfit": {
+        **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
+        **dict(width=16, hidden=20, layers=2, length=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
+    },
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
@@ -61,8 +78,8 @@ def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tm
     vectors = model.encode(["the sailor", "the judge and the sailor", ""])
     assert vectors.shape == (3, model.encoder.width)
     assert vectors[0].any()
-    # The nnlm learns a vector for unknown words too, and the rnn reads the marks around a text.
-    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn")
+    # The nnlm learns a vector for unknown words too, and recurrent networks read the marks around a text.
+    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn", "ulmfit", "elmo")
     model.save(tmp_path / "copy")
     one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
     assert one == two

@@ -11,10 +11,12 @@ import keel
 from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
+from keel.systems.rnn import Rnn
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.batches import Here
+from keel.train.draw import Draw
 from keel.train.graph import StepGraphs
 from keel.train.objective import Objective
 from keel.train.parallel import World
@@ -70,6 +72,25 @@ def test_graphs_give_the_bits_of_single_launches(learning: tuple[Objective, Docu
     again, same = take_all(objective, data, graphs=False)
     assert losses == again
     assert all(torch.equal(one, other) for one, other in zip(weights, same, strict=True))
+
+
+def test_recurrent_layers_and_their_state_go_into_graphs(english_corpus: Path) -> None:
+    corpus = Corpus(english_corpus)
+    tokenizer = Tokenizer.train(corpus, size=400)
+    system = Rnn(width=64, both=True, length=20)
+    torch.manual_seed(0)
+    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    data = Documents.of(Tokens.build(corpus, tokenizer))
+    start = {name: value.clone() for name, value in objective.state_dict().items()}
+    losses, _ = take_all(objective, data, graphs=True)
+    objective.load_state_dict(start)
+    again, _ = take_all(objective, data, graphs=False)
+    for one, other in zip(losses, again, strict=True):
+        assert one == pytest.approx(other, rel=1e-3)
+    objective.load_state_dict(start)
+    batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=32), range(32))
+    there, here = (objective.to(device).eval()(batch.to(device))[0]["next"].item() for device in ("cuda", "cpu"))
+    assert there == pytest.approx(here, rel=1e-3)
 
 
 def test_packed_and_padded_rows_give_the_same(learning: tuple[Objective, Documents]) -> None:

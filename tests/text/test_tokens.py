@@ -58,6 +58,21 @@ def test_every_sentence_is_where_the_bounds_say(
     assert 0.3 < bits.mean() < 0.99
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_lines_may_be_sentences_as_they_are(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 100)
+    lines = ["The boat is small. It belongs to Anna.", "  Peter paid. ", "", "No. The judge reads."] * 5
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    corpus = Corpus(tmp_path / "text.txt", sentences="lines")
+    tokens = Tokens.build(corpus, tokenizer, tmp_path / "lines", workers=workers)
+    found = [tokens.ids[start:stop].tolist() for start, stop in zip(tokens.starts, tokens.starts[1:], strict=False)]
+    assert found == tokenizer.encode_many([line.strip() for line in lines if line])
+    assert corpus.fingerprint() != Corpus(tmp_path / "text.txt").fingerprint()
+    assert len(Tokens.build(Corpus(tmp_path / "text.txt"), tokenizer, tmp_path / "split").starts) > len(tokens.starts)
+
+
 def test_sizes_on_disk_are_as_promised(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokens = Tokens.build(corpus, tokenizer, tmp_path)
     assert (tmp_path / "ids.bin").stat().st_size == 2 * len(tokens)

@@ -22,6 +22,8 @@ from keel.train.plan import Plan, Train
         ("cosine", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.5, 99: 0.0003046}),
         ("constant", {0: 0.1, 9: 1.0, 10: 1.0, 55: 1.0, 99: 1.0}),
         ("trapezoid", {0: 0.1, 9: 1.0, 10: 1.0, 80: 1.0, 90: 0.5, 99: 0.05}),
+        # Howard and Ruder's (3): p = t / cut, 1 - (t - cut) / (cut (1 / cut_frac - 1)); (1 + p (ratio - 1)) / ratio
+        ("slanted", {0: 1 / 32, 5: 16.5 / 32, 10: 1.0, 55: 16.5 / 32, 99: (1 + 31 / 90) / 32}),
     ],
 )
 def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None:
@@ -30,7 +32,7 @@ def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None
         assert Plan(100, train).at(step).rate == pytest.approx(3 * share, rel=1e-3), step
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid", "slanted"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 50])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.999, 1, 5, 1000])
 def test_rate_is_never_zero_nor_above_full(schedule: Schedule, steps: int, warmup: float) -> None:

@@ -30,6 +30,8 @@ from keel.train.plan import Train
 from keel.train.tally import held_out_loss
 
 STEPS, HALF = 20, 10
+LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
+"""What each way can do level by level."""
 WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]
 
 
@@ -102,6 +104,10 @@ def main(folder: Path) -> None:
         history = train_bert(folder / f"two-{how}-{accumulate}", parallel=how, accumulate=accumulate)
         assert history
         found[f"{how}-{accumulate}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for how, settings in LEVELS.items():
+        history = train_bert(folder / f"levels-{how}", parallel=how, **settings)
+        assert history
+        found[f"levels-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
     for how in ("ddp", "fsdp"):
         train_bert(folder / f"two-then-one-{how}", until=HALF + 2, parallel=how)
         history = train_bert(folder / f"one-then-two-{how}", parallel=how)
@@ -109,6 +115,9 @@ def main(folder: Path) -> None:
         found[f"one-then-two-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
     quick: dict[str, Any] = {"device": "cpu", "checkpoint_every": 20}
     found["nan"] = said(Slope(bad=7), Train(steps=10, batch=8, **quick), folder / "nan")
+    found["shards"] = said(
+        Slope(), Train(steps=10, batch=8, unfreeze="gradual", parallel="fsdp", **quick), folder / "shards"
+    )
     found["few"] = said(Slope(), Train(steps=10, batch=1, **quick), folder / "few")
     found["clock"] = said(Slope(), Train(minutes=0.01, batch=8, **quick), folder / "clock")
     (folder / f"found-{os.environ['RANK']}.json").write_text(json.dumps(found))
@@ -158,6 +167,14 @@ def test_two_processes_learn_as_one(
 
 @pytest.mark.multi
 @pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_learn_level_by_level_as_one(how: str, found: dict[str, Any], tmp_path: Path) -> None:
+    alone = train_bert(tmp_path, **LEVELS[how])
+    assert alone
+    assert_same_figures(found[f"levels-{how}"], alone)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_two_go_on_where_one_stopped(how: str, found: dict[str, Any], alone: dict[int, History]) -> None:
     assert_same_figures(found[f"one-then-two-{how}"], alone[1])
 
@@ -191,6 +208,7 @@ def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
 @pytest.mark.multi
 def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> None:
     assert "not finite before step 4; no checkpoint was written yet" in found["nan"]
+    assert "use --train.parallel ddp" in found["shards"]
     assert "1 rows of a step are too few for 2 processes" in found["few"]
     assert found["clock"] == "done"
     assert {name: found[name] for name in ("nan", "few", "clock")}.items() <= json.loads(

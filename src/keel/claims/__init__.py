@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -17,10 +17,19 @@ CLAIMS: dict[int, Claim] = {
     19: Claim(title="CBOW's variance is not skip-gram's, and matching helps", minutes=0.5, run=words.variance),
     20: Claim(title="a static word has one vector in every context", minutes=0.1, run=words.one_vector),
     21: Claim(title="one vector for a word cannot tell its senses apart", minutes=0.1, run=words.no_senses),
+    23: Claim(title="five banks, three senses", minutes=0.2, run=contexts.five_banks),
+    24: Claim(title="contextual vectors: one for each token", minutes=0.2, run=contexts.three_tokens),
     25: Claim(title="one layer cannot do XOR, two with an activation can", minutes=0.1, run=networks.exclusive_or),
+    27: Claim(title="n-gram parameters grow exponentially with n", minutes=0.5, run=language.growth_of_ngrams),
+    29: Claim(title="an RNN's weights do not grow with time steps", minutes=0.1, run=language.weights_and_steps),
+    32: Claim(title="a CNN sees its window, attention the whole sentence", minutes=0.1, run=networks.what_a_word_sees),
+    33: Claim(title="three LSTM layers are already hard to train", minutes=5.0, run=language.depth_of_lstms),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
+    63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
+    64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
+    73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
     95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=0.5, run=tasks.symmetric_pairs),

@@ -10,8 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.finding import Finding, Say
+from keel.systems.base import Rows
+from keel.systems.bert import Bert
+from keel.systems.cnn import Filters
 from keel.systems.huffman import huffman
 from keel.systems.nnlm import Ngrams, Nnlm
+from keel.systems.rnn import Recurrent
 from keel.text.tokenizer import Tokenizer
 
 Loss = Literal["softmax", "hierarchical", "nce", "negative"]
@@ -63,6 +67,44 @@ def cost_of_softmax(say: Say) -> Finding:
         f"from 1,000 to 50,000 words the softmax takes {growth['softmax']:.0f} times as long, the tree "
         f"{growth['hierarchical']:.1f}, NCE {growth['nce']:.1f} and negative sampling {growth['negative']:.1f} times; "
         f"at 50,000 it is {times['softmax'][-1] / slowest:.0f} times slower than the slowest of them",
+    )
+
+
+def what_a_word_sees(say: Say) -> Finding:
+    """32: how many words of a sentence of 41 move the vector of the middle one, by the gradient."""
+    torch.manual_seed(0)
+    width, words = 32, 41
+    one, other = (Filters(width, {window: width}) for window in (3, 5))
+    above, *more = (Filters(width, {3: width}) for _ in range(4))
+    system = Bert(layers=1, width=width, head_width=width, positions=words, length=words, dropout=0.0)
+    attention = system.encoder(1).eval()
+    rows = Rows(ids=torch.zeros(1, words).long(), lengths=torch.tensor([words]))
+
+    def stacked(x: Tensor) -> Tensor:
+        for layer in (above, *more):
+            x = torch.tanh(layer(x))
+        return x
+
+    kinds: dict[str, Callable[[Tensor], Tensor]] = {
+        "a layer of filters over 3 words": one,
+        "a layer of filters over 5 words": other,
+        "4 layers of filters over 3 words": stacked,
+        "an LSTM": lambda x: recurrent(x)[0][-1],
+        "a layer of self-attention": lambda x: attention.contextualize(x, rows).top,
+    }
+    recurrent = Recurrent("lstm", width, width, 1)
+    seen: dict[str, int] = {}
+    for name, network in kinds.items():
+        vectors = torch.randn(1, words, width, requires_grad=True)
+        (gradient,) = torch.autograd.grad(network(vectors)[0, words // 2, 0], vectors)
+        moves = gradient[0].abs().sum(1)
+        seen[name] = int((moves > 0).sum())
+        say(f"{name}: {seen[name]} of {words} words move the one in the middle; the first by {moves[0]:.1e}")
+    found = list(seen.values())
+    return Finding(
+        found == [3, 5, 9, words // 2 + 1, words],
+        f"one layer of filters sees its window ({found[0]} or {found[1]} words), each further layer two words more, "
+        f"an LSTM all words before ({found[3]}), and one layer of attention all {found[4]}",
     )
 
 

@@ -24,15 +24,20 @@ GROUPS = {
         "finetune": Line("MODEL FILE --task TASK --out DIR", "teach a model a task by labelled examples"),
     },
     "use": {
-        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors; word vectors too"),
+        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors; perplexity of a text"),
         "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
         "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
+        "generate": Line("PROMPT --model FOLDER", "text that goes on from a prompt, as it is drawn"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
         "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
         "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
         "map": Line('MODEL [--words "A B C"] [--out FILE]', "words as points of a plane: SVG or HTML"),
         "odd": Line("WORD WORD WORD... --model M", "which of some words does not belong"),
+        "senses": Line("WORD --in FILE --model M", "which uses of a word mean the same, by its vectors there"),
         "similarity": Line("A B --model M", "how near two words or texts are"),
+    },
+    "look inside": {
+        "layers": Line("MODEL", "which layers a fine-tuned model's task likes"),
     },
     "look after": {
         "info": Line("[FOLDER]", "what a folder, a file of word vectors or this machine holds"),

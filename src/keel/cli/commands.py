@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,20 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from keel import verbs
+from keel import language, verbs
 from keel.checks import check as check_files
 from keel.cli import vectors
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
-from keel.errors import UsageError
+from keel.decode.sample import Writer
+from keel.errors import Interrupted, UsageError
 from keel.explain.judged import Analogies
+from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
 from keel.run import Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
 from keel.tasks.base import Head
@@ -53,6 +56,8 @@ def _named_system(seen: Namespace) -> System:
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     if is_fasttext(named):
         return FastText()
+    if is_elmo(named):
+        return Elmo()
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
@@ -109,8 +114,12 @@ def pretrain(options: Namespace) -> Answer:
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
     first = 'fill "... [MASK] ..."' if hasattr(model.objective, "predict_words") else "nearest WORD"
+    first = 'generate "..."' if isinstance(model.objective, Writer) else first
     lines.append(f"next: keel {first} --model {quote(out)}")
-    lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
+    if model.encoder.width:
+        lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
+    if model.system.foretells:
+        lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data)
 
@@ -150,7 +159,9 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
     )
     flags.add_argument("--seeds", type=int, default=1, metavar="N", help="runs, of which the best on dev is kept [1]")
-    flags.add_argument("--freeze", action="store_true", help="leave the encoder as it is and teach the head alone")
+    flags.add_argument(
+        "--freeze", action=BooleanOptionalAction, help="leave the encoder as it is and teach the head alone"
+    )
     flags.add_argument(
         "--from-scratch", action="store_true", help="forget the weights, to see what pre-training brings"
     )
@@ -180,6 +191,8 @@ def finetune(options: Namespace) -> Answer:
         )
     lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
+    if model.task is not None and model.task.mix is not None:
+        lines.append(f"mix: {model.task.mix}")
     lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
     lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
     return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})
@@ -216,7 +229,8 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    _read_flags(flags, "fine-tuned; or word vectors", "labelled examples; for word vectors scored pairs or analogies")
+    data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
+    _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 
 
@@ -262,6 +276,59 @@ def fill(options: Namespace) -> Answer:
         lines += [f"blank {number}"] * (len(blanks) > 1)
         lines += [f"{probability:7.1%}  {word}" for word, probability in words]
     return Answer(lines=lines, data=[[word._asdict() for word in words] for words in blanks])
+
+
+def _generate_flags(flags: Flags) -> None:
+    flags.add_argument("text", nargs="?", default="", metavar="PROMPT", help="what to go on from; nothing, or -")
+    flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
+    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
+    flags.add_argument(
+        "--temperature", type=float, default=1.0, metavar="X", help="below 1 prefers the likely; 0 the likeliest [1]"
+    )
+    flags.add_argument("--top-k", type=int, default=0, metavar="N", help="draw from the N likeliest; 0: from all [0]")
+    flags.add_argument(
+        "--top-p", type=float, default=1.0, metavar="X", help="of these, from as few as hold this share [1]"
+    )
+    flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
+    _device_flags(flags)
+
+
+def generate(options: Namespace) -> Answer:
+    prompt = sys.stdin.read().strip() if options.text == "-" else options.text
+    parts: list[str] = []
+
+    def show(text: str) -> None:
+        if not parts and not options.json:
+            sys.stdout.write(prompt)
+        parts.append(text if parts or prompt else text.lstrip())
+        if not options.json:
+            sys.stdout.write(parts[-1])
+            sys.stdout.flush()
+
+    with Console(quiet=options.quiet) as console:
+        try:
+            language.generate(
+                prompt,
+                model=_load(options, console),
+                tokens=options.tokens,
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                seed=options.seed,
+                on_text=show,
+                on_event=console,
+            )
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            sys.stdout.write(json.dumps(_written(prompt, parts), ensure_ascii=False) if options.json else "")
+            sys.stdout.write("\n")
+            raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
+    return Answer(lines=[""], data=_written(prompt, parts))
+
+
+def _written(prompt: str, parts: list[str]) -> dict[str, str]:
+    return {"prompt": prompt, "text": "".join(parts)}
 
 
 def _embed_flags(flags: Flags) -> None:
@@ -315,6 +382,17 @@ def _texts(options: Namespace, console: Console) -> list[str]:
         return [line for _, line in open_text(path, "auto", console) if line.strip()]
     columns = Columns(text_column=options.text_column)
     return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
+
+
+def _layers_flags(flags: Flags) -> None:
+    flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix")
+    _device_flags(flags)
+
+
+def layers(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        found = verbs.layers(_load(options, console), on_event=console)
+    return Answer(lines=found.lines(), data=found.to_dict())
 
 
 def _convert_flags(flags: Flags) -> None:
@@ -441,12 +519,15 @@ COMMANDS = {
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
+    "generate": Command(_generate_flags, generate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
     "map": Command(vectors.map_flags, vectors.draw),
     "odd": Command(vectors.odd_flags, vectors.odd),
+    "senses": Command(vectors.senses_flags, vectors.senses),
     "similarity": Command(vectors.similarity_flags, vectors.similarity),
+    "layers": Command(_layers_flags, layers),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),
     "info": Command(_info_flags, info),

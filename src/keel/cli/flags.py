@@ -11,6 +11,7 @@ from keel.errors import UsageError
 
 BARE = {
     **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
+    **{f"train.{name}": name.replace("_", "-") for name in ("schedule", "layer_decay", "unfreeze")},
     "text.text_column": "text-column",
     "text.dedup": "dedup",
     "text.min_count": "min-count",
@@ -23,8 +24,10 @@ BARE = {
     "columns.form": "form",
     "columns.scheme": "scheme",
     "head.crf": "crf",
+    "head.pool": "pool",
     "head.network": "network",
     "head.characters": "characters",
+    "head.mix": "mix",
 }
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 

@@ -14,6 +14,7 @@ import keel
 from keel.cli.console import clock
 from keel.config import to_dict
 from keel.errors import KeelError
+from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.formats.vectors import form_of, looks_like_vectors, read_vectors
 from keel.model import Model
@@ -28,7 +29,7 @@ def describe(folder: str | None) -> dict[str, Any]:
     if folder is None:
         return _machine()
     path = Path(folder)
-    if (path / "config.json").is_file() or is_fasttext(path):
+    if (path / "config.json").is_file() or is_fasttext(path) or is_elmo(path):
         return _model(path)
     if (path / "index.json").is_file():
         return _tokens(path)
@@ -69,6 +70,7 @@ def _model(path: Path) -> dict[str, Any]:
         "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
         "labels": ", ".join(model.task.labels.names) or "a number" if model.task else "",
+        "mix": str(model.task.mix) if model.task and model.task.mix else "",
         "learned from": model.card.text,
         "parent": model.card.parent,
         "hardware": model.card.hardware,

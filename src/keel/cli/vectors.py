@@ -72,6 +72,26 @@ def similarity(options: Namespace) -> Answer:
     return Answer(lines=[f"{cosine:.4f}"], data={"similarity": cosine})
 
 
+def senses_flags(flags: Flags) -> None:
+    flags.add_argument("word", metavar="WORD", help="the word whose uses are compared")
+    flags.add_argument("--in", dest="among", metavar="FILE", required=True, help="sentences, one in each line; or -")
+    flags.add_argument("--model", metavar="MODEL", help="a model folder, or a file of word vectors")
+    flags.add_argument("--beside", metavar="MODEL", help="another one, to show side by side")
+    flags.add_argument("--layer", type=int, default=-1, metavar="N", help="0 is the embeddings, -1 the top [-1]")
+    flags.add_argument("--groups", type=int, default=0, metavar="N", help="how many groups; 0 leaves it open [0]")
+    flags.add_argument("--text-column", default="", metavar="NAME", help="of a csv, tsv, jsonl or parquet file")
+
+
+def senses(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        asked = {"groups": options.groups, "text_column": options.text_column, "on_event": console}
+        found = [words.senses(options.word, options.among, model=_model(options), layer=options.layer, **asked)]
+        if options.beside:
+            found.append(words.senses(options.word, options.among, model=options.beside, **asked))
+    lines = [line for number, each in enumerate(found) for line in ([""] * (number > 0) + each.lines())]
+    return Answer(lines=lines, data=[each.to_dict() for each in found])
+
+
 def map_flags(flags: Flags) -> None:
     flags.add_argument("model", metavar="MODEL", help="a model folder, or a file of word vectors")
     flags.add_argument("--words", default="", metavar='"A B C"', help="the words to show")

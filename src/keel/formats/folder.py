@@ -20,6 +20,8 @@ from keel.train.checkpoint import write_folder
 STAGED = ".staged"
 WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
+KINDS = {torch.float32: "F32", torch.int32: "I32"}
+"""What is written as it is, and safetensors' names for it."""
 OURS = {
     *("config.json", WEIGHTS, "keel.safetensors", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "classes.tsv"),
@@ -96,19 +98,24 @@ def settle(folder: Path) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file with a checksum of every tensor in its header."""
     # The library's own writer leaves the order of the metadata to chance; equal models should be equal files.
-    values = {name: tensors[name].detach().float().cpu().contiguous() for name in sorted(tensors)}
+    values = {name: _stored(tensors[name].detach()).cpu().contiguous() for name in sorted(tensors)}
     sums = {name: _checksum(tensor) for name, tensor in values.items()}
     header: dict[str, Any] = {"__metadata__": {"format": "pt", "crc32": json.dumps(sums)}}
     end = 0
     for name, tensor in values.items():
         start, end = end, end + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in values.values():
             file.write(_bytes(tensor))
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """Numbers in full precision, but what is counted or points somewhere as it is."""
+    return tensor if tensor.dtype in KINDS else tensor.float()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,8 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     shapes = {ours: tuple(tensor.shape) for ours, tensor in heads.state_dict().items()}
     shapes |= {"classifier.weight": (outputs, encoder.width), "classifier.bias": (outputs,)}
     wanted = {ours: shape for ours, shape in shapes.items() if architecture.parts_of([ours]) & parts}
-    tensors = _translate(architecture, found, wanted, folder)
+    whole = {ours for ours, tensor in heads.state_dict().items() if not tensor.is_floating_point()}
+    tensors = _translate(architecture, found, wanted, whole, folder)
     if "keel" in config and (folder / EXTRA).exists():
         tensors |= read_tensors(folder / EXTRA)
     held = architecture.parts_of(tensors)
@@ -126,9 +127,11 @@ def write(
     """
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
-    if any(ours.startswith("network.") for ours in tensors):  # between body and classifier they have nothing
+    task = config.get("keel", {}).get("task", {})
+    tags = task.get("kind") == "tags"
+    # A network between body and classifier, or another summary of a text, is in no class of theirs.
+    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
-    tags = config.get("keel", {}).get("task", {}).get("kind") == "tags"
     classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}
@@ -220,9 +223,16 @@ def _check_ties(architecture: Architecture, found: dict[str, Tensor], folder: Pa
 
 
 def _translate(
-    architecture: Architecture, found: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], folder: Path
+    architecture: Architecture,
+    found: Mapping[str, Tensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    whole: Collection[str],
+    folder: Path,
 ) -> dict[str, Tensor]:
-    """Our tensors of these shapes made from theirs, every one of which must be of use."""
+    """Our tensors of these shapes made from theirs, every one of which must be of use; an empty one may be any length.
+
+    Those named in `whole` are integers.
+    """
     sources = {ours: architecture.theirs(ours) for ours in shapes}
     wanted = {name for names in sources.values() for name in names}
     if lacking := sorted(wanted - found.keys()):
@@ -234,15 +244,17 @@ def _translate(
         )
     tensors = {}
     for ours, (first, *rest) in shapes.items():
-        shape = (first // len(sources[ours]), *rest)
         for name in sources[ours]:
-            if (tensor := found[name]).shape != shape or not tensor.is_floating_point():
+            tensor = found[name]
+            shape = (first // len(sources[ours]) or len(tensor), *rest)
+            if tensor.shape != shape or tensor.is_floating_point() == (ours in whole):
                 raise KeelError(
                     f"{folder}: {name} holds {_describe(tensor.shape)} values of {tensor.dtype}, but config.json asks "
                     f"for {_describe(shape)} numbers; the two files are not of one model"
                 )
         # Half precision is for keeping; we compute from full.
-        tensors[ours] = torch.cat([found[name].float() for name in sources[ours]])
+        kind = torch.int32 if ours in whole else torch.float32
+        tensors[ours] = torch.cat([found[name].to(kind) for name in sources[ours]])
     return tensors
 
 

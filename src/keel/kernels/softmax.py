@@ -26,16 +26,22 @@ def softmax_loss(
         padded = F.pad(table.to(torch.get_autocast_dtype("cuda")), (0, 0, 0, room))
         losses = cross_entropy(F.linear(vectors, padded, F.pad(bias, (0, room))), targets, len(table))
         return losses.sum() if weights is None else (losses * weights).sum()
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, table, bias))
     with torch.autocast(vectors.device.type, enabled=False):
-        return _SoftmaxLoss.apply(vectors.to(table.dtype), table, bias, targets, weights)
+        return _SoftmaxLoss.apply(vectors.to(table.dtype), table, bias, targets, weights, learns)
 
 
 class _SoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, vectors: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None
+        ctx: Any,
+        vectors: Tensor,
+        table: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        learns: bool,
     ) -> Tensor:
-        learns = any(ctx.needs_input_grad)
         rows = max(1, ROOM // len(table))
         total = vectors.new_zeros((), dtype=torch.float64)
         gradients = [torch.empty_like(vectors), torch.zeros_like(table), torch.zeros_like(bias)] if learns else []
@@ -60,4 +66,4 @@ class _SoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         vectors, table, bias = (gradient * outputs[0] for gradient in ctx.saved_tensors)
-        return vectors, table, bias, None, None
+        return vectors, table, bias, None, None, None

@@ -3,22 +3,28 @@
 from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.cnn import Cnn
+from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
+from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
+from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
 SYSTEMS: dict[str, type[System]] = {
     "onehot": Onehot,
     "wordclass": Wordclass,
+    "ngram": Ngram,
     "nnlm": Nnlm,
     "word2vec": Word2vec,
     "glove": Glove,
     "fasttext": FastText,
     "cnn": Cnn,
     "rnn": Rnn,
+    "ulmfit": Ulmfit,
+    "elmo": Elmo,
     "bert": Bert,
 }

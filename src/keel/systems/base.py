@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 import torch
@@ -159,6 +159,16 @@ class Encoder(nn.Module):
     def blocks(self) -> list[nn.Module]:
         return []
 
+    @property
+    def layer_count(self) -> int:
+        """How many layers `all_layers` gives."""
+        return 1 + len(self.blocks())
+
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below its blocks: all that is in none and no part of the summary."""
+        above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
+        return [weight for weight in self.parameters() if weight not in above]
+
     def forward(self, rows: Rows, *, all_layers: bool = False, record: Recorder | None = None) -> Output:
         return self.contextualize(self.embed(rows), rows, all_layers=all_layers, record=record)
 
@@ -185,12 +195,18 @@ class System:
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
     vocabulary: ClassVar[int] = 30_000
     """Pieces that are learned unless told otherwise."""
+    lowercase: ClassVar[bool | Literal["auto"]] = "auto"
+    """Whether capital letters are one with small ones unless told otherwise; auto is for the tokenizer to decide."""
     min_count: ClassVar[int] = 0
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning; the others are its shape."""
+    pool: ClassVar[Literal["own", "concat"]] = "own"
+    """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
+    feature_based: ClassVar[bool] = False
+    """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     from_labels: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False
@@ -212,6 +228,11 @@ class System:
     def needs_words(self) -> bool:
         """Whether pre-training asks where words start."""
         return False
+
+    @property
+    def later(self) -> Train:
+        """How to go on with a trained one on other text."""
+        return self.train
 
     def after(self, parent: Any) -> Self:
         """The settings of a model that went on from one with `parent`'s: what it could before it still can."""
@@ -259,11 +280,9 @@ class Teaching:
     """How a system learns a task by labels: as it stands, by gradients through its encoder, with its settings as they
     are; a system with a way of its own has its own."""
 
-    fields: ClassVar[tuple[str, ...]] = ()
-    """The system's fields that may change when a trained model learns a task."""
-
-    def __init__(self, system: Any):
-        self.system = system
+    def __init__(self, system: Any, fields: tuple[str, ...] = ()):
+        self.system, self.fields = system, fields
+        """Of the fields, those that may change when a trained model learns a task."""
 
     def anew(self) -> Any:
         """The system's settings for learning a task from nothing, without any text to learn from first."""
@@ -297,6 +316,17 @@ class Teaching:
     def apart(self) -> bool:
         """Whether each label is judged for itself though a text has one."""
         return False
+
+
+class Untaught(Teaching):
+    """That of a system which labels alone teach nothing."""
+
+    def __init__(self, system: Any, why: str):
+        super().__init__(system)
+        self.why = why
+
+    def anew(self) -> NoReturn:
+        raise UsageError(self.why)
 
 
 def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

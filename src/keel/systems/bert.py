@@ -281,6 +281,9 @@ class BertPretraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
     def phases(self) -> list[Phase]:
         short, *long = self.system.lengths
         if not long:

@@ -27,19 +27,21 @@ class Documents(Tensors):
     _rings: dict[str, tuple[Tensor, Tensor, Tensor, int]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, tokens: Tokens) -> Self:
+    def of(cls, tokens: Tokens, least: int = 2) -> Self:
+        """The documents of so many tokens or more: one token is no context."""
         bounds = torch.from_numpy(np.asarray(tokens.documents))
         return cls._over(
             torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
             torch.from_numpy(np.asarray(tokens.starts)),
             torch.stack([bounds[:-1], bounds[1:]], 1),
             None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
+            least,
         )
 
     @classmethod
-    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None) -> Self:
+    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None, least: int = 2) -> Self:
         sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
-        spans, sizes = spans[sizes > 1], sizes[sizes > 1]  # one token is no context
+        spans, sizes = spans[sizes >= least], sizes[sizes >= least]
         if not len(spans):
             raise KeelError("the corpus holds no document of two tokens or more: give it more text")
         ends = sizes.cumsum(0)

@@ -95,7 +95,7 @@ class FastText(Word2vec):
 
     @property
     def teaching(self) -> "BagTeaching":
-        return BagTeaching(self)
+        return BagTeaching(self, ("word_ngrams", "label_loss", "negatives"))
 
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
@@ -128,7 +128,6 @@ class FastText(Word2vec):
 class BagTeaching(Teaching):
     """fastText's classifier: bags of words and n-grams, learned text by text, told apart in its own ways."""
 
-    fields: ClassVar[tuple[str, ...]] = ("word_ngrams", "label_loss", "negatives")
     system: FastText
 
     def anew(self) -> FastText:

@@ -125,13 +125,12 @@ class GloveTraining(Kernel):
             self.register_buffer(f"{name}_sums", torch.ones_like(rows))
         self._kept: dict[int, _Counted] = {}
 
-    def meet(self, data: Documents) -> str:
-        """Count which words meet: once for a text, since the cache keeps it."""
-        self._cells(data)
-        kept = self._kept[id(data)]
-        how = "are counted" if kept.new else "were counted before"
-        size = f"{kept.cells.nbytes / 1e6:,.0f} MB"
-        return f"{len(kept.cells):,} pairs of words that meet {how}: {size} in {kept.path}, which may be deleted"
+    def remarks(self) -> list[str]:
+        return [
+            f"{len(kept.cells):,} pairs of words that meet {'were counted' if kept.new else 'had been before'}: "
+            f"{kept.cells.nbytes / 1e6:,.1f} MB in {kept.path}, which may be deleted"
+            for kept in self._kept.values()
+        ]
 
     def rows(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / ROW)

@@ -83,6 +83,7 @@ class NnlmTraining(Objective):
         self.system, self.encoder = system, encoder
         self.opening = tokenizer.cls_id
         """Stands before the first word of a document."""
+        self.closing = None
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
@@ -158,6 +159,19 @@ class NnlmTraining(Objective):
         x = self.encoder.words(context).flatten(-2)
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct else hidden
+
+    def next(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
+        before = ids.new_full((len(ids), self.system.order - 1), self.opening) if state is None else state
+        context = torch.cat([before, ids], 1)[:, 1 - self.system.order :]
+        features = self.features(context.to(self.output.weight.device))
+        scores = self.output(features)
+        if self.system.loss == "hierarchical":
+            nodes, signs = self._tree(scores.device)
+            scores = (F.logsigmoid(scores[:, nodes] * signs) * signs.abs()).sum(-1)
+        elif self.system.loss == "negative":
+            scores = scores + self._expected(scores.device)
+        return scores, context
 
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""

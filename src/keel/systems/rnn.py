@@ -245,12 +245,16 @@ class RnnTraining(Objective):
     def __init__(self, system: Rnn, encoder: RnnEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.end = tokenizer.sep_id
+        self.opening = self.closing = tokenizer.sep_id
+        """Stands after each sentence, and so before each text."""
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         self.output = None if system.tied else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
+
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
 
     def rows(self, data: Documents) -> int:
         return -(-data.marked_size // self.system.length)
@@ -259,8 +263,8 @@ class RnnTraining(Objective):
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         window = draw, numbers, self.system.length
         return Streams(
-            forwards=data.read_on(*window, end=self.end),
-            backwards=data.read_on(*window, end=self.end, backwards=True) if self.system.both else None,
+            forwards=data.read_on(*window, end=self.closing),
+            backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.both else None,
         )
 
     def counts(self, batch: Streams) -> dict[str, Tensor]:
@@ -293,9 +297,9 @@ class RnnTraining(Objective):
         top = self.encoder.dropout(layers[-1]).flatten(0, 1)
         return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
 
-    def next(self, ids: Tensor, state: Memories) -> tuple[Tensor, Memories]:
-        """[rows, vocabulary] scores of what follows once each row has read one more word, ids [rows]; and the state."""
-        layers, forwards = self.encoder.forwards(self.encoder.words(ids[:, None]), state=state.forwards)
+    def next(self, ids: Tensor, state: Memories | None = None) -> tuple[Tensor, Memories]:
+        """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
+        layers, forwards = self.encoder.forwards(self.encoder.words(ids), state=state and state.forwards)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), Memories(forwards=forwards)
 
     @property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Output, Rows, Teaching
+from keel.systems.base import Encoder, Output, Rows, Teaching, Untaught
 from keel.systems.documents import Documents
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -53,21 +53,14 @@ class Wordclass(WordSystem):
             raise UsageError(f"classes must be 2 or more, not {self.classes}")
 
     @property
-    def teaching(self) -> "WordclassTeaching":
-        return WordclassTeaching(self)
+    def teaching(self) -> Teaching:
+        return Untaught(self, "word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
     def encoder(self, vocabulary: int) -> "WordclassEncoder":
         return WordclassEncoder(vocabulary, self.classes)
 
     def objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "WordclassLearning":
         return WordclassLearning(encoder, tokenizer)
-
-
-class WordclassTeaching(Teaching):
-    """Labels alone give no classes of words."""
-
-    def anew(self) -> Wordclass:
-        raise UsageError("word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
 
 class WordclassEncoder(Encoder):
@@ -228,16 +221,16 @@ class WordclassLearning(Kernel):
         self.encoder.grow()
         return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(rows))}
 
-    def finish(self) -> str | None:
-        (corpus,) = self._kept.values()
-        words, size = len(corpus.order), self.encoder.size
+    def remarks(self) -> list[str]:
+        size = self.encoder.size
+        words = max((len(corpus.order) for corpus in self._kept.values()), default=0)
         left = words + size - 1 - int(self.done)
-        if left <= 0:
-            return None
+        if left <= 0 or not words:
+            return []
         what = f"the tree lacks {min(left, size - 1):,} of its {size - 1:,} merges"
         if left >= size:
             what = f"{left - size + 1:,} of {words:,} words have no class yet, and {what}"
-        return f"{what}: leave out --steps and --minutes to make all of it (with --overwrite)"
+        return [f"{what}: leave out --steps and --minutes to make all of it (with --overwrite)"]
 
     def _work(self, corpus: _Corpus, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""

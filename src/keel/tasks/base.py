@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Rows, Spelling, System, distinct
+from keel.systems.base import Encoder, Output, Rows, Spelling, System, distinct
 from keel.systems.static import WordSystem
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.framing import Flat, FramedRows, frame_rows
 from keel.tasks.metrics import Scores
+from keel.tasks.mix import ScalarMix
 from keel.tasks.network import Kind, Network, Speller
+from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw, seed_of
@@ -166,6 +168,10 @@ class Head:
     """What reads how each word is spelled, so that words have more than their vectors."""
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
+    pool: Pool = "own"
+    """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
+    mix: bool = False
+    """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
 
     NETWORK = ("network", "network_width", "network_layers", "network_dropout")
 
@@ -234,7 +240,7 @@ class Task(Objective):
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is two texts."""
-    takes: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ("mix",)
     """The fields of `Head` that it knows."""
 
     def __init__(
@@ -254,6 +260,9 @@ class Task(Objective):
         self.network = self.head.network_for(encoder)
         self.width = self.network.width if self.network else encoder.width
         """Of the vectors that the last linear layer reads."""
+        if self.head.mix and encoder.layer_count < 2:
+            raise UsageError(f"{system.name} has one layer alone, and nothing to mix: leave out --mix")
+        self.mix = ScalarMix(encoder.layer_count) if self.head.mix else None
         self.precision: Precision = "auto"
         """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
         if frozen:
@@ -270,7 +279,7 @@ class Task(Objective):
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         """How a system learns this task, with or without a network on it, unless told otherwise."""
         if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
-            return Train(epochs=15, batch=32, lr=1e-3, warmup=0.02)
+            return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         return system.tuning(frozen)
 
     @property
@@ -300,7 +309,17 @@ class Task(Objective):
         return isinstance(item, str) or (self.pair and isinstance(item, tuple))
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
-        """[batch, ...]: what the head reads of the encoder; of a frozen encoder it is computed once."""
+        """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
+        return self.pick_of(self.encoder(rows), rows, asked)
+
+    def mixed(self, rows: Rows) -> Tensor:
+        """[batch, time, width]: what the encoder gives, or the mix of all its layers if there is one."""
+        if self.mix is None:
+            return self.encoder(rows).top
+        return self.mix(torch.stack(self.encoder(rows, all_layers=True).layers, -2))
+
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+        """[batch, ..., width]: what the head reads of an output's top."""
         raise NotImplementedError
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
@@ -394,6 +413,9 @@ class Task(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
     def rows(self, data: Prepared) -> int:
         return len(data)
 
@@ -414,14 +436,21 @@ class Task(Objective):
         return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        response = self.respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
+        response = self._respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
         losses = self.losses(response.float(), batch.targets, batch.asked)
         # Not a dot product: autocast would take that in bf16.
         return {"loss": (losses * batch.shares).sum()}, state
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
-        return self._each(data, batch, self.respond)
+        return self._each(data, batch, self._respond)
+
+    def _respond(self, picked: Tensor, asked: Asked | None) -> Tensor:
+        return self.respond(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
+
+    def _apart(self, asked: Asked | None) -> bool:
+        """Whether what is picked is so of each layer, and mixed later; a network over a whole text reads the mix."""
+        return self.mix is not None and (self.network is None or asked is not None)
 
     def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
@@ -430,7 +459,13 @@ class Task(Objective):
         return data.packed(index) if on_gpu and self.encoder.packs and not apart else data.rows(index)
 
     def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
-        return self.pick(rows, asked) if features is None else features
+        """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
+        if features is not None:
+            return features
+        if not self._apart(asked):
+            return self.pick(rows, asked)
+        layers = self.encoder(rows, all_layers=True).layers
+        return torch.stack([self.pick_of(Output(top=layer), rows, asked) for layer in layers], -2)
 
     def _each(
         self, data: Prepared, batch: int, read: Callable[[Tensor, Asked | None], Tensor]
@@ -454,8 +489,10 @@ class Task(Objective):
             self.train(was_training)
 
     def _features(self, data: Prepared) -> Tensor:
-        """[rows or asked, width]: what is picked of each."""
-        features = torch.empty(len(data) if data.asked is None else len(data.asked), self.encoder.width)
+        """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]."""
+        features = torch.empty(0)
         for index, picked in self._each(data, 64, lambda picked, asked: picked):
+            if not len(features):
+                features = torch.empty(len(data) if data.asked is None else len(data.asked), *picked.shape[1:])
             features[index] = picked
         return features

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import Encoder, Output, Rows, System
 from keel.tasks.base import Asked, Head, Prepared, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
+from keel.tasks.pool import Pool, pooled
 from keel.tasks.predictions import Predictions
 from keel.text.tokenizer import Tokenizer
 
@@ -22,30 +24,48 @@ class Classify(Task):
     """
 
     name: ClassVar[str] = "classify"
-    takes: ClassVar[tuple[str, ...]] = Head.NETWORK
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool", "mix")
+    pool: Pool = "own"
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
+        if self.network is None:
+            self.pool = system.pool if self.head.pool == "own" else self.head.pool
+        elif self.head.pool != "own":
+            raise UsageError("--network sums a text up in a way of its own: leave out --pool")
+        if self.pool != "own":
+            if encoder.sparse:
+                raise UsageError(f"{system.name} has no vector for each word, only one for a text: leave out --pool")
+            for parameter in encoder.summary_parameters():  # nothing would teach them
+                parameter.requires_grad_(False)
         self.dropout = nn.Dropout(getattr(system, "dropout", 0.1))
-        self.classifier = nn.Linear(self.width, labels.outputs)
+        self.classifier = nn.Linear(self.width * (3 if self.pool == "concat" else 1), labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
-        if self.network is None:
-            return self.encoder.gist(rows)
-        return self.network.whole(self.encoder(rows).top, rows.lengths)
+        if self.network is not None:
+            return self.network.whole(self.mixed(rows), rows.lengths)
+        return self.encoder.gist(rows) if self.pool == "own" else super().pick(rows)
+
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+        return self.encoder.pick(output, rows) if self.pool == "own" else pooled(output.top, rows, self.pool)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
         if self.network is not None:
             return self.classifier(picked)
-        return self.system.teaching.logits(self.classifier(self.dropout(self.encoder.summarize(picked))))
+        summary = self.encoder.summarize(picked) if self.pool == "own" else picked
+        return self.system.teaching.logits(self.classifier(self.dropout(summary)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | ({} if self.pool == "own" else {"pool": self.pool})
 
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
         # pooler would be no BERT to other libraries.
-        return self.encoder.summary_parameters() if self.network is None else []
+        return self.encoder.summary_parameters() if self.network is None and self.pool == "own" else []
 
     def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import Encoder, Output, Rows, System
 from keel.systems.static import WordSystem
 from keel.tasks.base import Asked, Head, Prepared, Task, TaskBatch
 from keel.tasks.crf import Crf
@@ -39,7 +39,7 @@ class Tag(Task):
     """logits = W dropout(vector of the word's first piece) + b; a CRF adds what may follow what."""
 
     name: ClassVar[str] = "tag"
-    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "characters", "crf")
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "characters", "crf", "mix")
 
     def __init__(
         self,
@@ -145,9 +145,9 @@ class Tag(Task):
         what = f"the tag {tag!r} of this sentence did not occur in training, which knew {known}"
         return f"{example.where}: {what}: correct it, or train with it"
 
-    def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
+    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
         assert asked is not None
-        return asked.of(self.encoder(rows).top)
+        return asked.of(output.top)
 
     def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
         """[batch, words, tags]: scores."""

@@ -19,6 +19,8 @@ from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well
 Part = TypeVar("Part")
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
+Sentences = Literal["split", "lines"]
+"""How sentences are told apart: by their marks, or as lines alone."""
 
 BLOCK = 1 << 20
 """Characters of text that are handled at once: no line and no document has to fit in memory."""
@@ -47,11 +49,13 @@ class Corpus:
         text_column: str = "text",
         encoding: str = "auto",
         dedup: Dedup = "none",
+        sentences: Sentences = "split",
         on_event: OnEvent = ignore,
     ):
         self.text_column = text_column
         self.encoding = encoding
         self.dedup: Dedup = dedup
+        self.sentences: Sentences = sentences
         self.on_event = on_event
         self._texts: list[str] = []
         self._spool = None
@@ -62,7 +66,14 @@ class Corpus:
             raise KeelError("no text files were named: give files, a pattern such as 'data/*.txt', or -")
 
     @classmethod
-    def of(cls, documents: Iterable[str], *, dedup: Dedup = "none", on_event: OnEvent = ignore) -> "Corpus":
+    def of(
+        cls,
+        documents: Iterable[str],
+        *,
+        dedup: Dedup = "none",
+        sentences: Sentences = "split",
+        on_event: OnEvent = ignore,
+    ) -> "Corpus":
         """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
         texts = [documents] if isinstance(documents, str) else list(documents)
         for number, text in enumerate(texts):
@@ -70,6 +81,7 @@ class Corpus:
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
+        corpus.sentences = sentences
         corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
         return corpus
 
@@ -104,7 +116,8 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
-        digest = hashlib.blake2b(repr((self.text_column, self.encoding, self.dedup)).encode(), digest_size=16)
+        read = (self.text_column, self.encoding, self.dedup, *(["lines"] if self.sentences == "lines" else []))
+        digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
             digest.update(f"\0{kind_of(path)}\0".encode())
             with open(path, "rb") as file:

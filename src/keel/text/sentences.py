@@ -62,6 +62,11 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines of a text that is cut already, stripped, empty ones left out."""
+    return [stripped for line in text.split("\n") if (stripped := line.strip())]
+
+
 def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
     """Say whether the full stop belongs to an abbreviation rather than to the sentence."""
     start = max(start, stop - 12)

@@ -27,6 +27,10 @@ from keel.text.wordcache import WordCache
 if TYPE_CHECKING:
     from keel.text.phrases import Phrases
 
+BETWEEN_CHINESE = re.compile(
+    f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—])"
+)
+"""Spaces that Chinese words did not have between them."""
 SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 
 
@@ -354,7 +358,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Write ids as text again, special ones left out."""
-        return self._inner.decode(list(ids))
+        text = self._inner.decode(list(ids))
+        return BETWEEN_CHINESE.sub("", text) if self._chinese_words else text
 
     def fingerprint(self) -> str:
         """Hash the vocabulary and all rules."""

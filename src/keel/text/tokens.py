@@ -84,7 +84,7 @@ class Tokens:
             "words": words,
         }
         folder = Path(folder) if folder else cache_folder() / "tokens" / _digest(settings)
-        with _disk(folder), _lock(folder, on_event):
+        with on_disk(folder), _lock(folder, on_event):
             if (folder / "index.json").exists():
                 if _read_index(folder)["settings"] != settings:
                     raise KeelError(f"{folder} holds tokens of other text or another tokenizer: name another")
@@ -171,7 +171,8 @@ def _build(
     )
     with _Files(folder, progress, id_type(tokenizer), settings["words"]) as files:
         last = time.monotonic()
-        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], workers=workers):
+        lines = corpus.sentences == "lines"
+        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], lines=lines, workers=workers):
             files.append(encoded)
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:
@@ -323,7 +324,7 @@ def _lock(folder: Path, on_event: OnEvent) -> Iterator[None]:
 
 
 @contextmanager
-def _disk(folder: Path) -> Iterator[None]:
+def on_disk(folder: Path) -> Iterator[None]:
     """Say in one sentence what the disk refuses."""
     try:
         yield

@@ -19,7 +19,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.text.parallel import in_order
-from keel.text.sentences import split_sentences
+from keel.text.sentences import split_lines, split_sentences
 from keel.text.tokenizer import Tokenizer
 from keel.text.words import word_starts
 
@@ -38,14 +38,14 @@ class Encoded:
     """Whether a document has begun of which no sentence has come yet."""
 
 
-def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool) -> Encoded:
+def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, lines: bool = False) -> Encoded:
     """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
     sentences: list[str] = []
     firsts: set[int] = set()
     for begins, text in chunk:
         if begins:
             firsts.add(len(sentences))
-        sentences += split_sentences(text)
+        sentences += split_lines(text) if lines else split_sentences(text)
     ids, lengths = tokenizer.encode_flat(sentences)
     kept = np.flatnonzero(lengths)
     begins = np.zeros(len(sentences) + 1, np.int64)
@@ -65,7 +65,9 @@ def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
 
 
-def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, workers: int) -> Iterator[Encoded]:
+def encode_chunks(
+    tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, lines: bool = False, workers: int
+) -> Iterator[Encoded]:
     """Encode chunks on so many processes (threads, for compiled code) at once, and give them in order."""
     chunks = iter(chunks)
     first, second = next(chunks, None), next(chunks, None)
@@ -73,14 +75,14 @@ def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool,
         return
     if workers == 1 or second is None:
         for chunk in chain([first], [second] if second else [], chunks):
-            yield encode_chunk(tokenizer, chunk, words)
+            yield encode_chunk(tokenizer, chunk, words, lines)
         return
     chunks = chain([first, second], chunks)
     if tokenizer.compile():
-        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words), chunks, workers)
+        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words, lines), chunks, workers)
         return
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    crew = [_Worker(tokenizer, words) for _ in range(workers)]
+    crew = [_Worker(tokenizer, words, lines) for _ in range(workers)]
     for worker in crew:
         idle.put(worker)
 
@@ -101,7 +103,7 @@ def encode_chunks(tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool,
 class _Worker:
     """One process that encodes chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, words: bool):
+    def __init__(self, tokenizer: Tokenizer, words: bool, lines: bool):
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "TOKENIZERS_PARALLELISM": "false",
@@ -115,7 +117,7 @@ class _Worker:
         )
         self.requests = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
-        self._send((tokenizer.to_json(), tokenizer.own_rules, words))
+        self._send((tokenizer.to_json(), tokenizer.own_rules, words, lines))
 
     def encode(self, chunk: Chunk) -> Encoded:
         try:
@@ -143,7 +145,7 @@ def serve() -> None:
     """Answer messages on the standard streams until the parent is gone."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    description, own, words = pickle.load(requests)
+    description, own, words, lines = pickle.load(requests)
     tokenizer = None
     while True:
         try:
@@ -152,7 +154,7 @@ def serve() -> None:
             return
         try:
             tokenizer = tokenizer or Tokenizer.from_json(description, **own)
-            answer = encode_chunk(tokenizer, chunk, words)
+            answer = encode_chunk(tokenizer, chunk, words, lines)
         except KeelError as error:
             answer = str(error)
         except Exception as error:

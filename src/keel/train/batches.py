@@ -32,6 +32,8 @@ def batches_of(objective: Objective, data: Any, train: Train, device: torch.devi
     """The way to draw batches of this data that keeps the device busy."""
     if device.type != "cuda" or not isinstance(data, Tensors):
         return Here(objective, data, train.seed, device)
+    if objective.drawn_ahead:
+        return Ahead(objective, data, train.seed, device)
     free, _ = torch.cuda.mem_get_info(device)
     if data.bytes() <= ROOM * free:
         return OnGpu(objective, data.to(device), train, on_event)

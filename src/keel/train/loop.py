@@ -62,11 +62,14 @@ def fit(
         # Shards stay inside: the caller's own network gets the whole weights back.
         sharded = world.size > 1 and train.parallel == "fsdp"
         working = deepcopy(objective) if sharded else objective
+        learning = [parameter for parameter in objective.parameters() if parameter.requires_grad]
         run = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {}))
         try:
             history = run.go(stopping)
         finally:
             run.checkpoints.wait()  # whatever happened, what was being written is written
+            for parameter in learning:  # of which some may have waited for their epoch
+                parameter.requires_grad_(True)
         if sharded:
             objective.load_state_dict({name: whole(value) for name, value in working.state_dict().items()})
         return history
@@ -104,8 +107,7 @@ class _Run:
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
-        if found := self.objective.meet(data):
-            note(on_event, found)
+        self.objective.meet(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.settings = {**to_dict(train), "processes": world.size, **identity}
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
@@ -120,6 +122,10 @@ class _Run:
 
     def go(self, stopping: threading.Event) -> History:
         step, plan = self.resume() or (0, self.first_plan())
+        levels = self.stepper.levels
+        if step == 0 and (reached := levels.reached(plan.at(plan.steps - 1))) < len(levels):
+            remedy = f"for all of them, --epochs {len(levels)} or more"
+            note(self.on_event, f"this run will be over when {reached} of {len(levels)} levels learn: {remedy}")
         if step == 0:
             self.assess(step, plan)
         saved_at, saved_step = time.monotonic(), step
@@ -132,8 +138,7 @@ class _Run:
                 self.report(step, plan)
             if step == plan.steps:
                 self.average.apply(self.objective)
-                if left := self.objective.finish():
-                    note(self.on_event, left)
+                self.objective.finish()
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes

@@ -84,12 +84,15 @@ class Phase:
 class Objective(nn.Module):
     """A network with its batches and its losses. `data` is whatever it reads: the loop only passes it on."""
 
+    drawn_ahead: ClassVar[bool] = False
+    """Whether its batches are drawn on the CPU even if `data` could live on a GPU; then not all need be rows first."""
+
     def rows(self, data: Any) -> int:
         """How many rows make one epoch."""
         raise NotImplementedError
 
-    def meet(self, data: Any) -> str | None:
-        """Look at all the data once, before the first step or before a run is taken up again; what is worth telling."""
+    def meet(self, data: Any) -> None:
+        """Look at all the data once, before the first step of a run or before it is taken up again."""
 
     def batch(self, data: Any, draw: Draw, rows: range) -> Tensors:
         """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
@@ -116,11 +119,19 @@ class Objective(nn.Module):
         """The parts of the training, in order; a draw tells `batch` in which one it is."""
         return [Phase()]
 
-    def finish(self) -> str | None:
-        """Whatever is left to do when all steps are taken; what people should know of it, if anything."""
+    def remarks(self) -> list[str]:
+        """What whoever trained it should know about the data it met."""
+        return []
+
+    def finish(self) -> None:
+        """Whatever is left to do when all steps are taken."""
 
     def blocks(self) -> list[nn.Module]:
         """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
+        return []
+
+    def inputs(self) -> list[nn.Parameter]:
+        """The weights below the blocks, such as those of words; whatever is neither here nor there is above them."""
         return []
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import UsageError
+from keel.train.levels import rate_shares
 from keel.train.muon import Muon
 from keel.train.objective import Objective
 from keel.train.parallel import sharded
@@ -14,14 +15,20 @@ from keel.train.parallel import sharded
 if TYPE_CHECKING:
     from keel.train.plan import Train
 
-Schedule = Literal["linear", "cosine", "constant", "trapezoid"]
+Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted"]
+SLANT = 32
+"""How much smaller than the full rate a slanted one is at its ends."""
 
 
 def rate_share(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
     """The share of the full rate at `step` of `steps`: up linearly over `warmup`, then by the schedule's name.
 
-    linear and cosine fall to zero at the end; trapezoid stays at one and falls linearly over the last `cooldown` steps.
+    linear and cosine fall to zero at the end; trapezoid stays at one and falls linearly over the last `cooldown` steps;
+    slanted is Howard and Ruder's triangle, (1 + p (32 - 1)) / 32 with p from 0 up to 1 over the warm-up and down again.
     """
+    if schedule == "slanted":
+        p = step / warmup if step < warmup else 1 - (step - warmup) / max(1, steps - warmup)
+        return (1 + max(0.0, p) * (SLANT - 1)) / SLANT
     if step < warmup:
         return (step + 1) / warmup
     progress = (step - warmup) / max(1, steps - warmup)
@@ -37,25 +44,30 @@ def rate_share(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldo
 def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimizer:
     """AdamW for all that is trained; or Muon for the matrices inside the blocks, and AdamW for the rest.
 
-    Only matrices decay: biases and norms are vectors, and decay would only hold them back.
+    Only matrices decay: biases and norms are vectors, and decay would only hold them back. Weights of one level of the
+    network have one rate, as `layer_decay` says.
     """
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     if train.optimizer == "muon" and any(map(sharded, trained)):
         remedy = "use --train.parallel ddp or --train.optimizer adamw"
         raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
     parts = _parts(objective) if train.optimizer == "muon" else {}
-    rest = [parameter for parameter in trained if parameter not in parts]
-    groups: list[dict[str, Any]] = [
-        {"params": list(parts), "parts": parts, "weight_decay": train.weight_decay},
-        {"params": [parameter for parameter in rest if parameter.ndim > 1], "weight_decay": train.weight_decay},
-        {"params": [parameter for parameter in rest if parameter.ndim <= 1], "weight_decay": 0.0},
-    ]
+    shares = rate_shares(objective, train)
+    groups: list[dict[str, Any]] = []
+    for share in dict.fromkeys(shares.values()):
+        mine = [parameter for parameter in trained if shares[parameter] == share]
+        whole = {parameter: parts[parameter] for parameter in mine if parameter in parts}
+        rest = [parameter for parameter in mine if parameter not in parts]
+        groups += [
+            {"params": list(whole), "parts": whole, "weight_decay": train.weight_decay, "scale": share},
+            {"params": [each for each in rest if each.ndim > 1], "weight_decay": train.weight_decay, "scale": share},
+            {"params": [each for each in rest if each.ndim <= 1], "weight_decay": 0.0, "scale": share},
+        ]
     groups = [group for group in groups if group["params"]]
     on_gpu = trained[0].is_cuda
     for group in groups:
         # A CUDA graph keeps every number that it was captured with, so there the rate is a tensor, filled anew.
         group["lr"] = torch.tensor(train.lr, device=trained[0].device) if on_gpu else train.lr
-        group["scale"] = 1.0
     betas = (train.beta1, train.beta2)
     if train.optimizer == "muon":
         return Muon(groups, betas=betas, epsilon=train.epsilon)

@@ -42,6 +42,10 @@ class Train:
     """Steps over which the rate rises; below 1, that share of all steps."""
     cooldown: float = 0.2
     """Share of the steps over which a trapezoid's rate falls."""
+    layer_decay: float = 1.0
+    """The rate of each block is that of what stands above it times this; the head has the full one, words the least."""
+    unfreeze: Literal["none", "gradual"] = "none"
+    """gradual: at first the head learns alone, then one block more each epoch from the top, words last."""
     weight_decay: float = 0.01
     """Pull of matrices to zero."""
     beta1: float = 0.9
@@ -94,6 +98,10 @@ class Train:
         for name in ("warmup", "weight_decay", "clip", "evaluate_every", "checkpoint_every"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be below 0, as {getattr(self, name)} is")
+        if not 0 < self.layer_decay <= 1:
+            raise UsageError(f"layer_decay must lie above 0 and at 1 at most, not at {self.layer_decay}")
+        if self.unfreeze == "gradual" and self.average:
+            raise UsageError("an average takes all weights from the same steps, and --unfreeze does not: leave one out")
         for name in ("beta1", "beta2", "cooldown", "ramp", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")

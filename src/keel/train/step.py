@@ -20,6 +20,7 @@ from keel.train.carried import Carried
 from keel.train.draw import Draw, seed_of
 from keel.train.failures import NoRoomError, brief, from_compiler
 from keel.train.graph import Found, StepGraphs
+from keel.train.levels import Levels
 from keel.train.objective import Kernel, Objective, Tensors
 from keel.train.optimizers import make_optimizer, set_rate
 from keel.train.parallel import World, hold_gradients, whole
@@ -48,8 +49,13 @@ class Stepper:
         if train.compile:
             for block in objective.blocks():
                 block.compile()
+        if train.unfreeze == "gradual" and world.size > 1 and train.parallel == "fsdp":
+            raise UsageError(
+                "shards cannot be frozen and unfrozen on the way: use --train.parallel ddp with --unfreeze"
+            )
         self.wrapped = world.wrap(objective, train.parallel)
         self.optimizer = make_optimizer(objective, train)
+        self.levels = Levels(objective, data, train)
         self.carried = Carried(objective, world)
         self.batches = batches_of(objective, data, train, world.device, on_event)
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
@@ -91,6 +97,12 @@ class Stepper:
                 torch.cuda.empty_cache()
 
     def _step(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
+        if self.levels.set(place if update else None):  # a rehearsal tries the steps that cost most
+            if self.graphs:
+                self.graphs.clear()
+            self.wrapped = self.world.wrap(self.objective, self.train.parallel)  # it waits for all that learn
+            if update:
+                note(self.on_event, f"{self.levels.learning} of {len(self.levels)} levels learn from step {place.step}")
         batches, counts = self._draw(place, coming)
         set_rate(self.optimizer, place.rate)
         states = self.carried.parts(place, self._parts(place)) or [None] * len(batches)
@@ -165,10 +177,13 @@ class KernelStepper:
             )
         if train.optimizer == "muon":
             raise UsageError("this system makes its own updates, without an optimizer: leave out --train.optimizer")
+        if train.layer_decay != 1 or train.unfreeze != "none":
+            raise UsageError("this system learns by updates of its own, all at once: no --layer-decay, no --unfreeze")
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
         self.carried = Carried(objective, world)  # nothing
+        self.levels = Levels(objective, data, train)  # all learn
         self.trial: Kernel | None = None
         """A copy to rehearse with: what it counts once is no part of a step."""
         self.optimizer = _Forgetful()

@@ -1,0 +1,219 @@
+"""ELMo's training step beside a plain torch version that runs the character CNN on every token, same loss, same run.
+
+    python benchmarks/elmo.py en_simple_wikipedia.txt.xz --size small --threads 1
+    python benchmarks/elmo.py en_wikipedia.txt.xz --size original --batch 512 --device cuda --steps 100
+
+Both start from the same weights, read the same words, tell them from the same drawn ones and are trained by the same
+loop, AdamW included; the first loss of both is printed. The plain version reads 50 letters of every token, in both
+directions, and has torch's nn.LSTM with projection. Rounds alternate; a figure is the median over rounds. Shares of
+peak (790 TFLOP/s, what an H200 reaches in bf16) count the products of this network alone: no clips, no dropout.
+"""
+
+import argparse
+import tempfile
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from keel.systems.documents import Documents
+from keel.systems.elmo import Elmo, ElmoTraining, Streams
+from keel.text.corpus import Corpus
+from keel.text.files import open_text
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.train.loop import fit
+from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
+
+PEAK = 790e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenwise(Tensors):
+    ids: Tensor  # [rows, 2, length]
+    targets: Tensor
+    drawn: Tensor
+
+
+class Plain(Objective):
+    """The same network as one would write it: every token spelled out, one nn.LSTM a layer and direction."""
+
+    drawn_ahead = True
+
+    def __init__(self, twin: ElmoTraining):
+        super().__init__()
+        self.twin = [twin]  # for its draws alone
+        encoder = twin.encoder
+        self.spelled = nn.Buffer(twin.table.long())
+        self.characters = deepcopy(encoder.characters)
+        self.filters = deepcopy(encoder.filters)
+        self.highways, self.project = deepcopy(encoder.highways), deepcopy(encoder.project)
+        self.output, self.bias = nn.Parameter(twin.output.detach().clone()), nn.Parameter(twin.bias.detach().clone())
+        self.residual = [layer.residual for layer in encoder.stack]
+        self.stacks = nn.ModuleList(
+            nn.ModuleList(_lstm(layer, direction) for direction in (0, 1)) for layer in encoder.stack
+        )
+
+    def rows(self, data: Documents) -> int:
+        return self.twin[0].rows(data)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Tokenwise:
+        twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
+        read = (data.read_on(draw, numbers, twin.system.length, end=twin.end, backwards=b) for b in (False, True))
+        ids = torch.stack(list(read), 1)
+        return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=twin._drawn(draw))
+
+    def counts(self, batch: Tokenwise) -> dict[str, Tensor]:
+        words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
+        return {"next": words, "previous": words, "words": words}
+
+    def start(self, rows: int) -> Any:
+        return self.twin[0].start(rows).to(self.output.device)
+
+    def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        assert state is not None
+        losses, hidden, cells = {}, [], []
+        for direction, name in enumerate(("next", "previous")):
+            x = self.filters.strongest(self.characters(self.spelled[batch.ids[:, direction].flatten()])).relu()
+            for highway in self.highways:
+                gate, other = highway(x).chunk(2, -1)
+                x = torch.lerp(x, other.relu(), gate.sigmoid())
+            x = self.project(x).view(*batch.ids[:, direction].shape, -1).transpose(0, 1)
+            for number, layer in enumerate(self.stacks):
+                before = tuple(part[:, number, direction][None].contiguous() for part in (state.hidden, state.cells))
+                said, (h, c) = layer[direction](x, before)
+                hidden.append(h[0])
+                cells.append(c[0])
+                x = x + said if self.residual[number] else said
+            targets = batch.targets[:, direction].T.flatten()
+            losses[name] = self._sampled(x.flatten(0, 1), targets, batch.drawn)
+        shape = (2, len(self.stacks), *hidden[0].shape)
+        after = [torch.stack(part).view(shape[:3] + part[0].shape[1:]).permute(2, 1, 0, 3) for part in (hidden, cells)]
+        return losses, type(state)(hidden=after[0].float(), cells=after[1].float())
+
+    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor) -> Tensor:
+        # The loss is the twin's own, by these weights.
+        return ElmoTraining._sampled(_Weights(self.output, self.bias, self.twin[0]), vectors, words, drawn)  # pyright: ignore
+
+
+class _Weights:
+    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoTraining):
+        self.output, self.bias, self._draws, self.encoder = output, bias, twin._draws, twin.encoder
+
+
+def _lstm(layer: Any, direction: int) -> nn.LSTM:
+    cells, width = layer.projection.shape[1:]
+    theirs = nn.LSTM(width, cells, proj_size=width)
+
+    def turned(gates: Tensor) -> Tensor:  # torch has i, f, g, o
+        return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
+
+    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
+    return theirs
+
+
+def products(system: Elmo, streams: Streams) -> float:
+    """Multiply-adds of one step, forward and backward, for the words that are spelled out in it."""
+    tokens = streams.targets.numel()
+    found = sum(system.filters)
+    lstm = tokens * system.layers * (8 * system.width * system.cells + system.cells * system.width)
+    softmax = tokens * system.negatives * system.width
+    places = streams.letters.short.numel() + streams.letters.long.numel()
+    letters = places * system.letter_width * sum(size * count for size, count in enumerate(system.filters, 1))
+    words = len(streams.letters.short) + len(streams.letters.long)
+    above = words * (2 * found * found * system.highways + found * system.width)
+    return 3.0 * (lstm + softmax + letters + above)
+
+
+def timed(objective: Objective, documents: Documents, train: Train) -> tuple[float, float]:
+    """Words (each read in both directions) by the second once it is warm, and the loss of the first steps."""
+    speeds: list[float] = []
+    losses: list[float] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "step":
+            speeds.append(event["words_per_second"])
+            losses.append(event["loss"])
+
+    fit(objective, documents, train, None, listen)
+    return median(speeds[len(speeds) // 2 :]), losses[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--megabytes", type=float, default=10)
+    parser.add_argument("--size", default="small", choices=Elmo.sizes)
+    parser.add_argument("--vocabulary", type=int, default=50_000)
+    parser.add_argument("--negatives", type=int, default=8192)
+    parser.add_argument("--length", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=8, help="of a round [8]")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16"))
+    parser.add_argument("--alone", action="store_true", help="without the plain version")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        text, size = Path(folder) / "text.txt", 0
+        with open(text, "w", encoding="utf-8") as file:
+            for _, line in open_text(arguments.corpus):
+                file.write(line + "\n")
+                size += len(line.encode()) + 1
+                if size > arguments.megabytes * 1e6:
+                    break
+        corpus = Corpus(text)
+        tokenizer = Tokenizer.train(corpus, kind="words", size=arguments.vocabulary, min_count=2, lowercase=False)
+        documents = Documents.of(Tokens.build(corpus, tokenizer))
+        compare(arguments, tokenizer, documents)
+
+
+def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Documents) -> None:
+    system = Elmo.sized(
+        arguments.size, length=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
+        projection_clip=0.0,
+    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "device": arguments.device,
+        "precision": arguments.precision,
+        "threads": arguments.threads,
+    }
+    every = max(1, arguments.steps // 8)
+    train = Train(steps=arguments.steps, batch=arguments.batch, lr=1e-4, warmup=0, log_every=every, **settings)
+    torch.manual_seed(0)
+    ours = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    start = deepcopy(ours.state_dict())
+    streams = ours.batch(documents, Draw(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
+    words = len({*streams.places.flatten().tolist()})
+    print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
+          f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
+    speeds: dict[str, list[float]] = {"Keel": [], "plain torch": []}
+    losses: dict[str, float] = {}
+    for _ in range(arguments.rounds):
+        ours.load_state_dict(start)
+        ours.cpu()
+        rivals: dict[str, Objective] = {"Keel": ours} if arguments.alone else {"Keel": ours, "plain torch": Plain(ours)}
+        for name, objective in rivals.items():
+            speed, losses[name] = timed(objective, documents, train)
+            speeds[name].append(speed)
+    print("| | words/s | rounds | first loss |\n|---|---|---|---|")
+    for name in losses:
+        rounds = ", ".join(f"{speed:,.0f}" for speed in speeds[name])
+        print(f"| {name} | {median(speeds[name]):,.0f} | {rounds} | {losses[name]:.5f} |")
+    if not arguments.alone:
+        print(f"times: {median(one / other for one, other in zip(*speeds.values(), strict=True)):.2f}")
+    rate = median(speeds["Keel"]) / (arguments.batch * arguments.length) * 2 * products(system, streams)
+    print(f"Keel: {rate / 1e12:.2f} TFLOP/s" + (f", {rate / PEAK:.1%} of peak" if arguments.device != "cpu" else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How any writer writes text."""

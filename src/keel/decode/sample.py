@@ -1,0 +1,101 @@
+"""One word after the other, each drawn by how likely the words before make it."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from keel.errors import UsageError
+from keel.train.objective import State
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """An objective that says how likely each id is to come next."""
+
+    @property
+    def opening(self) -> int:
+        """The id that stands before every text."""
+        ...
+
+    @property
+    def closing(self) -> int | None:
+        """The id that ends a sentence, where ends are foretold."""
+        ...
+
+    def start(self, rows: int) -> State | None:
+        """The state of so many rows before anything was read."""
+        ...
+
+    def next(self, ids: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time]."""
+        ...
+
+
+def sample(
+    writer: Writer,
+    prompt: Sequence[int],
+    *,
+    tokens: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    stop: Collection[int] = (),
+    banned: Collection[int] = (),
+) -> Iterator[int]:
+    """Up to `tokens` ids that go on from the prompt, as they are drawn; one of `stop` is the last.
+
+    Scores are divided by `temperature` (0 takes the likeliest); drawn from are the `top_k` likeliest (0: all), of these
+    as few as hold `top_p` of the probability, and never the `banned`.
+    """
+    if tokens < 1:
+        raise UsageError(f"--tokens must be 1 or more, not {tokens}")
+    if not 0 <= temperature < float("inf"):
+        raise UsageError(f"--temperature must be 0 (always the likeliest) or above, not {temperature}")
+    if top_k < 0:
+        raise UsageError(f"--top-k must be 0 (all words) or above, not {top_k}")
+    if not 0 < top_p <= 1:
+        raise UsageError(f"--top-p must lie above 0 and not above 1, not at {top_p}")
+    return _drawn(writer, prompt, tokens, temperature, top_k, top_p, seed, stop, list(banned))
+
+
+@torch.no_grad()
+def _drawn(
+    writer: Writer,
+    prompt: Sequence[int],
+    tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    stop: Collection[int],
+    banned: list[int],
+) -> Iterator[int]:
+    random = torch.Generator().manual_seed(seed)  # on the CPU: the same text on any device
+    state, read = writer.start(1), [writer.opening, *prompt]
+    for _ in range(tokens):
+        scores, state = writer.next(torch.tensor([read]), state)
+        scores = scores[0].double().cpu()
+        scores[banned] = -torch.inf
+        chosen = int(scores.argmax())
+        if temperature:
+            chosen = int(torch.multinomial(_kept(scores / temperature, top_k, top_p), 1, generator=random))
+        yield chosen
+        if chosen in stop:
+            return
+        read = [chosen]
+
+
+def _kept(scores: Tensor, top_k: int, top_p: float) -> Tensor:
+    """[vocabulary] the probabilities of those that may be drawn."""
+    chances = scores.softmax(0)
+    if not top_k and top_p == 1:
+        return chances
+    best, places = chances.sort(descending=True, stable=True)
+    if top_k:
+        best[top_k:] = 0
+        best /= best.sum()
+    best[best.cumsum(0) - best >= top_p] = 0  # those before it hold enough
+    return torch.zeros_like(chances).scatter(0, places, best)

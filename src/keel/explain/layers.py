@@ -1,0 +1,36 @@
+"""Which layers of its encoder a model's task likes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from keel.errors import UsageError
+from keel.model import Model
+
+BAR = 40
+"""Marks of a bar that stands for all of the weight."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The learned mix: γ Σ_j s_j h_j."""
+
+    weights: list[float]
+    """s, from the embedded input upwards; they sum to 1."""
+    gamma: float
+
+    def lines(self) -> list[str]:
+        names = ["embeddings", *(f"layer {number}" for number in range(1, len(self.weights)))]
+        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in zip(names, self.weights, strict=True)]
+        return [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights, "gamma": self.gamma}
+
+
+def layer_weights(model: Model) -> Layers:
+    """The weights that a fine-tuned model's mix has learned."""
+    if model.task is None or model.task.mix is None:
+        title = model.card.title or "the model"
+        raise UsageError(f"{title} has learned no mix of layers: fine-tune one with --mix")
+    mix = model.task.mix
+    return Layers(mix.weights.tolist(), mix.gamma.item())

@@ -1,0 +1,158 @@
+"""How well a model foretells a text, so that models with other pieces can be compared."""
+
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, log
+from typing import Literal
+
+import numpy as np
+import torch
+
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore
+from keel.model import Model
+from keel.systems.documents import Documents
+from keel.tasks.metrics import RESAMPLES, Score, Scores
+from keel.text.corpus import Corpus
+from keel.text.sentences import detect_language
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.train.objective import Kernel, Objective
+
+PARTS = 500
+"""That a text is cut into, at most, to be resampled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perplexity(Scores):
+    """Perplexity by token (as the model cuts text) and by word, and bits by byte; `count` is of what was foretold.
+
+    All three are of the same sum of -log p. Words are what stands between blanks, in Chinese text characters, whatever
+    the model's pieces are; ends of sentences are foretold too by models that know them. Intervals are of 95 in 100
+    resamples of parts of the text.
+    """
+
+    losses: tuple[str, ...]
+    """What was foretold, by name: one, or a direction each."""
+    tokens: int
+    unknown: int
+    """Tokens that stand for what the vocabulary lacks: they are foretold as one, which flatters."""
+    words: int
+    unit: Literal["word", "character"]
+    bytes: int
+    """Of the text in UTF-8, blank lines left out."""
+    context: str
+    """What a token is foretold from."""
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.losses:
+            figures = [
+                f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g}) {what}"
+                for what, score in (
+                    ("by token", self.values[f"{name} by token"]),
+                    (f"by {self.unit}", self.values[f"{name} by word"]),
+                    ("bits by byte", self.values[f"{name} bits by byte"]),
+                )
+            ]
+            lines.append(f"{name}: perplexity {', '.join(figures)}")
+        counted = (
+            f"{self.tokens:,} tokens ({self.unknown:,} unknown), {self.words:,} {self.unit}s, {self.bytes:,} bytes"
+        )
+        lines.append(f"{counted}; {self.count:,} foretold, each {self.context}")
+        return "\n".join(lines)
+
+
+def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> Perplexity:
+    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end."""
+    if not model.system.foretells:
+        what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
+        raise UsageError(f"{what}: take a language model, such as ngram or nnlm")
+    if model.objective is None:
+        raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
+    tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_words, on_event=on_event)
+    data = Documents.of(tokens, least=1)
+    words, size, unit = _measure(corpus)
+    found = _foretell(model.objective, data)
+    values: dict[str, Score] = {}
+    for name, (nats, counts) in found.items():
+        means = np.array(_mean(nats, counts))
+        total = means * min(counts.sum(), data.marked_size)  # who goes round a ring may meet its first words again
+        values |= {
+            f"{name} by token": _score(np.exp(means)),
+            f"{name} by word": _score(np.exp(total / words)),
+            f"{name} bits by byte": _score(total / size / log(2)),
+        }
+    names = tuple(found)
+    return Perplexity(
+        main=f"{names[0]} by word",
+        values=values,
+        count=int(found[names[0]][1].sum()),
+        errors=[],
+        losses=names,
+        tokens=data.size,
+        unknown=tokens.index["unknown"],
+        words=words,
+        unit=unit,
+        bytes=size,
+        context=_context(model),
+    )
+
+
+def _foretell(objective: Objective, data: Documents) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By loss: the sums of -log p over parts of the text, and of how many predictions."""
+    device = next(objective.parameters()).device
+    objective.eval()
+    sums: dict[str, list[torch.Tensor]] = {}
+    counts: dict[str, list[torch.Tensor]] = {}
+    total = objective.rows(data)
+    with torch.inference_mode():
+        state = objective.start(1)
+        carried = state is not None
+        chunk = 1 if carried or isinstance(objective, Kernel) else 64
+        for start in range(0, total, chunk):
+            rows = range(1) if carried else range(start, min(start + chunk, total))
+            draw = Draw(seed=0, step=0, first=start if carried else 0, rows=len(rows))
+            batch = objective.batch(data, draw, rows).to(device)
+            losses, state = objective(batch, state)
+            predicted = objective.counts(batch)
+            for name, loss in losses.items():
+                sums.setdefault(name, []).append(loss.double())
+                counts.setdefault(name, []).append(predicted[name].double())
+    return {name: (torch.stack(sums[name]).cpu().numpy(), torch.stack(counts[name]).cpu().numpy()) for name in sums}
+
+
+def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
+    """The mean of -log p, and the interval of 95 in 100 resamples of parts of the text."""
+    starts = np.arange(0, len(nats), ceil(len(nats) / PARTS))
+    parts = np.stack([np.add.reduceat(nats, starts), np.add.reduceat(counts, starts)])
+    parts = parts[:, parts[1] > 0]
+    drawn = np.random.default_rng(0).multinomial(parts.shape[1], np.full(parts.shape[1], 1 / parts.shape[1]), RESAMPLES)
+    resampled, sizes = parts @ drawn.T
+    low, high = np.quantile(resampled / sizes, (0.025, 0.975))
+    return nats.sum() / counts.sum(), low, high
+
+
+def _score(figures: np.ndarray) -> Score:
+    value, low, high = figures.tolist()
+    return Score(value=value, low=low, high=high)
+
+
+def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
+    """How many words and bytes a corpus has, and what its words are."""
+    chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
+    words = size = 0
+    for block in corpus.blocks():
+        parts = block.text.split()
+        words += sum(map(len, parts)) if chinese else len(parts)
+        size += len(block.text.encode())
+    return words, size, "character" if chinese else "word"
+
+
+def _context(model: Model) -> str:
+    """What a token is foretold from, in words."""
+    order = getattr(model.system, "order", None)
+    if order is not None:
+        return f"from at most {order - 1} before it"
+    assert model.objective is not None
+    return "from all before it" if model.objective.start(1) is not None else "from its own window"

@@ -1,0 +1,415 @@
+"""ELMo (Peters et al., "Deep contextualized word representations", 2018).
+
+New then: a word's vector comes from all layers of two language models, one that reads forwards and one backwards
+("biLM"), so that it depends on the sentence. Words are read letter by letter (Kim et al. 2016) by filters, highways
+(Srivastava et al. 2015) and a projection; the models are LSTMs with projection (Jozefowicz et al. 2016).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.kernels.lstm import projected_lstm
+from keel.kernels.softmax import softmax_loss
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, Spelling, System
+from keel.systems.cnn import Filters
+from keel.systems.documents import Documents
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
+
+OPENS, CLOSES, BEGINS, ENDS, EMPTY = 256, 257, 258, 259, 260
+"""Beside the 256 bytes of UTF-8: what marks a sentence's start and end, a word's, and the room after a word."""
+BRIEF = 13
+"""Letters of a word, marks included, up to which it counts as short: all but a few are."""
+TILE = 512
+"""Of the distinct words of a batch there are made to be a multiple: what is of one size is one program for a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elmo(System):
+    """The hyper-parameters of ELMo; as they stand, the original model."""
+
+    width: int = 512
+    """Of a word and of each direction of each layer; both directions side by side are twice as wide."""
+    cells: int = 4096
+    """Of every LSTM, projected to the width."""
+    layers: int = 2
+    """Of each direction."""
+    residual: bool = True
+    """Whether a layer above the first adds what it read to what it says."""
+    cell_clip: float = 3.0
+    """Largest number in a cell; 0 lets any pass."""
+    projection_clip: float = 3.0
+    """Largest number in a projection; 0 lets any pass."""
+    letters: int = 50
+    """Bytes of a word that are read, the marks around it included."""
+    letter_width: int = 16
+    """Of a letter's vector."""
+    filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
+    """How many filters look at one letter, at two in a row, and so on."""
+    highways: int = 2
+    """Layers between the filters and the projection."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Of the filters."""
+    dropout: float = 0.1
+    """On what every layer reads, and on what the softmax reads."""
+    length: int = 20
+    """Words through which an error goes back; the state goes on."""
+    negatives: int = 8192
+    """Drawn words that a word is told from while it learns, by rank; 0 for all words."""
+    opening: bool = False
+    """Whether a sentence opens with a mark of its own, as in published files, or with the end of the one before."""
+
+    name: ClassVar[str] = "elmo"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {
+            "width": 64,
+            "cells": 256,
+            "filters": (16, 16, 32, 64),
+            "highways": 1,
+        },  # ours; the others are published
+        "small": {"width": 128, "cells": 1024, "highways": 1},
+        "medium": {"width": 256, "cells": 2048, "highways": 1},
+        "original": {"width": 512, "cells": 4096, "highways": 2},
+    }
+    train: ClassVar[Train] = Train(epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50)
+    tokenizer: ClassVar[str] = "words"
+    lowercase: ClassVar[bool] = False
+    vocabulary: ClassVar[int] = 200_000
+    min_count: ClassVar[int] = 3
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "length", "negatives")
+    foretells: ClassVar[bool] = True
+    spells: ClassVar[bool] = True
+    feature_based: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        ones = ("width", "cells", "layers", "letter_width", "length")
+        zeros = ("highways", "negatives", "cell_clip", "projection_clip")
+        for name, least in {**dict.fromkeys(ones, 1), **dict.fromkeys(zeros, 0), "letters": 3}.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
+        if not self.filters or min(self.filters) < 0 or not any(self.filters):
+            raise UsageError(f"filters must be counts such as 32,32,64, not {self.filters}")
+        if len(self.filters) > self.letters:
+            raise UsageError(f"a filter over {len(self.filters)} letters is too wide for words of {self.letters}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
+
+    @property
+    def longest(self) -> int:
+        """A state goes on without end; this bounds the memory of a batch."""
+        return 1024
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
+
+    def encoder(self, vocabulary: int) -> "ElmoEncoder":
+        return ElmoEncoder(self, vocabulary)
+
+    def objective(self, encoder: "ElmoEncoder", tokenizer: Tokenizer) -> "ElmoTraining":
+        if len(tokenizer) <= len(tokenizer.special_ids):
+            raise UsageError("this model came without words to foretell, and cannot learn on: pre-train a new one")
+        return ElmoTraining(self, encoder, tokenizer)
+
+    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+        """The bytes of these words between marks, as many as are read."""
+        marks = {number: [] for number in tokenizer.special_ids}  # for words that nobody could spell
+        marks |= {tokenizer.cls_id: [OPENS], tokenizer.sep_id: [CLOSES]}
+        parts, starts = [], []
+        for number in ids:
+            starts.append(len(parts))
+            letters = marks.get(number)
+            if letters is None:
+                letters = tokenizer.token_of(number).encode("utf-8", "surrogateescape")[: self.letters - 2]
+            parts += [BEGINS, *letters, ENDS]
+        return Spelling(words=torch.tensor(ids), parts=torch.tensor(parts), starts=torch.tensor(starts))
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """A mark, A, [SEP], and of a pair B and [SEP] too: from either side, text begins as in pre-training."""
+        ids = [tokenizer.cls_id if self.opening else tokenizer.sep_id, *first, tokenizer.sep_id]
+        segments = [0] * len(ids)
+        if second is not None:
+            ids += [*second, tokenizer.sep_id]
+            segments += [1] * (len(second) + 1)
+        return Framed(ids, segments, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letters(Tensors):
+    """Distinct words by their letters, the short ones first: no filter need look at all the room after these."""
+
+    short: Tensor  # [words, fewer letters]
+    long: Tensor  # [words, letters]
+
+    @classmethod
+    def of(cls, table: Tensor, room: int, tile: int = 1) -> tuple[Self, Tensor]:
+        """Words of [words, letters] numbers, and [words] the place of each; of each kind a multiple of `tile`.
+
+        A filter that looks beyond the end of a word sees the same everywhere: to see it once is enough, and short words
+        leave it `room` for that.
+        """
+        if room >= table.shape[1]:
+            fits = table.new_zeros(len(table), dtype=torch.bool)
+        else:
+            fits = (table[:, BRIEF:] == EMPTY).all(1)
+        order = (~fits).long().argsort(stable=True)
+        count = int(fits.sum())
+        short, long = order.split([count, len(order) - count])
+        filled = -count % tile
+        places = torch.empty_like(order)
+        places[short] = torch.arange(count, device=order.device)
+        places[long] = torch.arange(len(long), device=order.device) + count + filled
+        padded = F.pad(table[short][:, :room], (0, 0, 0, filled), value=EMPTY)
+        return cls(short=padded, long=F.pad(table[long], (0, 0, 0, -len(long) % tile), value=EMPTY)), places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Tensors):
+    """What the two stacks know of each row after the words that they have read."""
+
+    hidden: Tensor  # [rows, layers, 2, width]
+    cells: Tensor  # [rows, layers, 2, cells]
+
+
+class ElmoEncoder(Encoder):
+    """Letters to words, words to the layers of two stacks."""
+
+    def __init__(self, system: Elmo, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.width = vocabulary, 2 * system.width
+        self.letters = system.letters
+        self.room = min(system.letters, BRIEF + len(system.filters))
+        self.characters = nn.Embedding(EMPTY + 1, system.letter_width)
+        windows = {window: count for window, count in enumerate(system.filters, 1) if count}
+        self.filters = Filters(system.letter_width, windows)
+        self.activation = {"relu": torch.relu, "tanh": torch.tanh}[system.activation]
+        found = self.filters.width
+        self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(system.highways))
+        """Of each, the first half of the output is the gate's, the second what comes in for what it lets go."""
+        self.project = nn.Linear(found, system.width)
+        self.stack = nn.ModuleList(Layer(system, residual=system.residual and n > 0) for n in range(system.layers))
+        self.dropout = nn.Dropout(system.dropout)
+        nn.init.uniform_(self.characters.weight, -1, 1)
+        for highway in self.highways:
+            assert isinstance(highway, nn.Linear)
+            nn.init.normal_(highway.weight, std=found**-0.5)
+            nn.init.constant_(highway.bias[:found], -2.0)  # at first nearly all goes by
+            nn.init.zeros_(highway.bias[found:])
+        nn.init.normal_(self.project.weight, std=found**-0.5)
+        nn.init.zeros_(self.project.bias)
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
+    def read(self, letters: Letters) -> Tensor:
+        """[words, width]: the vector of each word by its letters alone."""
+        found = [
+            self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
+        ]
+        x = self.activation(torch.cat(found))
+        for highway in self.highways:
+            gate, other = highway(x).chunk(2, -1)
+            x = torch.lerp(x, torch.relu(other), gate.sigmoid())
+        return self.project(x)
+
+    def embed(self, rows: Rows) -> Tensor:
+        assert rows.spelling is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
+        letters, places = Letters.of(self._table(rows.spelling), self.room)
+        words = F.embedding(places[rows.ids], self.read(letters))
+        return torch.cat([words, words], -1)
+
+    def _table(self, spelling: Spelling) -> Tensor:
+        """[words, letters]: the letters of each, and then nothing."""
+        sizes = spelling.sizes
+        column = torch.arange(self.letters, device=sizes.device)
+        places = (spelling.starts[:, None] + column).clamp(max=len(spelling.parts) - 1)
+        return torch.where(column < sizes[:, None], spelling.parts[places], EMPTY)
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: Memory | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        """Both directions side by side, each layer's; a row begins with no memory unless it is given some."""
+        words, _ = vectors.chunk(2, -1)
+        time = torch.arange(words.shape[1], device=words.device)
+        turned = torch.where(time < rows.lengths[:, None], rows.lengths[:, None] - 1 - time, time)
+        number = torch.arange(len(words), device=words.device)[:, None]
+        x = torch.stack([words, words[number, turned]]).transpose(1, 2)  # [2, time, batch, width]
+        found, after = self.climb(x, state or self.start(len(words)), rows.lengths - 1)
+        layers = [vectors]
+        for forwards, backwards in found:
+            layers.append(torch.cat([forwards.transpose(0, 1), backwards.transpose(0, 1)[number, turned]], -1))
+        return Output(top=layers[-1], layers=layers if all_layers else [], state=after)
+
+    def start(self, rows: int) -> Memory:
+        """Of so many rows of which nothing has been read."""
+        layer = self.stack[0]
+        assert isinstance(layer, Layer)
+        stacks, cells, width = layer.projection.shape
+        zeros = layer.projection.new_zeros
+        return Memory(
+            hidden=zeros(rows, len(self.stack), stacks, width), cells=zeros(rows, len(self.stack), stacks, cells)
+        )
+
+    def climb(self, x: Tensor, state: Memory, last: Tensor) -> tuple[list[Tensor], Memory]:
+        """What every layer says of x, [2, time, batch, width] each, and the memory after each row's `last` place."""
+        found: list[Tensor] = []
+        hidden: list[Tensor] = []
+        cells: list[Tensor] = []
+        for number, layer in enumerate(self.stack):
+            said, cell = layer(
+                self.dropout(x), state.hidden[:, number].transpose(0, 1), state.cells[:, number].transpose(0, 1), last
+            )
+            hidden.append(said[:, last, torch.arange(x.shape[2], device=x.device)].float())
+            cells.append(cell.float())
+            x = x + said if layer.residual else said
+            found.append(x)
+        # [layers, 2, rows, ...] to rows first
+        after = Memory(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
+        return found, after
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        """The mean over words, the marks before and after left out."""
+        place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
+        inside = (place > 0) & (place < rows.lengths[:, None] - 1)
+        return (output.top * inside[..., None]).sum(1) / inside.sum(1, keepdim=True).clamp(min=1)
+
+
+class Layer(nn.Module):
+    """One LSTM with projection for each direction, which share nothing; the formulas are in `kernels/lstm.py`."""
+
+    def __init__(self, system: Elmo, *, residual: bool):
+        super().__init__()
+        self.residual = residual
+        self.clips = {"cell_clip": system.cell_clip, "clip": system.projection_clip}
+        width, cells = system.width, system.cells
+        self.into = nn.Parameter(torch.empty(2, width, 4 * cells))
+        self.bias = nn.Parameter(torch.zeros(2, 4 * cells))
+        self.recurrent = nn.Parameter(torch.empty(2, width, 4 * cells))
+        self.projection = nn.Parameter(torch.empty(2, cells, width))
+        for weight in (self.into, self.recurrent, self.projection):
+            nn.init.uniform_(weight, -(cells**-0.5), cells**-0.5)
+        nn.init.ones_(self.bias[:, cells : 2 * cells])  # the forget gate starts open, or nothing is kept for long
+
+    def forward(self, x: Tensor, hidden: Tensor, cells: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        weights = self.into, self.bias, self.recurrent, self.projection
+        return projected_lstm(x, hidden, cells, last, *weights, **self.clips)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams(Tensors):
+    """Words to read in both directions, and the one that follows each."""
+
+    letters: Letters
+    places: Tensor  # [rows, 2, length] of each word in letters
+    targets: Tensor  # [rows, 2, length]
+    drawn: Tensor  # [negatives]
+
+
+class ElmoTraining(Objective):
+    """The sum over words t_k of -log p(t_k | t_1 ... t_{k-1}; Θx, →Θ, Θs) - log p(t_k | t_{k+1} ... t_N; Θx, ←Θ, Θs):
+    letters Θx and softmax Θs are shared, the stacks are not.
+
+    While it learns, p is a softmax over the word and others that are drawn, scores corrected by how often each is to be
+    expected among these (Jean et al. 2015); in evaluation it is over all words, and its exponential the perplexity.
+    """
+
+    drawn_ahead = True
+
+    def __init__(self, system: Elmo, encoder: ElmoEncoder, tokenizer: Tokenizer):
+        super().__init__()
+        self.system, self.encoder, self.tokenizer = system, encoder, tokenizer
+        self.end = tokenizer.sep_id
+        self.output = nn.Parameter(torch.empty(encoder.vocabulary, system.width))
+        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
+        nn.init.normal_(self.output, std=system.width**-0.5)
+        self._spelled: list[Tensor] = []
+
+    @property
+    def table(self) -> Tensor:
+        """[vocabulary, letters] of all words; made once, and never on a GPU."""
+        if not self._spelled:
+            with torch.device("cpu"):
+                spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+                self._spelled.append(self.encoder._table(spelling).int())
+        return self._spelled[0]
+
+    def blocks(self) -> list[nn.Module]:
+        return self.encoder.blocks()
+
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
+    def rows(self, data: Documents) -> int:
+        return math.ceil(data.marked_size / self.system.length)
+
+    def start(self, rows: int) -> Memory:
+        return self.encoder.start(rows)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Streams:
+        """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
+        numbers = torch.arange(rows.start, rows.stop)
+        read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
+        ids = torch.stack(list(read), 1)  # [rows, 2, length + 1]
+        words, places = np.unique(ids[..., :-1].numpy(), return_inverse=True)
+        tile = TILE if self.output.is_cuda else 1
+        letters, order = Letters.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
+        places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
+        return Streams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=self._drawn(draw))
+
+    def _drawn(self, draw: Draw) -> Tensor:
+        """[negatives] words by p(rank) = log((rank + 2) / (rank + 1)) / log(vocabulary + 1), those of rank 0 foremost:
+        about as frequent as words of text, which a vocabulary lists by their frequency."""
+        share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), self._draws)[0] >> 10).double() / 2**53
+        rank = torch.exp(share * math.log(self.encoder.vocabulary + 1)).long() - 1
+        return rank.clamp(0, self.encoder.vocabulary - 1)
+
+    @property
+    def _draws(self) -> int:
+        """None where to weigh up all words is no more work."""
+        return self.system.negatives if self.system.negatives < self.encoder.vocabulary else 0
+
+    def counts(self, batch: Streams) -> dict[str, Tensor]:
+        words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
+        return {"next": words, "previous": words, "words": words}
+
+    def forward(self, batch: Streams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        words = F.embedding(batch.places, self.encoder.read(batch.letters))  # [rows, 2, length, width]
+        x = words.permute(1, 2, 0, 3)
+        last = torch.full(x.shape[2:3], x.shape[1] - 1, device=x.device)
+        found, after = self.encoder.climb(x, state or self.start(x.shape[2]), last)
+        top = self.encoder.dropout(found[-1]).flatten(1, 2)  # [2, length * rows, width]
+        targets = batch.targets.permute(1, 2, 0).flatten(1)
+        sampled = self.training and self._draws > 0
+        losses = [
+            self._sampled(vectors, words, batch.drawn)
+            if sampled
+            else softmax_loss(vectors, self.output, self.bias, words)
+            for vectors, words in zip(top, targets, strict=True)
+        ]
+        return {"next": losses[0], "previous": losses[1]}, after
+
+    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor) -> Tensor:
+        """The sum of -log softmax of each word's score among those of the drawn words, all less log(k q(word))."""
+        ranks = torch.cat([words, drawn])
+        expected = ((ranks + 2) / (ranks + 1)).log() * (self._draws / math.log(self.encoder.vocabulary + 1))
+        shift = self.bias[ranks] - expected.log()
+        truth, others = shift.split([len(words), len(drawn)])
+        own = (vectors.float() * F.embedding(words, self.output)).sum(1) + truth
+        scores = F.linear(vectors, F.embedding(drawn, self.output), others)
+        scores = scores.masked_fill(words[:, None] == drawn, -torch.inf).float()  # a word is not told from itself
+        return (torch.logaddexp(own, scores.logsumexp(1)) - own).sum()

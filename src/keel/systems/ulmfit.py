@@ -1,0 +1,266 @@
+"""ULMFiT (Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018), on the AWD-LSTM
+(Merity, Keskar and Socher, "Regularizing and Optimizing LSTM Language Models", 2017).
+
+New then: a language model of any text goes on with a task's own text and then learns its labels, layer by layer, so
+that it does not forget; and an LSTM that may be large on little text, for all its weights and vectors are dropped out.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.kernels.softmax import softmax_loss
+from keel.systems.base import Encoder, Output, Recorder, Rows, System, Teaching
+from keel.systems.rnn import Memories, Memory, Rnn, RnnTraining, Streams
+from keel.text.tokenizer import Tokenizer
+from keel.train.objective import State
+from keel.train.plan import Train
+
+DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ulmfit(System):
+    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles."""
+
+    width: int = 400
+    """Of the words' vectors and of the last layer, which is compared with them."""
+    hidden: int = 1152
+    """Of the layers before the last (1150 as published)."""
+    layers: int = 3
+    """LSTMs, each reading the output of the one before."""
+    length: int = 70
+    """Words through which an error goes back; the state goes on."""
+    dropout: float = 0.4
+    """On what the last layer gives, the same numbers at every place of a row, as for all of these but the last two."""
+    input_dropout: float = 0.4
+    """On the words' vectors."""
+    layer_dropout: float = 0.3
+    """Between layers."""
+    word_dropout: float = 0.05
+    """Share of the words that are left out of a step wherever they stand."""
+    weight_dropout: float = 0.5
+    """Share of the weights from state to state that are left out of a step (DropConnect)."""
+    activation: float = 2.0
+    """Weight of the squares of what the last layer gives (AR)."""
+    slowness: float = 1.0
+    """Weight of the squares of its changes from place to place (TAR)."""
+
+    name: ClassVar[str] = "ulmfit"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "hidden": 128, "layers": 2},
+        "mini": {"width": 128, "hidden": 256, "layers": 2},
+        "small": {"width": 256, "hidden": 640},
+        "base": {"width": 400, "hidden": 1152},
+        "published": {"width": 400, "hidden": 1150},
+    }
+    train: ClassVar[Train] = Train(
+        epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
+    )
+    foretells: ClassVar[bool] = True
+    tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "length", "activation", "slowness")
+    pool: ClassVar[Literal["own", "concat"]] = "concat"
+    both: ClassVar[bool] = False
+    tied: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("width", "hidden", "layers"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.length < 2:
+            raise UsageError(f"length must be 2 or more, not {self.length}: a change takes two places")
+        for name in DROPOUTS:
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.activation < 0 or self.slowness < 0:
+            raise UsageError("activation and slowness must not be below 0")
+
+    frame = Rnn.frame
+
+    @property
+    def longest(self) -> int:
+        """A state goes on without end; this bounds the memory of a batch."""
+        return 1024
+
+    @property
+    def later(self) -> Train:
+        """The second stage: discriminative and slanted triangular rates."""
+        return Train(
+            epochs=5, batch=64, lr=4e-3, schedule="slanted", layer_decay=0.38, beta1=0.7, beta2=0.99, clip=0.12
+        )
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, DROPOUTS)
+
+    def tuning(self, frozen: bool) -> Train:
+        """The third stage: the same, and unfrozen layer by layer."""
+        if frozen:
+            return Train(epochs=20, batch=32, lr=3e-3)
+        return Train(
+            epochs=10,
+            batch=64,
+            lr=1e-2,
+            schedule="slanted",
+            layer_decay=0.38,
+            unfreeze="gradual",
+            beta1=0.7,
+            beta2=0.99,
+        )
+
+    def encoder(self, vocabulary: int) -> "UlmfitEncoder":
+        return UlmfitEncoder(self, vocabulary)
+
+    def objective(self, encoder: "UlmfitEncoder", tokenizer: Tokenizer) -> "UlmfitTraining":
+        return UlmfitTraining(self, encoder, tokenizer)
+
+
+def locked(vectors: Tensor, share: float, training: bool) -> Tensor:
+    """[batch, time, width] with a share of each row's numbers at zero, the same ones at every place."""
+    if not (training and share):
+        return vectors
+    return vectors * F.dropout(vectors.new_ones(len(vectors), 1, vectors.shape[2]), share)
+
+
+class Layer(nn.Module):
+    """An LSTM (see rnn.py for its formulas) of whose weights from state to state a share is left out of each step."""
+
+    parts = 4
+    """Its gates, one above the other in each matrix."""
+
+    def __init__(self, inputs: int, width: int, drop: float):
+        super().__init__()
+        self.width, self.drop = width, drop
+        self.from_input = nn.Parameter(torch.empty(4 * width, inputs))
+        self.from_state = nn.Parameter(torch.empty(4 * width, width))
+        self.input_bias = nn.Parameter(torch.empty(4 * width))
+        self.state_bias = nn.Parameter(torch.empty(4 * width))
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
+
+    def forward(self, vectors: Tensor, hidden: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[batch, time, width], and the last of it and of the cells, each [batch, width] as they came."""
+        kept = F.dropout(self.from_state, self.drop, self.training)
+        weights = [self.from_input, kept, self.input_bias, self.state_bias]
+        if vectors.is_cuda:  # cuDNN wants them end to end, and else would copy and complain
+            flat = torch.cat([weight.flatten() for weight in weights])
+            parts = flat.split([weight.numel() for weight in weights])
+            weights = [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+        state = [hidden[None].contiguous(), cells[None].contiguous()]
+        found, hidden, cells = torch.lstm(vectors, state, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        return found, hidden[0], cells[0]
+
+
+class Stack(nn.Module):
+    """Layers of unequal width; their states lie side by side in a `Memory`, [rows, all widths]."""
+
+    def __init__(self, system: Ulmfit):
+        super().__init__()
+        widths = [system.width, *[system.hidden] * (system.layers - 1), system.width]
+        self.dropout, self.widths = system.layer_dropout, widths[1:]
+        self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
+
+    def start(self, rows: int) -> Memory:
+        zeros = next(self.parameters()).new_zeros(rows, sum(self.widths))
+        return Memory(hidden=zeros, cells=zeros.clone())
+
+    def forward(
+        self, vectors: Tensor, lengths: Tensor | None = None, state: Memory | None = None
+    ) -> tuple[list[Tensor], Memory]:
+        """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
+        padding."""
+        state = state or self.start(len(vectors))
+        assert state.cells is not None
+        found: list[Tensor] = []
+        after: list[tuple[Tensor, Tensor]] = []
+        # Autocast would take fp16 here whatever it was told (see rnn.py).
+        with torch.autocast(vectors.device.type, enabled=False):
+            x = vectors.to(state.hidden.dtype)
+            befores = zip(state.hidden.split(self.widths, 1), state.cells.split(self.widths, 1), strict=True)
+            for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
+                x, *last = layer(locked(x, self.dropout, self.training) if number else x, *before)
+                found.append(x)
+                after.append((last[0], last[1]))
+        hidden, cells = (torch.cat(parts, 1) for parts in zip(*after, strict=True))
+        return found, Memory(hidden=hidden, cells=cells)
+
+
+class UlmfitEncoder(Encoder):
+    """Words, and the state of the last layer after each of them; the wider layers between stay inside."""
+
+    backwards = None
+
+    def __init__(self, system: Ulmfit, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.width, self.system = vocabulary, system.width, system
+        self.words = nn.Embedding(vocabulary, system.width)
+        self.forwards = Stack(system)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def embed(self, rows: Rows) -> Tensor:
+        return self.read(rows.ids)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """[batch, time, width] the vectors of words [batch, time], some of which are left out wherever they stand."""
+        vectors = self.words(ids)
+        if self.training and self.system.word_dropout:
+            present = F.dropout(vectors.new_ones(self.words.num_embeddings), self.system.word_dropout)
+            vectors = vectors * present[ids][..., None]
+        return locked(vectors, self.system.input_dropout, self.training)
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        layers, state = self.forwards(vectors, rows.lengths, state)
+        return Output(top=layers[-1], layers=[vectors, layers[-1]] if all_layers else [], state=state)
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
+        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
+
+    @property
+    def layer_count(self) -> int:
+        return 2  # those between are of another width
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.forwards.layers)
+
+
+class UlmfitTraining(RnnTraining):
+    """-log p(x_t | those before) summed over all words ("next"), and in training ("steady")
+
+    activation |m * h_t|^2 + slowness |h_t - h_{t-1}|^2, both a mean over numbers and a sum over places; m drops out.
+    """
+
+    system: Ulmfit
+    encoder: UlmfitEncoder
+
+    def __init__(self, system: Any, encoder: Any, tokenizer: Tokenizer):
+        super().__init__(system, encoder, tokenizer)
+
+    def counts(self, batch: Streams) -> dict[str, Tensor]:
+        counts = super().counts(batch)
+        return {**counts, "steady": counts["next"]}
+
+    def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
+        ids = batch.forwards
+        layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
+        top = locked(layers[-1], self.system.dropout, self.training)
+        losses = {"next": softmax_loss(top.flatten(0, 1), self._table, self.bias, ids[:, 1:].flatten())}
+        if self.training:
+            changes = layers[-1].diff(dim=1)
+            share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all
+            squares = self.system.activation * top.square().mean(-1).sum()
+            losses["steady"] = squares + self.system.slowness * share * changes.square().mean(-1).sum()
+        return losses, Memories(forwards=after)

@@ -1,0 +1,136 @@
+"""Perplexity is of every token once, and words and bytes are those of the text whatever the pieces."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from keel.errors import UsageError
+from keel.explain.perplexity import perplexity
+from keel.model import Model
+from keel.systems.documents import Documents
+from keel.systems.nnlm import Nnlm, NnlmTraining
+from keel.systems.onehot import Onehot
+from keel.systems.static import StaticEncoder
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import Objective, State, Tensors
+from keel.verbs import pretrain
+
+TEXTS = ["The sailor paints the boat. The judge reads a letter!", "anchor", "Zebra, the baker."]
+
+
+def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=3)
+    found = perplexity(model, Corpus.of(TEXTS))
+    assert (found.tokens, found.unknown, found.words, found.unit) == (18, 1, 14, "word")
+    assert found.bytes == sum(map(len, TEXTS))
+    assert found.count == 18 + 4
+    expected = 0.0
+    for sentence in ["the sailor paints the boat .", "the judge reads a letter !", "anchor", "zebra , the baker ."]:
+        ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sentence).ids, model.tokenizer.sep_id]
+        assert model.objective is not None
+        for place in range(1, len(ids)):
+            scores, _ = model.objective.next(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
+            expected -= scores[0, ids[place]].item()
+    values = {name: score.value for name, score in found.values.items()}
+    assert values["ngram by token"] == pytest.approx(math.exp(expected / 22), rel=1e-5)
+    assert values["ngram by word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
+    assert values["ngram bits by byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
+    for score in found.values.values():
+        assert score.low <= score.value <= score.high
+    assert str(found).startswith(f"ngram: perplexity {values['ngram by token']:.4g} (")
+    assert "18 tokens (1 unknown), 14 words" in str(found)
+    assert "each from at most 2 before it" in str(found)
+    found.write(tmp_path / "scores")
+    assert "ngram by word" in (tmp_path / "scores" / "scores.json").read_text()
+
+
+@pytest.mark.parametrize("loss", ["softmax", "negative", "hierarchical"])
+def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
+    english_corpus: Path, tmp_path: Path, loss: Any
+) -> None:
+    system = Nnlm(width=8, hidden=8, order=3, loss=loss, length=5)
+    model = pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=60, steps=20, device="cpu")
+    assert isinstance(model.objective, NnlmTraining)
+    found = perplexity(model, Corpus.of(TEXTS))
+    expected = 0.0
+    with torch.no_grad():
+        for text in TEXTS:
+            state: State | None = None
+            last = model.tokenizer.cls_id
+            for number in model.tokenizer.encode(text).ids:
+                scores, state = model.objective.next(torch.tensor([[last]]), state)
+                expected -= scores[0].log_softmax(0)[number].item()
+                last = number
+    assert found.count == found.tokens == 18
+    assert found.values["softmax by token"].value == pytest.approx(math.exp(expected / 18), rel=1e-4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen(Tensors):
+    steps: Tensor  # [rows]
+
+
+class Counting(Objective):
+    """Each window costs as much as windows were read before it: what is carried shows."""
+
+    length: ClassVar[int] = 4
+
+    def __init__(self, end: int):
+        super().__init__()
+        self.end, self.weight = end, nn.Parameter(torch.zeros(1))
+
+    def rows(self, data: Documents) -> int:
+        return math.ceil(data.marked_size / self.length)
+
+    def start(self, rows: int) -> Seen:
+        return Seen(steps=torch.zeros(rows))
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Seen:
+        return Seen(steps=data.read_on(draw, torch.arange(rows.start, rows.stop), self.length, end=self.end))
+
+    def counts(self, batch: Seen) -> dict[str, Tensor]:
+        return {"there": torch.tensor(4.0), "back": torch.tensor(4.0)}
+
+    def forward(self, batch: Seen, state: Any = None) -> tuple[dict[str, Tensor], State | None]:
+        assert batch.steps.shape == (1, 5)
+        cost = 4 * state.steps.sum()
+        return {"there": cost, "back": 2 * cost}, Seen(steps=state.steps + 1)
+
+
+def test_what_carries_a_state_reads_on_from_the_start_to_the_end() -> None:
+    tokenizer = Tokenizer.from_words(["the", "sailor"])
+    system = Nnlm(width=4)
+    model = Model(system=system, encoder=StaticEncoder(7, 4), tokenizer=tokenizer, objective=Counting(tokenizer.sep_id))
+    found = perplexity(model, Corpus.of(["the sailor the sailor the", "sailor the"]))
+    steps = math.ceil((7 + 2 + 2) / 4)
+    mean = sum(range(steps)) / steps
+    assert found.losses == ("there", "back")
+    assert found.values["there by token"].value == pytest.approx(math.exp(mean))
+    assert found.values["back by token"].value == pytest.approx(math.exp(2 * mean))
+    # Twelve were foretold, of which one is the first word again.
+    assert found.values["there by word"].value == pytest.approx(math.exp(mean * 11 / 7))
+
+
+def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("ngram", chinese_corpus, out=tmp_path / "m", order=2)
+    found = perplexity(model, Corpus.of(["水手早上修理帆船。"]))
+    assert (found.words, found.unit, found.bytes) == (9, "character", 27)
+    assert found.tokens < 9
+    assert "9 characters" in str(found)
+
+
+def test_who_does_not_foretell_has_no_perplexity() -> None:
+    tokenizer = Tokenizer.from_words(["a", "b"])
+    bag = Model(system=Onehot(), encoder=Onehot().encoder(7), tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="onehot does not foretell the next word, so that it has no perplexity: take"):
+        perplexity(bag, Corpus.of(TEXTS))
+    headless = Model(system=Nnlm(width=4), encoder=StaticEncoder(7, 4), tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="this model lacks what foretells words"):
+        perplexity(headless, Corpus.of(TEXTS))

@@ -1,0 +1,125 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.model import Model
+from keel.systems.base import Rows
+from keel.systems.cnn import Cnn, Filters, strongest
+from keel.verbs import evaluate, finetune, pretrain
+
+EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and warm", "yes"), ("not good", "no")] * 5
+
+
+def correlated(image: np.ndarray, kernel: np.ndarray, padding: int = 0, stride: int = 1) -> np.ndarray:
+    """Y[i, j] = sum over a, b of X[i + a, j + b] K[a, b], as networks have it; by loops alone."""
+    image = np.pad(image, padding)
+    height, width = ((size - k) // stride + 1 for size, k in zip(image.shape, kernel.shape, strict=True))
+    found = np.zeros((height, width))
+    for i in range(height):
+        for j in range(width):
+            for a in range(kernel.shape[0]):
+                for b in range(kernel.shape[1]):
+                    found[i, j] += image[i * stride + a, j * stride + b] * kernel[a, b]
+    return found
+
+
+def test_networks_correlate_and_a_convolution_has_its_kernel_turned() -> None:
+    draw = np.random.default_rng(0)
+    image, kernel = draw.normal(size=(7, 6)), draw.normal(size=(3, 2))
+    for padding, stride in ((0, 1), (2, 1), (1, 2)):
+        theirs = F.conv2d(
+            torch.from_numpy(image)[None, None], torch.from_numpy(kernel)[None, None], padding=padding, stride=stride
+        )
+        assert np.allclose(theirs[0, 0].numpy(), correlated(image, kernel, padding, stride))
+    # (f * g)(i, j) = sum over a, b of f(a, b) g(i - a, j - b), wherever both are there.
+    whole = np.zeros((9, 7))
+    for (i, j), value in np.ndenumerate(image):
+        whole[i : i + 3, j : j + 2] += value * kernel
+    assert np.allclose(whole, correlated(image, kernel[::-1, ::-1], padding=2)[:, 1:-1])
+
+
+def test_pooling_takes_the_largest_or_the_mean_of_a_window() -> None:
+    x = torch.arange(16.0).view(1, 1, 4, 4)
+    assert F.max_pool2d(x, 2)[0, 0].tolist() == [[5, 7], [13, 15]]
+    assert F.avg_pool2d(x, 2)[0, 0].tolist() == [[2.5, 4.5], [10.5, 12.5]]
+
+
+def test_ten_layers_without_padding_cost_forty_rows() -> None:
+    layers = nn.Sequential(*(nn.Conv2d(1, 1, 5) for _ in range(10)))
+    assert layers(torch.zeros(1, 1, 240, 240)).shape == (1, 1, 200, 200)
+    padded = nn.Sequential(*(nn.Conv2d(1, 1, 5, padding=2) for _ in range(10)))
+    assert padded(torch.zeros(1, 1, 240, 240)).shape == (1, 1, 240, 240)
+
+
+@pytest.fixture
+def filters() -> Filters:
+    torch.manual_seed(0)
+    return Filters(4, {2: 3, 3: 5})
+
+
+def by_hand(filters: Filters, x: Tensor, *, centered: bool) -> Tensor:
+    """[places, filters] of one row, by the sum over each window; not centered, only where all of a filter fits."""
+    found = []
+    for window in filters.windows:
+        assert isinstance(window, nn.Conv1d)
+        assert window.bias is not None
+        size = window.kernel_size[0]
+        before, after = ((size - 1) // 2, size // 2) if centered else (0, max(0, size - len(x)))
+        padded = torch.cat([torch.zeros(before, 4), x, torch.zeros(after, 4)])
+        places = range(len(padded) - size + 1)
+        said = [window.bias + sum(window.weight[:, :, i] @ padded[place + i] for i in range(size)) for place in places]
+        found.append(torch.stack(said))
+    return torch.cat(found, 1) if centered else torch.cat([each.amax(0) for each in found])
+
+
+def test_filters_say_what_the_sums_say_and_see_no_padding(filters: Filters) -> None:
+    vectors, lengths = torch.randn(3, 6, 4), torch.tensor([6, 4, 1])
+    centered, largest = filters(vectors, lengths), filters.strongest(vectors, lengths)
+    assert centered.shape == (3, 6, filters.width)
+    for row, length in enumerate(lengths.tolist()):
+        x = vectors[row, :length]
+        assert torch.allclose(centered[row, :length], by_hand(filters, x, centered=True), atol=1e-6)
+        assert torch.allclose(largest[row], by_hand(filters, x, centered=False), atol=1e-6)
+
+
+def test_the_largest_is_of_a_row_s_own_places() -> None:
+    x = torch.tensor([[[1.0], [5.0], [9.0]]])
+    assert strongest(x, torch.tensor([2])).item() == 5
+    assert strongest(x).item() == 9
+
+
+def test_a_place_sees_its_window_and_nothing_else() -> None:
+    encoder = Cnn(width=8, filters=4, windows=(3, 5)).encoder(50)
+    vectors = torch.randn(1, 9, 8, requires_grad=True)
+    top = encoder.contextualize(vectors, Rows(ids=torch.zeros(1, 9).long(), lengths=torch.tensor([9]))).top
+    (gradient,) = torch.autograd.grad(top[0, 4].sum(), vectors)
+    assert gradient[0].abs().sum(1).ne(0).tolist() == [False] * 2 + [True] * 5 + [False] * 2
+
+
+@pytest.mark.parametrize("pieces", ["words", "characters"])
+def test_it_learns_from_labels_and_the_folder_comes_back(tmp_path: Path, pieces: Any) -> None:
+    system = Cnn(width=16, filters=8, pieces=pieces, dropout=0.0)
+    finetune(system, EXAMPLES, dev=None, epochs=15, lr=1e-2, batch=5, threads=1, out=tmp_path / "m")
+    model = Model.load(tmp_path / "m")
+    assert model.system == system
+    assert evaluate(model, EXAMPLES).main_value == 1.0
+    assert len(model.tokenizer.encode("good").ids) == (1 if pieces == "words" else 4)
+    assert model.encode(["a good film", ""]).shape == (2, 24)
+
+
+def test_text_alone_teaches_it_nothing(english_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="keel finetune cnn FILE"):
+        pretrain("cnn", english_corpus, out=tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(("field", "value"), [("width", 0), ("filters", 0), ("windows", ()), ("windows", (3, 3))])
+def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=field):
+        Cnn(**{field: value})

@@ -1,0 +1,236 @@
+"""ELMo: letters once a word, two language models, memory that goes on."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.config import replace
+from keel.errors import UsageError
+from keel.systems.base import Rows
+from keel.systems.documents import Documents
+from keel.systems.elmo import BEGINS, CLOSES, EMPTY, ENDS, OPENS, Elmo, ElmoTraining, Letters, Streams
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.draw import Draw
+from keel.train.loop import fit
+from keel.train.plan import Train
+
+SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
+TEXTS = [
+    "the captain saw a ship. the ship was old and the sea was calm.",
+    "a judge reads the incomprehensibilities of law. nobody is surprised at all.",
+    "bread is baked in the morning. the baker sells it until noon.",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(Corpus.of(TEXTS), kind="words", size=100, lowercase=False)
+
+
+@pytest.fixture(scope="module")
+def documents(tokenizer: Tokenizer) -> Documents:
+    return Documents.of(Tokens.build(Corpus.of(TEXTS), tokenizer))
+
+
+def training(tokenizer: Tokenizer, **fields: Any) -> ElmoTraining:
+    torch.manual_seed(0)
+    system = replace(SMALL, **fields)
+    return system.objective(system.encoder(len(tokenizer)), tokenizer)
+
+
+def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> Streams:
+    return objective.batch(documents, Draw(seed=0, step=step, first=step * rows, rows=rows), range(rows))
+
+
+def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: Tokenizer) -> None:
+    long = "x" * 5000
+    (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], spell=True)
+    spelling = SMALL.spelling([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
+    words = [part.tolist() for part in spelling.parts.tensor_split(spelling.starts[1:])]
+    assert words[:3] == [[BEGINS, OPENS, ENDS], [BEGINS, CLOSES, ENDS], [BEGINS, ENDS]]
+    assert words[3:5] == [[BEGINS, *b"sea", ENDS], [BEGINS, *"Zoë".encode(), ENDS]]
+    assert words[5] == [BEGINS, *b"x" * 48, ENDS]
+
+
+def test_short_words_are_read_as_if_all_the_room_after_them_were(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    table = objective.table.long()
+    letters, places = Letters.of(table, objective.encoder.room, tile=16)
+    assert len(letters.short) > len(letters.long) > 0
+    assert len(letters.short) % 16 == len(letters.long) % 16 == 0
+    assert letters.short.shape[1] < letters.long.shape[1] == 50
+    by_kind = objective.encoder.read(letters)[places]
+    whole = objective.encoder.read(Letters(short=table, long=table[:0]))
+    torch.testing.assert_close(by_kind, whole)
+
+
+def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, documents: Documents) -> None:
+    objective = training(tokenizer)
+    drawn = batch(objective, documents, rows=8)
+    words = len({*drawn.places.flatten().tolist()})
+    assert words == len(drawn.letters.short) + len(drawn.letters.long) < drawn.places.numel()
+    every = torch.cat([F.pad(drawn.letters.short, (0, 50 - objective.encoder.room), value=EMPTY), drawn.letters.long])
+    apart = dataclasses.replace(
+        drawn,
+        letters=Letters(short=every[drawn.places.flatten()], long=every[:0]),
+        places=torch.arange(drawn.places.numel()).view(drawn.places.shape),
+    )
+    gradients = []
+    for each in (drawn, apart):
+        losses, _ = objective(each)
+        gradients.append(
+            [*losses.values(), *torch.autograd.grad(losses["next"] + losses["previous"], [*objective.parameters()])]
+        )
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Documents) -> None:
+    """Letter by letter, word by word and layer by layer with torch's own modules, no word told from a drawn one."""
+    objective = training(tokenizer, cell_clip=0.0, projection_clip=0.0)
+    drawn = batch(objective, documents)
+    encoder = objective.encoder
+    ids = torch.stack([documents.read_on(Draw(seed=0, step=0, first=0, rows=2), torch.arange(2), 6, end=objective.end,
+                                         backwards=back) for back in (False, True)], 1)  # fmt: skip
+    assert torch.equal(ids[..., 1:], drawn.targets)
+    losses, _ = objective(drawn)
+    for direction, name in enumerate(("next", "previous")):
+        total = 0.0
+        for row in ids[:, direction]:
+            x = torch.stack([_word(objective, number) for number in row[:-1].tolist()])
+            for layer in encoder.stack:
+                said = _lstm(layer, direction)(x)[0]
+                x = x + said if layer.residual else said
+            total += F.cross_entropy(x @ objective.output.T + objective.bias, row[1:], reduction="sum").item()
+        assert losses[name].item() == pytest.approx(total, rel=1e-5)
+
+
+def _word(objective: ElmoTraining, number: int) -> Tensor:
+    """One word: every filter at every place, the strongest, one highway, the projection."""
+    encoder: Any = objective.encoder
+    letters = encoder.characters.weight[objective.table[number].long()]  # [50, letter width]
+    found = []
+    for conv in encoder.filters.windows:
+        size = conv.weight.shape[2]
+        places = [letters[start : start + size].T for start in range(50 - size + 1)]
+        found.append(torch.stack([(conv.weight * place).sum((1, 2)) + conv.bias for place in places]).amax(0).relu())
+    x = torch.cat(found)
+    half = len(x)
+    for highway in encoder.highways:
+        gate = torch.sigmoid(highway.weight[:half] @ x + highway.bias[:half])
+        x = gate * torch.relu(highway.weight[half:] @ x + highway.bias[half:]) + (1 - gate) * x
+    return encoder.project.weight @ x + encoder.project.bias
+
+
+def _lstm(layer: Any, direction: int) -> nn.LSTM:
+    cells, width = layer.projection.shape[1:]
+    theirs = nn.LSTM(width, cells, proj_size=width)
+
+    def turned(gates: Tensor) -> Tensor:
+        return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
+
+    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
+    return theirs
+
+
+def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: Documents) -> None:
+    objective, twice = training(tokenizer), training(tokenizer, length=12)
+    state, halves = objective.start(2), []
+    for step in range(2):
+        losses, state = objective(batch(objective, documents, step), state)
+        halves.append(losses)
+    whole, _ = twice(batch(twice, documents), twice.start(2))
+    for name in ("next", "previous"):
+        torch.testing.assert_close(halves[0][name] + halves[1][name], whole[name])
+    forgetful = objective(batch(objective, documents, 1), objective.start(2))[0]
+    assert not torch.isclose(forgetful["next"], halves[1]["next"])
+
+
+def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], spell=True)
+    framed = [SMALL.frame(tokenizer, ids).ids for ids in texts]
+    outputs = []
+    for rows in ([framed[0]], framed):
+        spelled = SMALL.spelled(Rows.pad(rows), tokenizer)
+        outputs.append(objective.encoder(spelled, all_layers=True))
+    assert len(outputs[0].layers) == objective.encoder.layer_count == 3
+    for one, other in zip(outputs[0].layers, outputs[1].layers, strict=True):
+        torch.testing.assert_close(one[0], other[0, : len(framed[0])])
+
+
+def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    ids = tokenizer.encode_many(["the old ship", "the old sea", "a old ship"])
+    rows = SMALL.spelled(Rows.pad([SMALL.frame(tokenizer, each).ids for each in ids]), tokenizer)
+    with torch.no_grad():
+        vectors = objective.encoder(rows).top[:, 2]  # of "old"
+    forwards, backwards = vectors.chunk(2, -1)
+    assert torch.equal(forwards[0], forwards[1])
+    assert not torch.allclose(forwards[0], forwards[2])
+    torch.testing.assert_close(backwards[0], backwards[2])
+    assert not torch.allclose(backwards[0], backwards[1])
+
+
+def test_drawn_words_are_corrected_for(tokenizer: Tokenizer, documents: Documents) -> None:
+    objective = training(tokenizer, negatives=20)
+    size = objective.encoder.vocabulary
+    chances = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
+    assert chances.sum() == pytest.approx(1, abs=1e-5)
+    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2)) for step in range(500)]
+    shares = torch.cat(draws).bincount(minlength=size) / 10_000
+    assert (shares - chances).abs().max() < 0.02
+    vectors, words = torch.randn(5, 8), torch.tensor([0, 3, 5, 9, size - 1])
+    by_hand = 0.0
+    for vector, word in zip(vectors, words, strict=True):
+        ids = torch.cat([word[None], draws[0][draws[0] != word]])
+        scores = objective.output[ids] @ vector + objective.bias[ids] - (20 * chances[ids]).log()
+        by_hand += F.cross_entropy(scores[None], torch.zeros(1, dtype=torch.long)).item()
+    assert objective._sampled(vectors, words, draws[0]).item() == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:
+    drawing, whole = training(tokenizer, negatives=20), training(tokenizer)
+    streams = batch(drawing, documents)
+    exactly = whole(streams)[0]["next"].item()
+    assert drawing(streams)[0]["next"].item() != pytest.approx(exactly)
+    assert drawing.eval()(streams)[0]["next"].item() == pytest.approx(exactly)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-2), ("bf16", 5e-2)])
+def test_a_gpu_learns_the_same_by_graphs(
+    tokenizer: Tokenizer, documents: Documents, precision: Any, within: float
+) -> None:
+    """Eight steps, of which the last are replayed."""
+    found, said = [], []
+
+    def hear(event: dict[str, Any]) -> None:
+        said.append(str(event.get("text", "")))
+
+    kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
+    for device, kind in kinds:
+        train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
+        history = fit(training(tokenizer, negatives=20), documents, train, None, hear)
+        found.append([loss for _, loss in history.losses])
+    assert found[1] == pytest.approx(found[0], rel=within)
+    assert not [text for text in said if "cannot be captured" in text]
+
+
+def test_settings_that_make_no_network_are_refused() -> None:
+    with pytest.raises(UsageError, match="filters"):
+        Elmo(filters=())
+    with pytest.raises(UsageError, match="too wide"):
+        Elmo(letters=4)
+    with pytest.raises(UsageError, match="cells"):
+        Elmo(cells=0)

@@ -1,0 +1,232 @@
+"""The AWD-LSTM against its formulas, and ULMFiT's three stages."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.events import Event
+from keel.model import Model
+from keel.systems.documents import Documents
+from keel.systems.rnn import Streams
+from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.text.tokens import Tokens
+from keel.train.levels import levels_of
+from keel.verbs import finetune, pretrain
+
+TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "length": 10}
+DRY: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)
+
+
+def training(**settings: Any) -> UlmfitTraining:
+    torch.manual_seed(0)
+    system = Ulmfit(**{**TINY, **settings})
+    marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
+    return system.objective(system.encoder(50), marks)
+
+
+def window(rows: int = 3, length: int = 10) -> Tensor:
+    return torch.randint(50, (rows, length + 1), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.5])
+def test_a_layer_is_an_lstm_whose_recurrent_weights_are_dropped(drop: float) -> None:
+    layer = Layer(5, 7, drop)
+    plain = nn.LSTM(5, 7, batch_first=True)
+    x, hidden, cells = torch.randn(3, 6, 5), torch.randn(3, 7), torch.randn(3, 7)
+    torch.manual_seed(4)
+    found, last, last_cells = layer(x, hidden, cells)
+    torch.manual_seed(4)
+    kept = F.dropout(layer.from_state, drop)
+    assert (kept == 0).any() == (drop > 0)
+    weights = [layer.from_input, kept, layer.input_bias, layer.state_bias]
+    with torch.no_grad():
+        for name, weight in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights, strict=True):
+            getattr(plain, name).copy_(weight)
+    expected, (end, end_cells) = plain(x, (hidden[None], cells[None]))
+    for one, other in ((found, expected), (last, end[0]), (last_cells, end_cells[0])):
+        torch.testing.assert_close(one, other)
+    found.sum().backward()  # what is dropped learns nothing in this step
+    assert layer.from_state.grad is not None
+    assert (layer.from_state.grad[kept == 0] == 0).all()
+    assert layer.from_state.grad[kept != 0].any()
+
+
+def test_nothing_is_dropped_in_evaluation() -> None:
+    objective = training().eval()
+    batch = Streams(forwards=window())
+    assert torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
+    objective.train()
+    assert not torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
+
+
+def test_a_locked_mask_is_the_same_at_every_place_of_a_row() -> None:
+    mask = locked(torch.ones(40, 9, 30), 0.4, training=True)
+    assert torch.equal(mask, mask[:, :1].expand_as(mask))
+    assert not torch.equal(mask[0], mask[1])
+    assert mask.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
+    assert mask.mean() == pytest.approx(1.0, abs=0.1)
+    ones = torch.ones(2, 3, 4)
+    assert locked(ones, 0.4, training=False) is ones
+
+
+def test_a_dropped_word_is_gone_wherever_it_stands() -> None:
+    encoder = training(**{**DRY, "word_dropout": 0.5}).encoder.train()
+    ids = torch.arange(50).repeat(2, 2)  # every word four times
+    gone = (encoder.read(ids) == 0).all(-1).view(4, 50)
+    assert torch.equal(gone, gone[:1].expand_as(gone))
+    assert 10 < int(gone[0].sum()) < 40
+
+
+def test_the_losses_are_those_of_the_papers() -> None:
+    objective = training(**DRY, activation=2.0, slowness=3.0).train()
+    ids = window()
+    losses, _ = objective(Streams(forwards=ids))
+    x = objective.encoder.words(ids[:, :-1])
+    for layer in objective.encoder.forwards.layers:
+        zeros = x.new_zeros(len(x), cast(Layer, layer).width)
+        x = layer(x, zeros, zeros)[0]
+    scores = x @ objective.encoder.words.weight.T + objective.bias
+    expected = F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
+    torch.testing.assert_close(losses["next"], expected)
+    counts = objective.counts(Streams(forwards=ids))
+    regular = 2.0 * x.square().mean() + 3.0 * (x[:, 1:] - x[:, :-1]).square().mean()
+    torch.testing.assert_close(losses["steady"] / counts["steady"], regular)
+    assert counts["next"] == 30
+    assert objective.eval()(Streams(forwards=ids))[0].keys() == {"next"}
+
+
+def test_two_windows_with_state_are_one_long_window() -> None:
+    objective = training().eval()
+    ids = window(length=20)
+    whole, end = objective(Streams(forwards=ids), objective.start(3))
+    first, state = objective(Streams(forwards=ids[:, :11]), objective.start(3))
+    second, state = objective(Streams(forwards=ids[:, 10:]), state)
+    torch.testing.assert_close(first["next"] + second["next"], whole["next"])
+    for one, other in zip(state.tensors(), end.tensors(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert objective.start(3).tensors()[0].shape == (3, 20 + 20 + 12)
+
+
+def test_a_word_at_a_time_is_the_same() -> None:
+    objective = training().eval()
+    ids = window(length=4)
+    state, total = objective.start(3), torch.zeros(())
+    for place in range(4):
+        scores, state = objective.next(ids[:, place : place + 1], state)
+        total += F.cross_entropy(scores, ids[:, place + 1], reduction="sum")
+    torch.testing.assert_close(total, objective(Streams(forwards=ids))[0]["next"])
+
+
+def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Path) -> None:
+    """They count 245,569: a mark after each line, also after 147 empty ones that follow another, which nobody reads."""
+    corpus = Corpus(data_dir / "tasks" / "wikitext2" / "test.txt.xz", sentences="lines")
+    words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
+    data = Documents.of(Tokens.build(corpus, Tokenizer.at_blanks(words)), least=1)
+    assert "<unk>" in words
+    assert data.marked_size == 245_569 - 147
+
+
+def test_levels_are_head_layers_words() -> None:
+    objective = training()
+    levels = levels_of(objective)
+    assert len(levels) == 5
+    assert levels[0] == [objective.bias]
+    assert levels[-1] == [objective.encoder.words.weight]
+    assert {*levels[1]} == {*objective.encoder.forwards.layers[2].parameters()}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"width": 0}, {"length": 1}, {"dropout": 1.0}, {"weight_dropout": -0.1}, {"slowness": -1.0}]
+)
+def test_settings_without_sense(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        replace(Ulmfit(), **settings)
+
+
+REVIEWS = [
+    (f"a {word} {thing}", label)
+    for label, words in (("good", "fine wonderful"), ("bad", "dull dreadful"))
+    for word in words.split()
+    for thing in ["boat", "bread", "letter", "rose"]
+]
+
+
+def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1}
+    heard: list[Event] = []
+    first = pretrain(
+        "ulmfit",
+        english_corpus,
+        out=tmp_path / "first",
+        on_event=heard.append,
+        vocabulary=300,
+        steps=120,
+        batch=8,
+        lr=0.03,
+        **TINY,
+        **dict.fromkeys(DROPOUTS, 0.1),
+        **common,
+    )
+    losses = [event["losses"]["next"] for event in heard if event["event"] == "evaluation"]
+    assert losses[-1] < losses[0] - 0.5
+    text = [" ".join(text for text, _ in REVIEWS)] * 3
+    second = pretrain(
+        tmp_path / "first", text, out=tmp_path / "second", held_out=0.0, steps=10, batch=2, word_dropout=0.0, **common
+    )
+    recipe = second.card.recipe["train"]
+    assert (recipe["schedule"], recipe["layer_decay"]) == ("slanted", 0.38)
+    assert second.tokenizer.fingerprint() == first.tokenizer.fingerprint()
+    third = finetune(
+        second, REVIEWS, dev=None, out=tmp_path / "third", epochs=30, batch=4, on_event=heard.append, **common
+    )
+    recipe = third.card.recipe["train"]
+    assert (recipe["schedule"], recipe["layer_decay"], recipe["unfreeze"]) == ("slanted", 0.38, "gradual")
+    assert [event["text"] for event in heard if "levels learn" in event.get("text", "")][
+        -1
+    ] == "5 of 5 levels learn from step 16"
+    again = Model.load(tmp_path / "third")
+    assert again.predict("a wonderful boat").name == "good"
+    assert again.predict("a dreadful boat").name == "bad"
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_the_weights_as_they_are() -> None:
+    """Without the warning that they do not lie end to end, an error here, and with the CPU's gradients."""
+    found: list[list[Tensor]] = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        layer = Layer(16, 24, 0.0)
+        x, hidden, cells = torch.randn(3, 6, 16), torch.randn(3, 24), torch.randn(3, 24)
+        layer = layer.to(device)
+        given = [tensor.to(device) for tensor in (x, hidden, cells)]
+        outputs = layer(*given)
+        outputs[0].square().sum().backward()
+        gradients = [weight.grad for weight in layer.parameters() if weight.grad is not None]
+        found.append([tensor.detach().cpu() for tensor in (*outputs, *gradients)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_that_was_stopped_ends_with_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"batch": 8, "device": "cuda", "vocabulary": 300, "checkpoint_every": 4, **TINY}
+    settings |= {"steps": 12, "log_every": 1}
+
+    def stop(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 6:
+            raise KeyboardInterrupt
+
+    whole = pretrain("ulmfit", english_corpus, out=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain("ulmfit", english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
+    resumed = pretrain("ulmfit", english_corpus, out=tmp_path / "cut", **settings)
+    assert resumed.fingerprint() == whole.fingerprint()

@@ -1,0 +1,60 @@
+"""Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
+
+from pathlib import Path
+
+import pytest
+
+import keel
+from keel.errors import KeelError, UsageError
+from keel.model import Model
+
+
+@pytest.fixture(scope="module")
+def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return keel.pretrain("ngram", english_corpus, out=tmp_path_factory.mktemp("language") / "m")
+
+
+def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
+    parts: list[str] = []
+    text = keel.generate("The sailor", model=ngram, tokens=30, seed=1, on_text=parts.append)
+    assert "".join(parts) == text
+    assert 20 < len(parts) <= 30
+    assert text.startswith(" ")
+    assert "[" not in text
+    assert "." in text[:-1], "it goes on after a sentence"
+    assert text == keel.generate("The sailor", model=ngram, tokens=30, seed=1)
+    assert text != keel.generate("The sailor", model=ngram, tokens=30, seed=2)
+    likely = [keel.generate("The sailor", model=ngram, tokens=9, temperature=0, seed=seed) for seed in (1, 2)]
+    assert likely[0] == likely[1]
+    assert keel.generate(model=ngram, tokens=3)
+
+
+def test_chinese_has_no_spaces_between_words(chinese_corpus: Path, tmp_path: Path) -> None:
+    model = keel.pretrain("ngram", chinese_corpus, out=tmp_path / "m")
+    text = keel.generate("水手", model=model, tokens=30)
+    assert len(text) > 30
+    assert " " not in text
+
+
+def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="the model knows no word of 'Qwertz uiop': begin with others"):
+        keel.generate("Qwertz uiop", model=ngram)
+    said: list[str] = []
+    keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
+    assert said == ["1 of 2 words of the prompt are unknown to the model"]
+    words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
+    with pytest.raises(KeelError, match="onehot does not write text: take a language model"):
+        keel.generate("The", model=words)
+    with pytest.raises(UsageError, match="onehot does not foretell"):
+        keel.perplexity(words, english_corpus)
+
+
+def test_evaluate_gives_the_perplexity_of_a_text(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
+    found = keel.perplexity(ngram, english_corpus)
+    assert keel.evaluate(ngram, english_corpus, out=tmp_path) == found
+    assert (tmp_path / "scores.json").is_file()
+    (tmp_path / "table.csv").write_text("body,n\nThe sailor paints the boat.,1\n")
+    assert keel.evaluate(ngram, tmp_path / "table.csv", text_column="body").count == 7
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(KeelError, match=r"empty\.txt holds no text"):
+        keel.evaluate(ngram, tmp_path / "empty.txt")
