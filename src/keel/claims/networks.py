@@ -70,6 +70,35 @@ def cost_of_softmax(say: Say) -> Finding:
     )
 
 
+def shrinking_pictures(say: Say) -> Finding:
+    """26: a picture of 240 x 240 through ten layers of filters of 5 x 5; what padding and strides change."""
+    picture, kernel = torch.randn(1, 1, 240, 240), torch.randn(1, 1, 5, 5) / 5
+
+    def sides(layers: int, *, padding: int = 0, stride: int = 1) -> list[int]:
+        x, found = picture, [240]
+        for _ in range(layers):
+            x = torch.tanh(F.conv2d(x, kernel, padding=padding, stride=stride))
+            found.append(x.shape[-1])
+        return found
+
+    bare, padded, strided = sides(10), sides(10, padding=2), sides(3, padding=2, stride=2)
+    say(
+        f"ten layers of 5 x 5: {bare[0]} to {bare[-1]}, {bare[0] - bare[1]} at each; {padded[-1]} with two zeros around"
+    )
+    say(f"with a stride of 2: {', '.join(map(str, strided))}")
+    lost = 1 - bare[-1] ** 2 / bare[0] ** 2
+    turned = F.conv2d(picture, kernel.flip(2, 3))
+    by_hand = sum(
+        kernel[0, 0, 4 - a, 4 - b] * picture[0, 0, a : a + 236, b : b + 236] for a in range(5) for b in range(5)
+    )
+    apart = (turned[0, 0] - by_hand).abs().max().item()
+    say(f"cross-correlation with the kernel turned round is convolution by the formula, to {apart:.0e}")
+    return Finding(
+        bare[-1] == 200 and padded[-1] == 240 and strided == [240, 120, 60, 30] and apart < 1e-4,
+        f"240 becomes {bare[-1]}, so {lost:.0%} of the picture are gone; padding keeps all, a stride of 2 halves",
+    )
+
+
 def what_a_word_sees(say: Say) -> Finding:
     """32: how many words of a sentence of 41 move the vector of the middle one, by the gradient."""
     torch.manual_seed(0)
