@@ -58,3 +58,12 @@ def test_evaluate_gives_the_perplexity_of_a_text(ngram: Model, english_corpus: P
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(KeelError, match=r"empty\.txt holds no text"):
         keel.evaluate(ngram, tmp_path / "empty.txt")
+
+
+def test_sentences_are_told_apart_as_the_model_learned_them(tmp_path: Path) -> None:
+    text = tmp_path / "lines.txt"
+    text.write_text("The sailor came home . He slept .\nThe judge went home . She slept .\n\n" * 40, encoding="utf-8")
+    model = keel.pretrain("ngram", text, out=tmp_path / "m", sentences="lines", held_out=0.0)
+    found = keel.evaluate(model, text)
+    assert str(found) == str(keel.perplexity(model, text, sentences="lines"))
+    assert str(found) != str(keel.perplexity(model, text, sentences="split"))

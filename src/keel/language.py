@@ -17,10 +17,13 @@ from keel.words import loaded
 def perplexity(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Perplexity:
     """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
 
-    `source` is a file or what may stand for one; `settings` are single fields of `Text`.
+    `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
+    the text that the model learned from.
     """
-    (text,) = route(settings, Text())
-    return perplexity_of(loaded(model, on_event), corpus_of(source, text, on_event), on_event=on_event)
+    known = loaded(model, on_event)
+    learned = known.card.recipe.get("text", {})
+    (text,) = route(settings, Text(sentences=learned.get("sentences", "split")))
+    return perplexity_of(known, corpus_of(source, text, on_event), on_event=on_event)
 
 
 def generate(

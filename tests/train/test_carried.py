@@ -125,3 +125,25 @@ def test_held_out_rows_carry_it_too(data: Tensor) -> None:
     held_out_loss(data, TRAIN)(objective)
     assert len(objective.seen) == 6
     assert torch.equal(objective.seen[1], data[:4])
+
+
+def test_it_is_restored_as_it_was_even_if_the_plan_has_changed_since(data: Tensor, tmp_path: Path) -> None:
+    """The rows of the next step may be others by the new plan: then it begins anew, and is not refused."""
+
+    class Grows(Memory):
+        rows_then = 0.5
+
+        def phases(self) -> list[Phase]:
+            return [Phase(share=0.5, rows=self.rows_then), Phase(share=0.5)]
+
+    def stop(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((Interrupted, KeyboardInterrupt)):
+        fit(Grows(), data, replace(TRAIN, checkpoint_every=1), tmp_path, stop)
+    resumed = Grows()
+    resumed.rows_then = 0.25
+    fit(resumed, data, replace(TRAIN, checkpoint_every=1), tmp_path)
+    assert [len(state) for state in resumed.seen][-3:] == [4, 4, 4]
+    assert len(resumed.seen[0]) == 1

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,8 +19,11 @@ from torch import Tensor, nn
 
 from keel.errors import Interrupted, KeelError
 from keel.events import Event
+from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
+from keel.systems.rnn import Rnn
+from keel.systems.ulmfit import Ulmfit
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -32,11 +36,20 @@ from keel.train.tally import held_out_loss
 STEPS, HALF = 20, 10
 LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
 """What each way can do level by level."""
+BERT = Bert(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+RECURRENT: dict[str, System] = {
+    "rnn": Rnn(width=16, layers=2, both=True, length=8, dropout=0.0),
+    "ulmfit": Ulmfit(
+        width=16, hidden=24, layers=2, length=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
+        weight_dropout=0.0,
+    ),
+}  # fmt: skip
+"""Those who hand a state from step to step."""
 WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]
 
 
-def train_bert(out: Path, *, until: int = STEPS, **settings: Any) -> History | None:
-    """20 steps of a tiny BERT without dropout; `until` stops it early by a signal, as a user would."""
+def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settings: Any) -> History | None:
+    """20 steps of a tiny BERT without dropout, or of another; `until` stops it early by a signal, as a user would."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(3, 12, 200)
     tokens = SimpleNamespace(
@@ -47,8 +60,6 @@ def train_bert(out: Path, *, until: int = STEPS, **settings: Any) -> History | N
     )
     data = Documents.of(cast(Tokens, tokens))
     torch.manual_seed(0)
-    shape: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 32, "length": 32}
-    system = Bert(dropout=0.0, attention_dropout=0.0, **shape)
     marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
     objective = system.objective(system.encoder(vocabulary=90), marks)
     common: dict[str, Any] = {"device": "cpu", "log_every": 1, "lr": 3e-3, "evaluate_every": HALF}
@@ -108,6 +119,10 @@ def main(folder: Path) -> None:
         history = train_bert(folder / f"levels-{how}", parallel=how, **settings)
         assert history
         found[f"levels-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, system), how in product(RECURRENT.items(), ("ddp", "fsdp")):
+        history = train_bert(folder / f"{name}-{how}", system=system, parallel=how)
+        assert history
+        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
     for how in ("ddp", "fsdp"):
         train_bert(folder / f"two-then-one-{how}", until=HALF + 2, parallel=how)
         history = train_bert(folder / f"one-then-two-{how}", parallel=how)
@@ -171,6 +186,22 @@ def test_two_learn_level_by_level_as_one(how: str, found: dict[str, Any], tmp_pa
     alone = train_bert(tmp_path, **LEVELS[how])
     assert alone
     assert_same_figures(found[f"levels-{how}"], alone)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_two_carry_their_states_as_one(name: str, how: str, found: dict[str, Any], folder: Path) -> None:
+    alone = train_bert(folder / f"{name}-alone-{how}", system=RECURRENT[name])
+    assert alone
+    assert_same_figures(found[f"{name}-{how}"], alone)
+    one, two = (
+        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / "extra.safetensors")
+        for run in (f"{name}-alone-{how}", f"{name}-{how}")
+    )
+    assert one
+    for part, value in one.items():
+        torch.testing.assert_close(two[part], value, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.multi

@@ -170,3 +170,8 @@ def test_a_rehearsal_changes_nothing(data: Tensor) -> None:
         stepper.rehearse(Plan(6, TRAIN).at(0))
     assert all(torch.equal(value, before[name]) for name, value in learned(objective).items())
     assert all(parameter.grad is None for parameter in objective.parameters())
+
+
+def test_own_updates_are_for_those_who_make_them(data: Tensor) -> None:
+    with pytest.raises(UsageError, match="no updates of its own: use --train.optimizer adamw or muon"):
+        fit(Plane(), data, replace(TRAIN, optimizer="own"))

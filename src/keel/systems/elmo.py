@@ -8,6 +8,7 @@ New then: a word's vector comes from all layers of two language models, one that
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -260,7 +261,9 @@ class ElmoEncoder(Encoder):
         layer = self.stack[0]
         assert isinstance(layer, Layer)
         stacks, cells, width = layer.projection.shape
-        zeros = layer.projection.new_zeros
+        zeros = partial(
+            torch.zeros, dtype=layer.projection.dtype, device=layer.projection.device
+        )  # whole, of a shard too
         return Memory(
             hidden=zeros(rows, len(self.stack), stacks, width), cells=zeros(rows, len(self.stack), stacks, cells)
         )

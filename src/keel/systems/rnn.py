@@ -139,7 +139,7 @@ class Recurrent(nn.Module):
         assert not self.backwards
         layer = self.forwards[0]
         assert isinstance(layer, nn.RNNBase)
-        zeros = next(layer.parameters()).new_zeros(rows, len(self.forwards), layer.hidden_size)
+        zeros = nothing(next(layer.parameters()), rows, len(self.forwards), layer.hidden_size)
         return Memory(hidden=zeros, cells=torch.zeros_like(zeros) if isinstance(layer, nn.LSTM) else None)
 
     def forward(
@@ -163,6 +163,11 @@ class Recurrent(nn.Module):
                 found.append(x := y)
                 states.append(last)
         return found, Memory.of(states)
+
+
+def nothing(weight: Tensor, *shape: int) -> Tensor:
+    """Zeros of the kind of a weight, where it is; whole, even if the weight is a shard."""
+    return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
 
 
 def turned(vectors: Tensor, lengths: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Encoder, Output, Recorder, Rows, System, Teaching
-from keel.systems.rnn import Memories, Memory, Rnn, RnnTraining, Streams
+from keel.systems.rnn import Memories, Memory, Rnn, RnnTraining, Streams, nothing
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State
 from keel.train.plan import Train
@@ -166,7 +166,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
 
     def start(self, rows: int) -> Memory:
-        zeros = next(self.parameters()).new_zeros(rows, sum(self.widths))
+        zeros = nothing(next(self.parameters()), rows, sum(self.widths))
         return Memory(hidden=zeros, cells=zeros.clone())
 
     def forward(

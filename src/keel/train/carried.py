@@ -1,6 +1,6 @@
 """What the rows of one step hand to the same rows of the next: the state of a recurrent network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -52,9 +52,9 @@ class Carried:
             return {f"{PREFIX}{number}": self.world.total(value) for number, value in enumerate(whole)}
         return {f"{PREFIX}{number}": value for number, value in enumerate(state.tensors())}
 
-    def restore(self, tensors: Mapping[str, Tensor], place: Place) -> None:
-        """Go on from what `tensors` gave after the step at `place`; other names are passed over."""
-        state = self._at(place.rows, place.phase)
+    def restore(self, tensors: Mapping[str, Tensor], last: Sequence[int], step: int) -> None:
+        """Go on from what `tensors` gave after so many steps, when `last` was as it is; other names are passed over."""
+        state = self._at(*last)
         if state is None:
             return
         for number, value in enumerate(state.tensors()):
@@ -63,6 +63,6 @@ class Carried:
                 told = "none" if found is None else f"one of shape {tuple(found.shape)}"
                 raise KeelError(
                     f"the network needs a state of shape {tuple(value.shape)} to go on, and the checkpoint of step "
-                    f"{place.step + 1} holds {told}: it is of another batch or network; use --overwrite to start anew"
+                    f"{step} holds {told}: it is of another batch or network; use --overwrite to start anew"
                 )
             value.copy_(found)

@@ -212,6 +212,7 @@ class _Run:
         state = {
             "plan": plan.steps,
             "parts": self.stepper.parts,
+            "carried": self.stepper.carried.last,
             "costs": [[*shape, seconds] for shape, seconds in self.costs.items()],
             "settings": self.settings,
             "seconds": self.seconds,
@@ -240,7 +241,8 @@ class _Run:
         self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
         extra = self.checkpoints.load_extra(state["step"])
         self.average.restore(extra, self.objective)
-        self.stepper.carried.restore(extra, self.plan(steps).at(state["step"] - 1))
+        if state["carried"]:
+            self.stepper.carried.restore(extra, state["carried"], state["step"])
         self.stepper.parts = state["parts"]
         self.costs = {(rows, phase): seconds for rows, phase, seconds in state["costs"]}
         self.history.evaluations, self.history.losses = state["evaluations"], [tuple(pair) for pair in state["losses"]]

@@ -107,7 +107,7 @@ class World:
 
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
-            fully_shard(block, mesh=mesh)
+            fully_shard([*block] if isinstance(block, nn.ModuleList) else block, mesh=mesh)
             if hasattr(block, "fused"):  # the other way into it, which must gather its weights too
                 register_fsdp_forward_method(block, "fused")
         fully_shard(objective, mesh=mesh)  # in place

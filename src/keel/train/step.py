@@ -40,6 +40,8 @@ class Stepper:
     """Takes the steps of a plan; which kernels, graphs and threads that needs stays in here."""
 
     def __init__(self, objective: Objective, data: Any, train: Train, world: World, on_event: OnEvent):
+        if train.optimizer == "own":
+            raise UsageError("this system has no updates of its own: use --train.optimizer adamw or muon")
         self.objective, self.train, self.world, self.on_event = objective, train, world, on_event
         self.parts = train.accumulate
         """Micro-batches that a step is cut into: more than asked for once memory did not suffice."""
@@ -175,8 +177,12 @@ class KernelStepper:
             raise UsageError(
                 "this system learns on the CPU of one machine, with --threads: use --device cpu, no torchrun"
             )
-        if train.optimizer == "muon":
+        if train.optimizer != "own":
             raise UsageError("this system makes its own updates, without an optimizer: leave out --train.optimizer")
+        plain = Train(steps=1)
+        for name in Train.GRADIENTS:
+            if getattr(train, name) != getattr(plain, name):
+                raise UsageError(f"this system makes its own updates, which know no {name}: leave out --train.{name}")
         if train.layer_decay != 1 or train.unfreeze != "none":
             raise UsageError("this system learns by updates of its own, all at once: no --layer-decay, no --unfreeze")
         self.objective, self.data, self.train = objective, data, train
