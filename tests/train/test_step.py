@@ -173,5 +173,5 @@ def test_a_rehearsal_changes_nothing(data: Tensor) -> None:
 
 
 def test_own_updates_are_for_those_who_make_them(data: Tensor) -> None:
-    with pytest.raises(UsageError, match="no updates of its own: use --train.optimizer adamw or muon"):
+    with pytest.raises(UsageError, match=r"no updates of its own: use --train\.optimizer adamw or muon"):
         fit(Plane(), data, replace(TRAIN, optimizer="own"))
