@@ -103,14 +103,13 @@ class Tuning:
 
     def prepare(self, examples: Examples) -> Prepared:
         """Tokenized once for all seeds; a frozen encoder runs once."""
-        parent = self.parent
-        # Only a frozen task runs its encoder here, and only from scratch it is another one than the parent's.
-        task = (
-            self.new_task(self.train.seed)
-            if self.freeze
-            else self.kind(parent.system, parent.encoder, parent.tokenizer, self.labels, **self.head.chosen())
-        )
-        task.precision = self.train.precision
+        if self.freeze:
+            task = self.new_task(self.train.seed)
+        else:  # no weight is read, and a task may change what learns of its encoder: the parent's own is left alone
+            system = self.parent.system
+            with torch.device("meta"):
+                encoder = system.encoder(self.parent.encoder.vocabulary)
+            task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.chosen())
         return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:

@@ -90,7 +90,8 @@ def senses(
     (columns,) = route(settings, Columns())
     texts = [example.text for example in read_examples(sentences, pair=False, columns=columns, on_event=on_event)]
     uses = find_uses(word, texts)
-    if without := len(texts) - len({use.text for use in uses}):
+    holding = {use.text for use in uses}
+    if without := sum(text not in holding for text in texts):
         note(on_event, f"{without} of {len(texts)} sentences do not hold {word!r}: they are left out")
     known = loaded(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)

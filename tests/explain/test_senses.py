@@ -17,6 +17,8 @@ def test_a_word_is_found_wherever_it_stands_by_itself() -> None:
     assert [use.text[use.start : use.end] for use in uses] == ["bank", "Bank", "bank"]
     assert [use.text for use in uses] == [TEXTS[0], TEXTS[1], TEXTS[1]]
     assert len(find_uses("行", ["银行在街上", "他行路"])) == 2
+    assert len(find_uses("カフェ", ["このカフェは", "カフェで"])) == 2
+    assert [use.text for use in find_uses("café", ["Café!", "un café", "cafés", "décafé"])] == ["Café!", "un café"]
     with pytest.raises(UsageError, match="one place alone"):
         find_uses("mud", TEXTS)
     with pytest.raises(UsageError, match="nowhere"):
@@ -49,5 +51,11 @@ def test_a_static_vector_is_the_same_everywhere() -> None:
     found = senses("bank", ["the bank lends", "a river bank", "bank"], model=model)
     assert np.allclose(found.cosines, 1)
     assert found.groups == [0, 0, 0]
+    said: list[str] = []
+    twice = ["a bank", "a bank", "the bank of a bank"]
+    assert len(senses("bank", twice, model=model, on_event=lambda event: said.append(event["text"])).uses) == 4
+    assert said == []
+    senses("bank", [*twice, "mud", "mud"], model=model, on_event=lambda event: said.append(event["text"]))
+    assert said == ["2 of 5 sentences do not hold 'bank': they are left out"]
     with pytest.raises(UsageError, match="static has no vector for 'mud'"):
         senses("mud", ["mud here", "mud there"], model=model)

@@ -83,6 +83,12 @@ def test_a_scheme_is_known_by_what_most_tags_do() -> None:
     assert scheme_of([["B-A", "O", "I-B"], ["B-A", "I-A"]]) == "BIO"
 
 
+def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
+    assert all_tags("BE", "BMES") == {*"BMES"}
+    assert all_tags("BEO", "BMES") == {*"BMESO"}
+    assert all_tags(["O"], "BMES") == {"O"}
+
+
 @pytest.mark.parametrize(
     ("tags", "scheme", "places"),
     [

@@ -80,6 +80,15 @@ def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples
     assert again.card.recipe["pool"] == how
 
 
+def test_the_model_that_it_starts_from_stays_as_it_was(make_task: MakeTask, reviews: Examples) -> None:
+    task = make_task(reviews)
+    base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)
+    before = base.fingerprint()
+    tuned = finetune(base, reviews, pool="max", **SETTINGS)
+    assert all(parameter.requires_grad for parameter in base.encoder.parameters())
+    assert base.fingerprint() == before != tuned.fingerprint()
+
+
 def test_another_way_is_another_run(make_task: MakeTask, reviews: Examples, tmp_path: Path) -> None:
     task = make_task(reviews)
     base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)

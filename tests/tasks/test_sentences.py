@@ -96,6 +96,10 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
     assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
     with pytest.raises(KeelError, match=r"3 lines and its seq\.out 2"):
         read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
+    with pytest.raises(KeelError, match=r"seq\.in:1: this line is blank, but its line of seq\.out has 2 tags"):
+        read(tmp_path / "seq.in", "\nhi\n")
+    (tmp_path / "seq.out").write_text("O B-city\n\nO\n")
+    assert len(read(tmp_path / "seq.in", "to boston\n\nhi\n")[0]) == 2
 
 
 def test_lists_records_and_running_text(tmp_path: Path) -> None:
@@ -127,6 +131,25 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
     assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
     assert len(said) == 2
     assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend them", said[1])
+
+
+@pytest.mark.parametrize(
+    ("tags", "wanted", "letters"),
+    [
+        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are learned as BIOES"),
+        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are learned as BMES"),
+        ("B I L O U", "B I E O S", r"BIOES with other letters \(L, U\)"),
+        ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other letters \(I\)"),
+    ],
+)
+def test_schemes_with_other_letters_become_those_that_are_known(
+    tmp_path: Path, tags: str, wanted: str, letters: str
+) -> None:
+    lines = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
+    examples, said = read(tmp_path / "a.txt", lines + "\nx O\n")
+    assert shown(examples) == [("w0 w1 w2 w3 w4", wanted), ("x", "O")]
+    assert {name for example in examples for name in example.names} <= {*examples.names}
+    assert re.search(letters, said[1])
 
 
 @pytest.mark.parametrize(
@@ -162,6 +185,8 @@ def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
         ([(["a"], [None])], "item 0 of the list: tag 1 is empty"),
         ([(["a"], ["O"]), ["b"]], "item 1 of the list: this sentence has no tags, though others have"),
         ([{"words": "a b", "tags": ["O"]}], "words and tags must be lists"),
+        ([{"tags": "O B", "words": ["a", "b", "c"]}], "item 0 of the list: words and tags must be lists"),
+        ([{"words": ["a", "b", "c"], "tags": "O B"}], "item 0 of the list: words and tags must be lists"),
         ([{"text": ["a"], "tags": ["O"]}], "has no column of words"),
         ([7], "give a text, words, or"),
     ],

@@ -295,6 +295,35 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "learned"),
+    [
+        ("O B-LOC L-LOC", "U-LOC O O", "B-LOC E-LOC I-LOC O S-LOC"),  # BILOU
+        ("B-LOC M-LOC E-LOC", "W-LOC O O", "B-LOC E-LOC M-LOC O S-LOC"),  # BMEWO
+        ("O B E", "S O O", "B E M O S"),
+    ],
+)
+def test_tags_of_every_scheme_that_is_recognised_are_learned(first: str, second: str, learned: str) -> None:
+    pairs = [(["in", "new", "york"], first.split()), (["rome", "is", "old"], second.split())]
+    settings: dict[str, Any] = {"epochs": 30, "lr": 0.05, "batch": 4, "width": 8, "device": "cpu"}
+    model = finetune("word2vec", pairs * 10, task="tag", crf=True, dev="20%", **settings)
+    assert model.label_names == tuple(learned.split())
+    assert evaluate(model, pairs).main_value == 1.0
+    assert model.predict("rome is old").tags[0][0] == "S"
+
+
+@pytest.mark.parametrize("more", [{}, {"crf": True}, {"network": "lstm", "network_width": 4, "characters": "cnn"}])
+def test_a_frozen_tagger_has_nothing_to_say_about_nothing(pieces: Tokenizer, more: dict[str, Any]) -> None:
+    system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
+    base = Model(system=system, encoder=system.encoder(len(pieces)), tokenizer=pieces)
+    model = finetune(base, sentences(8), task="tag", freeze=True, dev=None, epochs=1, device="cpu", **more)
+    assert model.predict("").tags == ()
+    assert [answer.tags for answer in model.predict(["", []])] == [(), ()]
+    found = model.predict([[], ["anna", "oslo"], "", ["lima"]])
+    assert [len(answer.tags) for answer in found] == [0, 2, 0, 1]
+    assert found[1] == model.predict(("anna", "oslo"))
+
+
 def test_only_tags_have_a_chain() -> None:
     with pytest.raises(UsageError, match="--crf is for --task tag, not for classify"):
         finetune("onehot", [("a b", "x"), ("c d", "y")], crf=True)

@@ -10,9 +10,12 @@ import numpy as np
 from keel.errors import UsageError
 from keel.explain.neighbours import unit_vectors
 from keel.model import WordVectors
+from keel.text.sentences import CJK
 
 EQUAL = 0.999
 """Vectors of a cosine above this are taken for the same."""
+UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Letters of Chinese, Japanese, Korean, Thai and Lao, where a word may touch what is no part of it."""
 
 
 class Use(NamedTuple):
@@ -53,8 +56,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
     """Every place where the word stands by itself, capitals or not."""
     if not word.strip():
         raise UsageError("name a word to look for in the sentences")
-    # Chinese has no blanks between words.
-    edges = (r"(?<!\w)", r"(?!\w)") if word.isascii() else ("", "")
+    edges = ("", "") if UNSPACED.search(word) else (r"(?<!\w)", r"(?!\w)")
     pattern = re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
     found = [Use(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:

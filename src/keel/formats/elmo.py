@@ -64,8 +64,6 @@ def _read_options(path: Path) -> Elmo:
         options = json.loads(path.read_text(encoding="utf-8"))
         lstm, letters = options["lstm"], options["char_cnn"]
         windows = [window for window, _ in letters["filters"]]
-        if windows != [*range(1, len(windows) + 1)]:
-            raise KeelError(f"{path}: filters are over {windows} letters, and Keel's ELMo has them over 1, 2, 3, ...")
         values = {
             "width": lstm["projection_dim"],
             "cells": lstm["dim"],
@@ -84,6 +82,9 @@ def _read_options(path: Path) -> Elmo:
         raise KeelError(f"{path}: the options lack {error}; are they those of an ELMo?") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise KeelError(f"{path} cannot be read as ELMo's options ({error}): get it again") from None
+    if windows != [*range(1, len(windows) + 1)]:
+        what = f"filters are over {windows} letters, and Keel's ELMo has them over 1, 2, 3, ..."
+        raise KeelError(f"{path}: {what}: take a model that has them so")
     return from_dict(Elmo, values, str(path))
 
 

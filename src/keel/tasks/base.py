@@ -379,6 +379,7 @@ class Task(Objective):
         )
         # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
         keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
+        keeps = keeps and (data.asked is None or len(data.asked) > 0)
         return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager

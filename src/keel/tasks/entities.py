@@ -141,4 +141,4 @@ def all_tags(names: Iterable[str], scheme: Scheme) -> set[str]:
     types = {parse(name).type for name in names if name != OUTSIDE}
     letters = LETTERS[scheme]
     made = {f"{letter}-{kind}" if kind else letter for kind in types for letter in letters}
-    return made | ({OUTSIDE} if scheme != "BMES" or types != {""} else set())
+    return made | ({OUTSIDE} if scheme != "BMES" or types != {""} or OUTSIDE in names else set())

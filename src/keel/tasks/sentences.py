@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.tasks.entities import Scheme, all_tags, breaks, entities, scheme_of, write_tags
+from keel.tasks.entities import LETTERS, OUTSIDE, Scheme, all_tags, breaks, entities, scheme_of, write_tags
 from keel.tasks.examples import ANY, Columns, Example, Examples
 from keel.tasks.tables import load_table, spooled
 from keel.text.files import kind_of, open_text
@@ -63,7 +63,7 @@ def read_sentences(source: Any, columns: Columns = ANY, on_event: OnEvent = igno
         bare = next(sentence for sentence in found if sentence.tags is None)
         raise KeelError(f"{bare.places[0]}: this sentence has no tags, though others have: tag it, or drop it")
     scheme = scheme_of(sentence.tags or [] for sentence in found)
-    wanted = _wanted(scheme, columns, name, on_event)
+    wanted = _wanted(found, scheme, columns, name, on_event)
     tags = [_converted(sentence.tags or [], scheme, wanted) for sentence in found]
     if scheme != "none":
         _tell_breaks(found, scheme, on_event)
@@ -90,22 +90,25 @@ def _example(sentence: Raw, tags: Sequence[str] | None) -> Example:
     return Example(sentence.text or apart.join(words), None, label, sentence.places[0], words)
 
 
-def _wanted(scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
+def _wanted(found: list[Raw], scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
     if columns.scheme != "auto" and scheme == "none":
         raise UsageError(
             f"{name}: its tags are no BIO, so there is nothing to make {columns.scheme} of: leave out --scheme"
         )
     wanted = columns.scheme if columns.scheme != "auto" else "BIO" if scheme == "BIO1" else scheme
-    if wanted != scheme:
-        known = f"{scheme} (a B only where two entities of one type meet)" if scheme == "BIO1" else scheme
+    known = f"{scheme} (a B only where two entities of one type meet)" if scheme == "BIO1" else scheme
+    places = {tag.partition("-")[0] for sentence in found for tag in sentence.tags or []} if scheme != "none" else set()
+    if others := places - {OUTSIDE, *LETTERS.get(scheme, "")}:
+        known = f"{scheme} with other letters ({', '.join(sorted(others))})"
+    if wanted != scheme or others:
         note(on_event, f"{name}: the tags are {known} and are learned as {wanted}")
     return wanted
 
 
 def _converted(tags: Sequence[str], scheme: Scheme, wanted: Scheme) -> Sequence[str]:
-    if scheme == "none" or (scheme == wanted and not any(True for _ in breaks(tags, scheme))):
-        return tags
-    return write_tags(entities(tags), len(tags), wanted)
+    # BILOU and BMEWO have letters of their own for what is in BIOES and BMES.
+    kept = scheme == wanted and {*tags} <= all_tags(tags, wanted) and not any(True for _ in breaks(tags, scheme))
+    return tags if kept else write_tags(entities(tags), len(tags), wanted)
 
 
 def _tell_breaks(found: list[Raw], scheme: Scheme, on_event: OnEvent) -> None:
@@ -182,7 +185,7 @@ def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Ite
         known = ", ".join(map(repr, table.columns))
         raise KeelError(f"{table.source} has no column of words: it has {known} (say which with --text-column)")
     for row, place in zip(zip(*table.cells, strict=True), table.places, strict=True):
-        if not isinstance(row[words], list | tuple) or not isinstance(row[tags or 0] if tags else [], list | tuple):
+        if not all(isinstance(row[column], list | tuple) for column in (words, tags) if column is not None):
             raise KeelError(f"{place}: words and tags must be lists, such as {{'words': ['a'], 'tags': ['O']}}")
         yield _paired(list(row[words]), None if tags is None else list(row[tags]), place)
 
@@ -352,6 +355,9 @@ def _segmented(lines: Lines, name: str) -> Iterator[Raw]:
 
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[Raw]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
+        if tags.strip() and not line.strip():
+            what = f"this line is blank, but its line of seq.out has {len(tags.split())} tags"
+            raise KeelError(f"{name}:{number}: {what}: give the words, or drop both lines")
         if line.strip():
             yield _paired(line.split(), tags.split(), f"{name}:{number}")
     if len(lines) != len(others):
