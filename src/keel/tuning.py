@@ -13,9 +13,10 @@ from keel.config import replace, to_dict
 from keel.events import OnEvent, note
 from keel.model import Model
 from keel.tasks import Task
-from keel.tasks.base import Head, Prepared
+from keel.tasks.base import Head
 from keel.tasks.examples import Examples, Labels, folds
 from keel.tasks.metrics import Scores
+from keel.tasks.prepared import Prepared
 from keel.train.draw import seed_of
 from keel.train.loop import History, fit
 from keel.train.parallel import pick_device

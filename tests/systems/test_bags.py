@@ -12,9 +12,9 @@ from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.bags import BagTraining, label_tree, walk
 from keel.systems.fasttext import FastText
-from keel.tasks.base import Prepared
 from keel.tasks.classify import Classify
 from keel.tasks.examples import read_examples
+from keel.tasks.prepared import Prepared
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.verbs import evaluate, finetune, pretrain

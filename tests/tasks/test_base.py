@@ -12,11 +12,11 @@ import torch
 from keel.errors import KeelError
 from keel.systems.base import Encoder, Output, Rows
 from keel.systems.bert import BertEncoder
-from keel.tasks.base import TILE
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Columns, Example, Examples, read_examples
 from keel.tasks.framing import windows
 from keel.tasks.pair import Pair
+from keel.tasks.prepared import TILE
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.loop import fit

@@ -9,11 +9,12 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.systems.base import Encoder, Output, Rows, System
-from keel.tasks.base import Asked, Head, Prepared, Task
+from keel.tasks.base import Head, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.pool import Pool, pooled
 from keel.tasks.predictions import Predictions
+from keel.tasks.prepared import Asked, Prepared
 from keel.text.tokenizer import Tokenizer
 
 

@@ -16,7 +16,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.systems.base import Encoder, Output, Rows, System
 from keel.systems.static import WordSystem
-from keel.tasks.base import Asked, Head, Prepared, Task, TaskBatch
+from keel.tasks.base import Head, Task
 from keel.tasks.crf import Crf
 from keel.tasks.entities import Scheme, allowed, scheme_of
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels
@@ -24,6 +24,7 @@ from keel.tasks.framing import FramedRows
 from keel.tasks.metrics import Scores
 from keel.tasks.network import spell
 from keel.tasks.predictions import Predictions, TagPredictions
+from keel.tasks.prepared import Asked, Prepared, TaskBatch
 from keel.tasks.sentences import read_sentences, split_words
 from keel.tasks.tag_scores import score_tags
 from keel.text.tokenizer import Tokenizer
