@@ -1,10 +1,13 @@
 """Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import keel
+from keel.decode.sample import Writer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 
@@ -27,6 +30,60 @@ def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
     likely = [keel.generate("The sailor", model=ngram, tokens=9, temperature=0, seed=seed) for seed in (1, 2)]
     assert likely[0] == likely[1]
     assert keel.generate(model=ngram, tokens=3)
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "ngram": {"order": 3},
+    "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
+    "rnn": {"width": 8, "both": True, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden": 12, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+}
+
+
+def tiny(name: str, corpus: Path, out: Path, device: str) -> Model:
+    return keel.pretrain(name, corpus, out=out, device=device, **TINY[name])
+
+
+@pytest.fixture(scope="module", params=TINY)
+def model(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return tiny(request.param, english_corpus, tmp_path_factory.mktemp("writer") / "m", "cpu")
+
+
+def test_every_language_model_writes(model: Model) -> None:
+    text = keel.generate("The sailor", model=model, tokens=12, seed=3)
+    assert len(text.split()) > 3
+    assert text == keel.generate("The sailor", model=model, tokens=12, seed=3)
+    assert text != keel.generate("The sailor", model=model, tokens=12, seed=4)
+
+
+def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
+    writer = model.objective
+    assert isinstance(writer, Writer)
+    read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
+    ids = torch.tensor([[writer.opening, *part[-2:]] for part in read[:2]])
+    order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
+    with torch.no_grad():
+        _, state = writer.next(ids, writer.begin(2))
+        found, _ = writer.next(further, state.take(order))
+        whole, _ = writer.next(torch.cat([ids[order], further], 1), writer.begin(3))
+    torch.testing.assert_close(found, whole)
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TINY)
+def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path) -> None:
+    tiny(name, english_corpus, tmp_path / "m", "cpu")
+    scores: list[torch.Tensor] = []
+    for device in ("cpu", "cuda"):
+        model = Model.load(tmp_path / "m", device=device)
+        assert keel.generate("The sailor", model=model, tokens=8)
+        writer = model.objective
+        assert isinstance(writer, Writer)
+        with torch.no_grad():
+            scores.append(writer.next(torch.tensor([[writer.opening, 7]]), writer.begin(1))[0].cpu())
+    torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
 
 
 def test_chinese_has_no_spaces_between_words(chinese_corpus: Path, tmp_path: Path) -> None:

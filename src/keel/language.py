@@ -56,10 +56,10 @@ def generate(
     special = set(tokenizer.special_ids)
     before, written, said = tokenizer.decode(read), [], ""
     drawn = sample(
-        writer, read, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+        writer, [read], tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         banned=special - {writer.closing},
     )  # fmt: skip
-    for number in drawn:
+    for (number,) in drawn:
         written += [number] if number not in special else []
         text = tokenizer.decode([*read, *written])[len(before) :]
         if not text.endswith("\ufffd"):  # a character whose bytes are not all there yet

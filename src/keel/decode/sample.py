@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from keel.errors import UsageError
-from keel.train.objective import State
+from keel.train.objective import State, Tensors
 
 
 @runtime_checkable
@@ -24,18 +24,19 @@ class Writer(Protocol):
         """The id that ends a sentence, where ends are foretold."""
         ...
 
-    def start(self, rows: int) -> State | None:
-        """The state of so many rows before anything was read."""
+    def begin(self, rows: int) -> Tensors | None:
+        """The state of so many rows before their first id, all tensors rows first; none if nothing was read."""
         ...
 
-    def next(self, ids: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time]."""
+    def next(self, ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
+        """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time], which may
+        be on any device, and the state after them, whose rows may be taken in any order."""
         ...
 
 
 def sample(
     writer: Writer,
-    prompt: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     *,
     tokens: int,
     temperature: float = 1.0,
@@ -44,8 +45,9 @@ def sample(
     seed: int = 0,
     stop: Collection[int] = (),
     banned: Collection[int] = (),
-) -> Iterator[int]:
-    """Up to `tokens` ids that go on from the prompt, as they are drawn; one of `stop` is the last.
+) -> Iterator[list[int]]:
+    """Up to `tokens` times an id for each of the prompts, which are equally long; the last is where all have met one of
+    `stop`, and what a row gives after its own means nothing. Row n is drawn as if it were alone with `seed` + n.
 
     Scores are divided by `temperature` (0 takes the likeliest); drawn from are the `top_k` likeliest (0: all), of these
     as few as hold `top_p` of the probability, and never the `banned`.
@@ -58,13 +60,13 @@ def sample(
         raise UsageError(f"--top-k must be 0 (all words) or above, not {top_k}")
     if not 0 < top_p <= 1:
         raise UsageError(f"--top-p must lie above 0 and not above 1, not at {top_p}")
-    return _drawn(writer, prompt, tokens, temperature, top_k, top_p, seed, stop, list(banned))
+    return _drawn(writer, prompts, tokens, temperature, top_k, top_p, seed, stop, list(banned))
 
 
 @torch.no_grad()
 def _drawn(
     writer: Writer,
-    prompt: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     tokens: int,
     temperature: float,
     top_k: int,
@@ -72,20 +74,24 @@ def _drawn(
     seed: int,
     stop: Collection[int],
     banned: list[int],
-) -> Iterator[int]:
-    random = torch.Generator().manual_seed(seed)  # on the CPU: the same text on any device
-    state, read = writer.start(1), [writer.opening, *prompt]
+) -> Iterator[list[int]]:
+    # On the CPU: the same text on any device.
+    random = [torch.Generator().manual_seed(seed + row) for row in range(len(prompts))]
+    state, read = writer.begin(len(prompts)), [[writer.opening, *prompt] for prompt in prompts]
+    ended: set[int] = set()
     for _ in range(tokens):
-        scores, state = writer.next(torch.tensor([read]), state)
-        scores = scores[0].double().cpu()
-        scores[banned] = -torch.inf
-        chosen = int(scores.argmax())
+        scores, state = writer.next(torch.tensor(read), state)
+        scores = scores.double().cpu()
+        scores[:, banned] = -torch.inf
+        chosen = scores.argmax(1).tolist()
         if temperature:
-            chosen = int(torch.multinomial(_kept(scores / temperature, top_k, top_p), 1, generator=random))
+            kept = (_kept(row / temperature, top_k, top_p) for row in scores)
+            chosen = [int(torch.multinomial(row, 1, generator=own)) for row, own in zip(kept, random, strict=True)]
         yield chosen
-        if chosen in stop:
+        ended.update(row for row, number in enumerate(chosen) if number in stop)
+        if len(ended) == len(prompts):
             return
-        read = [chosen]
+        read = [[number] for number in chosen]
 
 
 def _kept(scores: Tensor, top_k: int, top_p: float) -> Tensor:

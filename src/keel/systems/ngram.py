@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from keel.errors import KeelError, UsageError
 from keel.systems.base import Encoder, Rows, Teaching, Untaught
 from keel.systems.documents import Documents
-from keel.systems.static import WordSystem
+from keel.systems.static import LastWords, WordSystem
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import cache_folder, on_disk
 from keel.train.draw import Draw
@@ -276,19 +276,23 @@ class NgramCounting(Kernel):
     def remarks(self) -> list[str]:
         return self._remarks
 
-    def next(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def begin(self, rows: int) -> LastWords:
+        return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
+
+    def next(self, ids: Tensor, state: LastWords | None = None) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngrams import spread
 
-        read = np.where(ids.cpu() == self.opening, self.opening, self.words[ids.cpu()])
-        read = np.where(ids.cpu() == self.closing, self.opening, read)  # after a sentence another one starts
-        context = read if state is None else np.concatenate([state, read], 1)
+        state, ids = state or self.begin(len(ids)), ids.cpu()
+        read = np.where(ids == self.opening, self.opening, self.words[ids])
+        read = np.where(ids == self.closing, self.opening, read)  # after a sentence another one starts
+        context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocabulary), np.float32)
         for row, last in zip(found, context, strict=True):
             begins = np.flatnonzero(last == self.opening)
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
-        return torch.from_numpy(found), context
+        return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
 
 def _sentences(data: Documents) -> "Sentences":

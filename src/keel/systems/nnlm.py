@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from keel.errors import KeelError, UsageError
 from keel.systems.documents import Documents
 from keel.systems.huffman import huffman
-from keel.systems.static import StaticEncoder, StaticSystem
+from keel.systems.static import LastWords, StaticEncoder, StaticSystem
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
@@ -160,18 +160,21 @@ class NnlmTraining(Objective):
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct else hidden
 
-    def next(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def begin(self, rows: int) -> LastWords:
+        shape = rows, self.system.order - 1
+        return LastWords(ids=torch.full(shape, self.opening, device=self.output.weight.device))
+
+    def next(self, ids: Tensor, state: LastWords | None = None) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
-        before = ids.new_full((len(ids), self.system.order - 1), self.opening) if state is None else state
-        context = torch.cat([before, ids], 1)[:, 1 - self.system.order :]
-        features = self.features(context.to(self.output.weight.device))
-        scores = self.output(features)
+        before = (state or self.begin(len(ids))).ids
+        context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]
+        scores = self.output(self.features(context))
         if self.system.loss == "hierarchical":
             nodes, signs = self._tree(scores.device)
             scores = (F.logsigmoid(scores[:, nodes] * signs) * signs.abs()).sum(-1)
         elif self.system.loss == "negative":
             scores = scores + self._expected(scores.device)
-        return scores, context
+        return scores, LastWords(ids=context)
 
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""

@@ -302,10 +302,13 @@ class RnnTraining(Objective):
         top = self.encoder.dropout(layers[-1]).flatten(0, 1)
         return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
 
-    def next(self, ids: Tensor, state: Memories | None = None) -> tuple[Tensor, Memories]:
+    def begin(self, rows: int) -> Memory:
+        return self.encoder.forwards.start(rows)
+
+    def next(self, ids: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
-        layers, forwards = self.encoder.forwards(self.encoder.words(ids), state=state and state.forwards)
-        return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), Memories(forwards=forwards)
+        layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
+        return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
 
     @property
     def _table(self) -> Tensor:

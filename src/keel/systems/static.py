@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from keel.systems.base import Encoder, Framed, Output, Rows, System
 from keel.text.tokenizer import Tokenizer
+from keel.train.objective import Tensors
 from keel.train.plan import Train
 
 
@@ -46,6 +47,13 @@ class StaticSystem(WordSystem):
 
     def encoder(self, vocabulary: int) -> "StaticEncoder":
         return StaticEncoder(vocabulary, self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWords(Tensors):
+    """As much of what was read as the next word depends on: the state of those who look back a few words."""
+
+    ids: Tensor  # [rows, words]
 
 
 class StaticEncoder(Encoder):

@@ -31,6 +31,10 @@ class Tensors:
         """These rows of every tensor inside."""
         return self._each(lambda value: value[rows.start : rows.stop])
 
+    def take(self, index: Tensor) -> Self:
+        """The rows of these numbers, in their order; one may come several times, or not at all."""
+        return self._each(lambda value: value[index.to(value.device)])
+
     def tensors(self) -> list[Tensor]:
         """All tensors inside, in the order of their fields."""
         found: list[Tensor] = []
