@@ -41,7 +41,7 @@ def test_an_interruption_leaves_what_was_written(
 ) -> None:
     drawn = language.sample
 
-    def sample(*arguments: Any, **settings: Any) -> Iterator[int]:
+    def sample(*arguments: Any, **settings: Any) -> Iterator[list[int]]:
         for count, number in enumerate(drawn(*arguments, **settings)):
             if count == 3:
                 raise KeyboardInterrupt

@@ -28,12 +28,12 @@ class Spelling(Tensors):
         """[words] how many parts each has."""
         return self.starts.diff(append=self.starts.new_tensor([len(self.parts)]))
 
-    def take(self, places: Tensor) -> Self:
+    def take(self, index: Tensor) -> Self:
         """The words at these places alone."""
-        sizes = self.sizes[places]
+        sizes = self.sizes[index]
         starts = sizes.cumsum(0) - sizes
-        sources = torch.arange(int(sizes.sum())) + (self.starts[places] - starts).repeat_interleave(sizes)
-        return replace(self, words=self.words[places], parts=self.parts[sources], starts=starts)
+        sources = torch.arange(int(sizes.sum())) + (self.starts[index] - starts).repeat_interleave(sizes)
+        return replace(self, words=self.words[index], parts=self.parts[sources], starts=starts)
 
 
 @dataclass(frozen=True, kw_only=True)
