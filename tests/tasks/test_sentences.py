@@ -133,6 +133,24 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
     assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend them", said[1])
 
 
+@pytest.mark.parametrize("scheme", ["auto", "BIO", "BIOES"])
+@pytest.mark.parametrize("odd", ["X-PER", "0", "B-", "b-per"])
+def test_one_odd_tag_among_those_of_entities_is_named(tmp_path: Path, odd: str, scheme: str) -> None:
+    text = "a B-PER\nb I-PER\nc O\n\n" * 2 + f"d B-LOC\ne {odd}\nf O\n"
+    with pytest.raises(KeelError, match=rf"a\.txt:10: '{odd}' is no BIO tag, though nearly all others are: mend it"):
+        read(tmp_path / "a.txt", text, scheme=scheme)
+
+
+@pytest.mark.parametrize("tags", ["NN VV M CD M NN PU", "O O O O O O PERSON", "S V S A S PR S", "0 0 0 0 B-X 0"])
+def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
+    text = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split())) + "\n"
+    examples, _ = read(tmp_path / "a.txt", text * 3)
+    assert examples.names == tuple(sorted({*tags.split()}))
+    first = next(number for number, tag in enumerate(tags.split(), 1) if tag not in "OMS")
+    with pytest.raises(KeelError, match=rf"a\.txt:{first}: .* is no BIO tag, .* leave out --scheme"):
+        read(tmp_path / "a.txt", text * 3, scheme="BIO")
+
+
 @pytest.mark.parametrize(
     ("tags", "wanted", "letters"),
     [

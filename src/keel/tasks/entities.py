@@ -1,5 +1,6 @@
 """Entities and the tags that say where they are: BIO and its relatives, read as conlleval reads them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple
@@ -70,6 +71,18 @@ def write_tags(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str
     return tags
 
 
+def fits(tag: str) -> bool:
+    """Whether a tag has the form of one that says where an entity is."""
+    place, dash, kind = tag.partition("-")
+    return place in (OUTSIDE, *"BIESMLUW") and not (place == OUTSIDE and dash) and not (dash and not kind)
+
+
+def has_slips(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether a few tags are of no scheme, though nearly all others are; O says nothing, as plain tags have it."""
+    counts = Counter(fits(tag) for tags in sentences for tag in tags if tag != OUTSIDE)
+    return 0 < counts[False] * 4 <= counts[True]
+
+
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme that these tags follow; "none" where they are no tags of entities, such as parts of speech."""
     places: set[str] = set()
@@ -78,9 +91,9 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     for tags in sentences:
         before = Tag(OUTSIDE, "")
         for tag in tags:
-            place, dash, kind = tag.partition("-")
-            if place not in (OUTSIDE, *"BIESMLUW") or (place == OUTSIDE and dash) or (dash and not kind):
+            if not fits(tag):
                 return "none"
+            place, _, kind = tag.partition("-")
             places.add(place)
             bare = bare and not kind
             here = parse(tag)

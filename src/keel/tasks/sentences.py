@@ -11,7 +11,18 @@ from typing import Any, NamedTuple
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.tasks.entities import LETTERS, OUTSIDE, Scheme, all_tags, breaks, entities, scheme_of, write_tags
+from keel.tasks.entities import (
+    LETTERS,
+    OUTSIDE,
+    Scheme,
+    all_tags,
+    breaks,
+    entities,
+    fits,
+    has_slips,
+    scheme_of,
+    write_tags,
+)
 from keel.tasks.examples import ANY, Columns, Example, Examples
 from keel.tasks.tables import load_table, spooled
 from keel.text.files import kind_of, open_text
@@ -63,6 +74,8 @@ def read_sentences(source: Any, columns: Columns = ANY, on_event: OnEvent = igno
         bare = next(sentence for sentence in found if sentence.tags is None)
         raise KeelError(f"{bare.places[0]}: this sentence has no tags, though others have: tag it, or drop it")
     scheme = scheme_of(sentence.tags or [] for sentence in found)
+    if scheme == "none":
+        _refuse_slips(found, columns)
     wanted = _wanted(found, scheme, columns, name, on_event)
     tags = [_converted(sentence.tags or [], scheme, wanted) for sentence in found]
     if scheme != "none":
@@ -88,6 +101,22 @@ def _example(sentence: Raw, tags: Sequence[str] | None) -> Example:
     apart = "" if all(len(word) == 1 for word in words) and any(map(CHINESE.match, words)) else " "
     label = None if tags is None else tuple(tags)
     return Example(sentence.text or apart.join(words), None, label, sentence.places[0], words)
+
+
+def _refuse_slips(found: list[Raw], columns: Columns) -> None:
+    """One odd tag would make plain tags of all, so that no entity is scored."""
+    slips = has_slips(sentence.tags or [] for sentence in found)
+    if not slips and columns.scheme == "auto":
+        return
+    for sentence in found:
+        for tag, place in zip(sentence.tags or [], sentence.places, strict=True):
+            if not fits(tag) and slips:
+                scheme = scheme_of([tag for tag in each.tags or [] if fits(tag)] for each in found)
+                what = f"{tag!r} is no {scheme.removesuffix('1')} tag, though nearly all others are"
+                raise KeelError(f"{place}: {what}: mend it")
+            if not fits(tag):
+                what = f"{tag!r} is no BIO tag, so there is nothing to make {columns.scheme} of"
+                raise UsageError(f"{place}: {what}: mend it, or leave out --scheme")
 
 
 def _wanted(found: list[Raw], scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
