@@ -118,6 +118,17 @@ def test_lists_records_and_running_text(tmp_path: Path) -> None:
         _ = text.labels
 
 
+@pytest.mark.parametrize(
+    "text", ["江泽民主席在北京讲话。\n\n我爱北京\n", "他在北京讲话。\n我爱北京\n\n你好\n", "我爱你\n\n你好\n\n"]
+)
+def test_chinese_paragraphs_are_text(tmp_path: Path, text: str) -> None:
+    examples, said = read(tmp_path / "a.txt", text)
+    assert [(example.text, example.words) for example in examples] == [(line, ()) for line in text.split()]
+    assert "text without tags" in said[0]
+    words, _ = read(tmp_path / "b.txt", "江泽民\n主席\n讲话\n\n我\n爱\n")
+    assert [example.words for example in words] == [("江泽民", "主席", "讲话"), ("我", "爱")]
+
+
 def test_running_text_is_split_as_corpora_are() -> None:
     assert split_words("Mr. O'Neil (U.S.) pays $5.20, e-mail: a_b!") == (
         ["Mr", ".", "O'Neil", "(", "U.S", ".", ")", "pays", "$", "5.20", ",", "e-mail", ":", "a_b", "!"]

@@ -33,6 +33,8 @@ CONLLU = {name: number for number, name in enumerate(FIELDS)}
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
 """Other people's names for the two fields of a record."""
 LONG_SENTENCE, LONG_WORD = 400, 1000
+LONG_CHINESE = 4
+"""Characters that Chinese words do not have on average."""
 SLASHED = re.compile(r"\[?(.*)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
 COMMENT = re.compile(r"#\s*\S+\s*=")
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]|_")
@@ -268,13 +270,22 @@ def _form(lines: Lines, path: Path) -> str:
             return "columns"
     if even and width == 1:
         length = statistics.median(len(row[0]) for row in rows)
-        return "columns" if blanks and length < 15 else "text"
+        return "columns" if blanks and length < 15 and not _is_chinese_text(lines, rows) else "text"
     words = [word for row in rows for word in row]
     if sum(SLASHED.fullmatch(word) is not None for word in words) * 10 >= 9 * len(words):
         return "slashes"
     chinese = [word for word in words if CHINESE.search(word)]
-    dense = len(chinese) * 2 > len(words) and statistics.mean(map(len, chinese)) < 4
+    dense = len(chinese) * 2 > len(words) and statistics.mean(map(len, chinese)) < LONG_CHINESE
     return "segmented" if dense and width > 1 else "text"
+
+
+def _is_chinese_text(lines: Lines, rows: list[list[str]]) -> bool:
+    """Whether lines without blanks are Chinese sentences: too long for words, or each a paragraph of its own."""
+    chinese = [row[0] for row in rows if CHINESE.search(row[0])]
+    if len(chinese) * 2 <= len(rows):
+        return False
+    alone = not any(one.strip() and two.strip() for (_, one), (_, two) in pairwise(lines))
+    return alone or statistics.mean(map(len, chinese)) >= LONG_CHINESE
 
 
 def _has_tabs(lines: list[str]) -> bool:
