@@ -198,6 +198,21 @@ def test_lines_that_are_not_like_the_others_are_refused(tmp_path: Path, text: st
         read(tmp_path / "a.txt", text)
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("sentence\tlabel\nit 's a charming journey\t1\nunflinchingly bleak and desperate\t0\ngood\t1\n", True),
+        ("label\ttext_a\n1\t选择珠江花园的原因就是方便\n0\t房间太小,其他的都一般,早餐也不好\n", True),
+        ("gj04\t1\t\tOur friends won't buy it.\ngj04\t0\t*\tThey drank the pub.\n", False),
+    ],
+)
+def test_labelled_texts_are_no_tagged_words(tmp_path: Path, text: str, named: bool) -> None:
+    names = f" (columns {', '.join(text.split(chr(10))[0].split())})" if named else ""
+    message = f"a.tsv looks like labelled texts{names}, and this model tags words: give it a file of tagged words"
+    with pytest.raises(KeelError, match=re.escape(message)):
+        read(tmp_path / "a.tsv", text)
+
+
 def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", "EU\nrejects\n\nPeter\n")
     assert [example.words for example in examples] == [("EU", "rejects"), ("Peter",)]

@@ -24,7 +24,7 @@ from keel.tasks.entities import (
     write_tags,
 )
 from keel.tasks.examples import ANY, Columns, Example, Examples
-from keel.tasks.tables import load_table, spooled
+from keel.tasks.tables import KNOWN, load_table, spooled
 from keel.text.files import kind_of, open_text
 from keel.text.sentences import CHINESE, CJK
 
@@ -234,6 +234,8 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterato
     if form == "conllu":
         yield from _conllu(lines, name, columns, on_event)
     elif form == "columns":
+        if columns.form == "auto":
+            _refuse_texts(lines, name)
         yield from _columns(lines, name, columns, on_event)
     elif form == "slashes":
         note(on_event, f"{name}: read as word/tag (--form to change that)")
@@ -249,6 +251,24 @@ def _file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterato
         for number, line in lines:
             if line.strip():
                 yield Raw([], None, [f"{name}:{number}"], line)
+
+
+def _refuse_texts(lines: Lines, name: str) -> None:
+    """Labelled texts are a table too, but what stands in a cell of theirs is no word."""
+    full = [line for _, line in lines if line.strip()]
+    if not _has_tabs(full):
+        return
+    rows = [_fields(line, tabs=True) for line in full]
+    header = bool({cell.lower() for cell in rows[0]} & KNOWN)
+    texts = sum(any(map(_is_text, row)) for row in rows[header:])
+    if texts * 2 > len(rows) - header:
+        named = f" (columns {', '.join(rows[0])})" if header else ""
+        what = f"{name} looks like labelled texts{named}, and this model tags words"
+        raise KeelError(f"{what}: give it a file of tagged words")
+
+
+def _is_text(cell: str) -> bool:
+    return len(cell) > 10 and (cell.strip().count(" ") > 1 or sum(map(len, CHINESE.findall(cell))) > 10)
 
 
 def _form(lines: Lines, path: Path) -> str:
