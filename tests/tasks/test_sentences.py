@@ -190,6 +190,12 @@ def test_schemes_with_other_letters_become_those_that_are_known(
         ),
         ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* columns"),
         ("a O\nb O\nc O x\n\nd O\n", r"a\.txt:3: this line has 3 columns where others have 2"),
+        (
+            "a O\nb B-X\nEU B-ORG call O\n" * 2 + "\nc O\n",
+            r"a\.txt:3: this line has 4 columns where others have 2 .*: give each word a line of its own",
+        ),
+        ("a DT\nb NN\nc NN d DT\n\n" * 3, r"a\.txt:3: this line has 4 columns where others have 2"),
+        ("a DT O\nb NN B-X c O\nf NN O\n", r"a\.txt:2: this line has 5 columns where others have 3"),
         ("\n \n", r"holds no sentences"),
     ],
 )
@@ -211,6 +217,11 @@ def test_labelled_texts_are_no_tagged_words(tmp_path: Path, text: str, named: bo
     message = f"a.tsv looks like labelled texts{names}, and this model tags words: give it a file of tagged words"
     with pytest.raises(KeelError, match=re.escape(message)):
         read(tmp_path / "a.tsv", text)
+
+
+def test_short_lines_of_tokenized_text_are_text(tmp_path: Path) -> None:
+    text = "Yes .\nNo .\n\nI do n't know .\nWhy ?\nBecause it is so .\n" * 2
+    assert read(tmp_path / "a.txt", text)[0].kind is None
 
 
 def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:

@@ -284,9 +284,14 @@ def _form(lines: Lines, path: Path) -> str:
     width, often = Counter(map(len, rows)).most_common(1)[0]
     even = often * 10 >= len(rows) * 7
     blanks = any(not line.strip() for _, line in lines[:5000])
-    if even and width > 1 and len(rows) > 1:
-        last = [row[-1] for row in rows]
-        if tabs or blanks or len({*last}) * 2 < len(rows) or {*last} & {"O", "B", "S"}:
+    last = [row[-1] for row in rows]
+    several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
+    if several and even and (tabs or blanks or few or {*last} & {"O", "B", "S"}):
+        return "columns"
+    if several and not even:  # lines that were glued or torn are named when they are read
+        sure = sum(tag == OUTSIDE or ("-" in tag and fits(tag)) for tag in last)
+        named = sum(tag[0].isalpha() for tag in last if tag)  # unlike the full stops of tokenized text
+        if sure * 10 >= len(rows) * 9 or (blanks and few and often * 2 > len(rows) and named * 10 >= len(rows) * 7):
             return "columns"
     if even and width == 1:
         length = statistics.median(len(row[0]) for row in rows)
@@ -340,7 +345,8 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
                 continue
             if len(fields) != width or not fields[word] or not fields[tag]:
                 what = f"this line has {len([f for f in fields if f])} columns where others have {width}"
-                remedy = "give the word its tag, or a blank line where a sentence ends (running text: --form text)"
+                more = "each word a line of its own" if len(fields) > width else "the word its tag"
+                remedy = f"give {more}, or a blank line where a sentence ends (running text: --form text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip()[:40]!r}): {remedy}")
             yield number, fields[word], None if tag == word else fields[tag]
 
