@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from keel.checks import check
 from keel.config import replace
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
@@ -335,3 +336,19 @@ def test_columns_can_be_chosen_for_every_file_of_a_run(tmp_path: Path) -> None:
     words = finetune(Word2vec(width=4), path, task="tag", test=path, dev=None, label_column="2", epochs=1)
     assert words.label_names == ("DET", "NOUN")
     assert Tag.read(path, Columns(label_column="3")).labels.names == ("B-X", "I-X", "O")
+
+
+def test_finetune_says_of_nul_bytes_what_check_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a O\nc\0at B-X\n\nthe O\ndog B-X\n\n" + b"a O\ndog B-X\n\n" * 4)
+    said: list[str] = []
+    settings: dict[str, Any] = {"task": "tag", "dev": None, "epochs": 1, "device": "cpu"}
+    finetune(Word2vec(width=4), path, on_event=lambda event: said.append(event.get("text", "")), **settings)
+    (warning,) = [found for found in check([path], task="tag").findings if "NUL" in found.cause]
+    assert warning.where == f"{path}:2"
+    assert f"{warning.where}: {warning.cause}" in said
+    path.write_bytes(b"a\0\0 O\0\n\nb\0 B-X\n")
+    with pytest.raises(KeelError, match=r"a\.txt is not text \(it is full of NUL bytes\)") as error:
+        finetune(Word2vec(width=4), path, **settings)
+    (finding,) = check([path], task="tag").findings
+    assert str(error.value) == f"{finding.where} {finding.cause}"
