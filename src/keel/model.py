@@ -332,7 +332,7 @@ class Model:
                 yield part, found[: len(part.framed.ids)]
 
     def _place_of(self, layer: int) -> int:
-        """Where a layer, counted from the embeddings or back from the top, stands among those that the encoder gives."""
+        """Where a layer, counted from the embeddings or back from the top, stands among those of the encoder."""
         numbers = self.encoder.layer_numbers
         top = numbers[-1]
         number = layer if layer >= 0 else top + 1 + layer

@@ -24,7 +24,7 @@ def test_weights_stand_beside_bars() -> None:
 def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -> None:
     sizes: dict[str, Any] = {"width": 8, "layers": 3, "length": 8}
     for hidden, numbers in ((12, [0, 3]), (8, [0, 1, 2, 3])):
-        system, tokenizer = Ulmfit(**sizes, hidden=hidden), Tokenizer.from_words("a an fine awful day".split())
+        system, tokenizer = Ulmfit(**sizes, hidden=hidden), Tokenizer.from_words(["a", "an", "fine", "awful", "day"])
         start = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
         model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu")
         found = layer_weights(model)
@@ -42,7 +42,7 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
             if hidden == 8:
                 assert model.encode(["a day"], layer=layer).shape == (1, 8)
                 continue
-            with pytest.raises(UsageError, match=f"layer {layer} is of another width than the words .*: take one of 0, 3"):
+            with pytest.raises(UsageError, match=rf"layer {layer} is of another width .*: take one of 0, 3"):
                 model.encode(["a day"], layer=layer)
 
 
