@@ -1,5 +1,6 @@
 """Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,32 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
 
 
-def test_chinese_has_no_spaces_between_words(chinese_corpus: Path, tmp_path: Path) -> None:
-    model = keel.pretrain("ngram", chinese_corpus, out=tmp_path / "m")
-    text = keel.generate("水手", model=model, tokens=30)
-    assert len(text) > 30
-    assert " " not in text
+@pytest.mark.parametrize("name", ["ngram", "rnn"])
+def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tmp_path: Path) -> None:
+    model = keel.pretrain(name, chinese_corpus, out=tmp_path / "m", device="cpu", **{**TINY[name], "vocabulary": 1200})
+    parts: list[str] = []
+    text = keel.generate("水手", model=model, tokens=30, on_text=parts.append)
+    assert "".join(parts) == text
+    assert len(text) > 25
+    assert not re.search("[一-龥] | [一-龥]", text), "numbers and letters of an untaught network have blanks between"
+
+
+def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
+    writer, special = model.objective, model.tokenizer.special_ids
+    assert isinstance(writer, Writer)
+    likely = writer.next
+
+    def eager(ids: torch.Tensor, state: Any) -> Any:
+        scores, after = likely(ids, state)
+        scores = scores.clone()
+        scores[:, [number for number in special if number != writer.closing]] = 100.0
+        return scores, after
+
+    parts: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "next", eager)
+        keel.generate("The sailor", model=model, tokens=12, on_text=parts.append)
+    assert sum(map(bool, parts)) > 6
 
 
 def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
@@ -100,7 +122,7 @@ def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_
     keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
     assert said == ["1 of 2 words of the prompt are unknown to the model"]
     words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
-    with pytest.raises(KeelError, match="onehot does not write text: take a language model"):
+    with pytest.raises(KeelError, match=r"onehot does not write text: take .* such as ngram, nnlm, rnn or ulmfit"):
         keel.generate("The", model=words)
     with pytest.raises(UsageError, match="onehot does not foretell"):
         keel.perplexity(words, english_corpus)

@@ -46,7 +46,8 @@ def generate(
     known = loaded(model, on_event)
     writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
     if not isinstance(writer, Writer):
-        raise KeelError(f"{known.system.name} does not write text: take a language model, such as ngram or nnlm")
+        what = f"{known.system.name} does not write text"
+        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
     read = tokenizer.encode(prompt).ids
     unknown = read.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
     if read and unknown == len(read):

@@ -326,13 +326,22 @@ class Model:
             done += len(batch)
             rows = self.system.spelled(Rows.pad([part.framed.ids for part in batch]), self.tokenizer).to(self.device)
             output = self.encoder.eval()(rows, all_layers=layer != -1)
-            if layer != -1 and not -len(output.layers) <= layer < len(output.layers):
-                raise UsageError(
-                    f"there is no layer {layer}: this model has 0 (embeddings) to {len(output.layers) - 1}"
-                )
-            vectors = (output.top if layer == -1 else output.layers[layer]).float().cpu().numpy()
+            chosen = output.top if layer == -1 else output.layers[self._place_of(layer)]
+            vectors = chosen.float().cpu().numpy()
             for part, found in zip(batch, vectors, strict=True):
                 yield part, found[: len(part.framed.ids)]
+
+    def _place_of(self, layer: int) -> int:
+        """Where a layer, counted from the embeddings or back from the top, stands among those of the encoder."""
+        numbers = self.encoder.layer_numbers
+        top = numbers[-1]
+        number = layer if layer >= 0 else top + 1 + layer
+        if number in numbers:
+            return numbers.index(number)
+        if len(numbers) == top + 1 or not 0 <= number <= top:
+            raise UsageError(f"there is no layer {layer}: this model has 0 (embeddings) to {top}")
+        given = ", ".join(map(str, numbers))
+        raise UsageError(f"layer {layer} is of another width than the words and is not given: take one of {given}")
 
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:

@@ -103,6 +103,25 @@ def test_an_interrupted_run_exits_130_and_goes_on(
     assert [event["step"] for event in log if event["event"] == "step"] == [1, 2, 3, 4]
 
 
+SYSTEMS_THAT_LEARN: dict[str, tuple[list[str], str]] = {
+    "elmo": (["--size", "tiny", "--steps", "2", "--batch", "4"], "senses WORD --in FILE"),
+    "onehot": ([], 'nearest "..." --in FILE'),
+    "wordclass": (["--system.classes", "8"], "nearest WORD"),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS_THAT_LEARN)
+def test_what_pretrain_says_to_do_next_can_be_done(run: Run, tmp_path: Path, english_corpus: Path, name: str) -> None:
+    flags, said = SYSTEMS_THAT_LEARN[name]
+    code, out, err = run("pretrain", name, english_corpus, *flags, "--out", tmp_path / "m")
+    assert code == 0, err
+    assert f"next: keel {said} --model {tmp_path / 'm'}\n" in out
+    (tmp_path / "uses.txt").write_text("The sailor sees the boat.\nA sailor sleeps.\n")
+    filled = said.replace("WORD", "sailor").replace('"..."', "sailor").replace("FILE", str(tmp_path / "uses.txt"))
+    code, out, err = run(*filled.split(), "--model", tmp_path / "m")
+    assert code == 0, err
+
+
 def test_pretrain_says_where_the_model_is_and_what_it_gained(
     run: Run, tmp_path: Path, english_corpus: Path, tiny: list[str], refused: Refused
 ) -> None:

@@ -40,6 +40,7 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
             expected -= scores[0, ids[place]].item()
     values = {name: score.value for name, score in found.values.items()}
     assert values["ngram by token"] == pytest.approx(math.exp(expected / 22), rel=1e-5)
+    expected += (len("Zebra") + 1) * math.log(257)
     assert values["ngram by word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
     assert values["ngram bits by byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
     for score in found.values.values():
@@ -47,8 +48,26 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
     assert str(found).startswith(f"ngram: perplexity {values['ngram by token']:.4g} (")
     assert "18 tokens (1 unknown), 14 words" in str(found)
     assert "each from at most 2 before it" in str(found)
+    assert "spelled out by word and by byte: 1 with 5 bytes" in str(found)
+    assert found.to_dict()["spelled_bytes"] == 5
     found.write(tmp_path / "scores")
     assert "ngram by word" in (tmp_path / "scores" / "scores.json").read_text()
+
+
+@pytest.mark.parametrize("chinese", [False, True])
+def test_who_knows_fewer_words_does_not_win(
+    english_corpus: Path, chinese_corpus: Path, tmp_path: Path, chinese: bool
+) -> None:
+    corpus = chinese_corpus if chinese else english_corpus
+    settings: dict[str, Any] = {"order": 3, "held_out": 0.0}
+    known = pretrain("ngram", corpus, out=tmp_path / "all", min_count=1, **settings)
+    common = pretrain("ngram", corpus, out=tmp_path / "few", vocabulary=32, **settings)
+    found, fewer = (perplexity(model, Corpus(corpus)) for model in (known, common))
+    assert found.unknown < fewer.unknown
+    assert "spelled out" not in str(found)
+    assert fewer.values["ngram by token"].value < found.values["ngram by token"].value
+    for name in ("ngram by word", "ngram bits by byte"):
+        assert fewer.values[name].value > found.values[name].value
 
 
 @pytest.mark.parametrize("loss", ["softmax", "negative", "hierarchical"])

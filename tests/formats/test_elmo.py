@@ -91,6 +91,15 @@ def test_weights_of_another_model_are_refused(published: Path) -> None:
         read(published)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(published: Path, value: float) -> None:
+    with h5py.File(published / "tiny_weights.hdf5", "r+") as file:
+        file["char_embed"][3, 1] = value
+    said = r"tiny_weights.hdf5: char_embed holds numbers that are not finite: get it again"
+    with pytest.raises(KeelError, match=said):
+        read(published)
+
+
 def test_a_file_that_is_cut_short_or_missing_is_named(published: Path, tmp_path: Path) -> None:
     weights = published / "tiny_weights.hdf5"
     whole = weights.read_bytes()

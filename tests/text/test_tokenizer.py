@@ -259,3 +259,20 @@ def test_normal_forms_do_not_matter_to_an_uncased_tokenizer(corpus: Corpus) -> N
     text = "Naïma’s café"
     forms = [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
     assert len(set(map(tuple, tokenizer.encode_many(forms)))) == 1
+
+
+def test_unknown_words_are_given_as_they_stand() -> None:
+    words = Tokenizer.from_words(["the", "boat"])
+    assert words.unknown_words(["The boat.", "the Zoë, boat", "", "the boat"]) == [".", "Zoë", ","]
+    pieces = Tokenizer.train(Corpus.of(["the boat and the goat"] * 9), kind="wordpiece", size=60)
+    assert pieces.unknown_words(["the boat", "the Ж-boat 船"]) == ["Ж", "-", "船"]
+    assert Tokenizer.from_words(["水手", "早上"]).unknown_words(["水手早上修理"]) == ["修理"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words", "characters"])
+def test_chinese_is_written_without_the_spaces_that_cut_it(kind: str) -> None:
+    texts = ["水手早上修理帆船。", "it's the sailor’s boat — a “boat” … 北京", "他说：“水手……”"]
+    tokenizer = Tokenizer.train(Corpus.of(texts * 9), kind=kind, size=200)  # pyright: ignore[reportArgumentType]
+    assert tokenizer.decode(tokenizer.encode(texts[0]).ids) == texts[0]
+    if kind == "wordpiece":
+        assert tokenizer.decode(tokenizer.encode(texts[1]).ids) == "it ' s the sailor ’ s boat — a “ boat ” …北京"

@@ -113,15 +113,24 @@ def pretrain(options: Namespace) -> Answer:
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
-    first = 'fill "... [MASK] ..."' if hasattr(model.objective, "predict_words") else "nearest WORD"
-    first = 'generate "..."' if isinstance(model.objective, Writer) else first
-    lines.append(f"next: keel {first} --model {quote(out)}")
+    lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
     if model.encoder.width:
         lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
     if model.system.foretells:
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data)
+
+
+def _first_use(model: Model) -> str:
+    """What a model that has just learned from text can be asked."""
+    if isinstance(model.objective, Writer):
+        return 'generate "..."'
+    if hasattr(model.objective, "predict_words"):
+        return 'fill "... [MASK] ..."'
+    if model.encoder.table() is not None:
+        return "nearest WORD"
+    return 'nearest "..." --in FILE' if model.encoder.sparse else "senses WORD --in FILE"
 
 
 def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str, Any]]:

@@ -17,14 +17,19 @@ class Layers:
     weights: list[float]
     """s, from the embedded input upwards; they sum to 1."""
     gamma: float
+    numbers: list[int]
+    """Of these layers: 0 for the embedded input, and n for what the nth block gives."""
 
     def lines(self) -> list[str]:
-        names = ["embeddings", *(f"layer {number}" for number in range(1, len(self.weights)))]
+        names = [f"layer {number}" if number else "embeddings" for number in self.numbers]
         bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in zip(names, self.weights, strict=True)]
-        return [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
+        lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
+        if len(self.numbers) <= self.numbers[-1]:
+            lines.append("layers of another width than the words cannot be mixed with them and are left out")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
-        return {"weights": self.weights, "gamma": self.gamma}
+        return {"weights": self.weights, "gamma": self.gamma, "layers": self.numbers}
 
 
 def layer_weights(model: Model) -> Layers:
@@ -33,4 +38,4 @@ def layer_weights(model: Model) -> Layers:
         title = model.card.title or "the model"
         raise UsageError(f"{title} has learned no mix of layers: fine-tune one with --mix")
     mix = model.task.mix
-    return Layers(mix.weights.tolist(), mix.gamma.item())
+    return Layers(mix.weights.tolist(), mix.gamma.item(), model.encoder.layer_numbers)

@@ -14,29 +14,35 @@ from keel.model import Model
 from keel.systems.documents import Documents
 from keel.tasks.metrics import RESAMPLES, Score, Scores
 from keel.text.corpus import Corpus
-from keel.text.sentences import detect_language
+from keel.text.sentences import detect_language, split_lines, split_sentences
+from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
 from keel.train.objective import Kernel, Objective
 
 PARTS = 500
 """That a text is cut into, at most, to be resampled."""
+SYMBOLS = 257
+"""That an unknown word is spelled with, all as likely: every byte, and an end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perplexity(Scores):
     """Perplexity by token (as the model cuts text) and by word, and bits by byte; `count` is of what was foretold.
 
-    All three are of the same sum of -log p. Words are what stands between blanks, in Chinese text characters, whatever
-    the model's pieces are; ends of sentences are foretold too by models that know them. Intervals are of 95 in 100
-    resamples of parts of the text.
+    By token it is as papers have it. By word and by byte, a word that the vocabulary lacks costs its spelling too, at
+    log(257) for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands
+    between blanks, in Chinese text characters, whatever the model's pieces are; ends of sentences are foretold too by
+    models that know them. Intervals are of 95 in 100 resamples of parts of the text, the spelling left as it is.
     """
 
     losses: tuple[str, ...]
     """What was foretold, by name: one, or a direction each."""
     tokens: int
     unknown: int
-    """Tokens that stand for what the vocabulary lacks: they are foretold as one, which flatters."""
+    """Tokens that stand for what the vocabulary lacks: by token all of them are foretold as one, which flatters."""
+    spelled_bytes: int
+    """Of what the vocabulary lacks, as it stands in the text: what is spelled out by word and by byte."""
     words: int
     unit: Literal["word", "character"]
     bytes: int
@@ -60,6 +66,9 @@ class Perplexity(Scores):
             f"{self.tokens:,} tokens ({self.unknown:,} unknown), {self.words:,} {self.unit}s, {self.bytes:,} bytes"
         )
         lines.append(f"{counted}; {self.count:,} foretold, each {self.context}")
+        if self.unknown:
+            cost = f"{self.unknown:,} with {self.spelled_bytes:,} bytes, log2({SYMBOLS}) bits for each byte and end"
+            lines.append(f"unknown tokens are spelled out by {self.unit} and by byte: {cost}; by token they are not")
         return "\n".join(lines)
 
 
@@ -67,17 +76,21 @@ def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> P
     """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end."""
     if not model.system.foretells:
         what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
-        raise UsageError(f"{what}: take a language model, such as ngram or nnlm")
+        raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
     if model.objective is None:
         raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
     tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_words, on_event=on_event)
     data = Documents.of(tokens, least=1)
     words, size, unit = _measure(corpus)
+    unknown = tokens.index["unknown"]
+    spelled = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
+    spelling = (spelled + unknown) * log(SYMBOLS)
     found = _foretell(model.objective, data)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
         means = np.array(_mean(nats, counts))
-        total = means * min(counts.sum(), data.marked_size)  # who goes round a ring may meet its first words again
+        foretold = min(counts.sum(), data.marked_size)  # who goes round a ring may meet its first words again
+        total = means * foretold + spelling
         values |= {
             f"{name} by token": _score(np.exp(means)),
             f"{name} by word": _score(np.exp(total / words)),
@@ -91,7 +104,8 @@ def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> P
         errors=[],
         losses=names,
         tokens=data.size,
-        unknown=tokens.index["unknown"],
+        unknown=unknown,
+        spelled_bytes=spelled,
         words=words,
         unit=unit,
         bytes=size,
@@ -147,6 +161,16 @@ def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
         words += sum(map(len, parts)) if chinese else len(parts)
         size += len(block.text.encode())
     return words, size, "character" if chinese else "word"
+
+
+def _unknown_bytes(corpus: Corpus, tokenizer: Tokenizer) -> int:
+    """How many bytes the words have that the vocabulary lacks."""
+    split = split_lines if corpus.sentences == "lines" else split_sentences
+    return sum(
+        len(word.encode())
+        for texts in corpus.texts()
+        for word in tokenizer.unknown_words([sentence for text in texts for sentence in split(text)])
+    )
 
 
 def _context(model: Model) -> str:

@@ -106,7 +106,10 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
                         f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options ask for "
                         f"{_times(shape)}; the two files are not of one model"
                     )
-                return torch.from_numpy(np.asarray(values, np.float32))
+                array = np.asarray(values, np.float32)
+                if not np.isfinite(array).all():
+                    raise KeelError(f"{path}: {name} holds numbers that are not finite: get it again")
+                return torch.from_numpy(array)
 
             return {**_letters(get, system), **_stacks(get, system)}
     except OSError as error:

@@ -160,9 +160,15 @@ class Encoder(nn.Module):
         return []
 
     @property
+    def layer_numbers(self) -> list[int]:
+        """Of the layers that `all_layers` gives: 0 for the embedded input, n for what the nth block gives; those of
+        another width are left out."""
+        return [*range(1 + len(self.blocks()))]
+
+    @property
     def layer_count(self) -> int:
         """How many layers `all_layers` gives."""
-        return 1 + len(self.blocks())
+        return len(self.layer_numbers)
 
     def inputs(self) -> list[nn.Parameter]:
         """The weights below its blocks: all that is in none and no part of the summary."""

@@ -191,7 +191,7 @@ class Stack(nn.Module):
 
 
 class UlmfitEncoder(Encoder):
-    """Words, and the state of the last layer after each of them; the wider layers between stay inside."""
+    """Words, and the state of the last layer after each of them; layers between of another width stay inside."""
 
     backwards = None
 
@@ -223,15 +223,18 @@ class UlmfitEncoder(Encoder):
         record: Recorder | None = None,
     ) -> Output:
         layers, state = self.forwards(vectors, rows.lengths, state)
-        return Output(top=layers[-1], layers=[vectors, layers[-1]] if all_layers else [], state=state)
+        every = [vectors, *layers]
+        kept = [every[number] for number in self.layer_numbers] if all_layers else []
+        return Output(top=layers[-1], layers=kept, state=state)
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
         return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
 
     @property
-    def layer_count(self) -> int:
-        return 2  # those between are of another width
+    def layer_numbers(self) -> list[int]:
+        same = [number for number, width in enumerate(self.forwards.widths, 1) if width == self.width]
+        return [0, *same]
 
     def blocks(self) -> list[nn.Module]:
         return list(self.forwards.layers)

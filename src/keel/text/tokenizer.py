@@ -31,6 +31,8 @@ BETWEEN_CHINESE = re.compile(
     f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—])"
 )
 """Spaces that Chinese words did not have between them."""
+AROUND_CHARACTERS = re.compile(f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef])")
+"""Spaces that Chinese characters did not have around them; other scripts keep theirs at quotes and dashes."""
 SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 
 
@@ -351,6 +353,21 @@ class Tokenizer:
             parts[number] = np.array(pieces.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
+    def unknown_words(self, texts: list[str]) -> list[str]:
+        """Give the words of texts, as they stand there, that become [UNK]."""
+        if not self.has("unk"):
+            return []
+        texts = all_well_formed(texts)
+        ids, lengths = self.encode_flat(texts)
+        places = np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == self.unknown_id), side="right")
+        odd = [texts[number] for number in np.unique(places).tolist()]
+        return [
+            text[start:end]
+            for text, pieces in zip(odd, self.encode_pieces_many(odd), strict=True)
+            for number, (start, end) in zip(pieces.ids, pieces.offsets, strict=True)
+            if number == self.unknown_id
+        ]
+
     def compile(self) -> bool:
         """Get ready for much text, and say whether several threads may then encode at once, which processes would not
         do faster."""
@@ -359,7 +376,10 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Write ids as text again, special ones left out."""
         text = self._inner.decode(list(ids))
-        return BETWEEN_CHINESE.sub("", text) if self._chinese_words else text
+        if self._chinese_words:
+            return BETWEEN_CHINESE.sub("", text)
+        apart = (self._rules["normalizer"] or {}).get("handle_chinese_chars", False)
+        return AROUND_CHARACTERS.sub("", text) if apart else text
 
     def fingerprint(self) -> str:
         """Hash the vocabulary and all rules."""
