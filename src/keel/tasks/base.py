@@ -338,7 +338,8 @@ class Task(Objective):
     def _features(self, data: Prepared) -> Tensor:
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]."""
         features = torch.empty(0)
-        for index, picked in self._each(data, 64, lambda picked, asked: picked):
+        batch = 512 if next(self.parameters()).is_cuda else 64  # a GPU waits for launches, a CPU for its cache
+        for index, picked in self._each(data, batch, lambda picked, asked: picked):
             if not len(features):
                 features = torch.empty(len(data) if data.asked is None else len(data.asked), *picked.shape[1:])
             features[index] = picked
