@@ -137,8 +137,10 @@ class Encoder(nn.Module):
         return {}, spelling
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
-        """[batch, width]: of each row, what its summary is made from; nothing here is learned, so it can be kept."""
-        raise NotImplementedError
+        """[batch, width]: of each row, what its summary is made from, the mean unless a system knows better; nothing
+        here is learned, so it can be kept."""
+        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
+        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)
 
     def gist(self, rows: Rows) -> Tensor:
         """[batch, width]: what `pick` takes of the rows' output; a system may know how to compute no more than that."""

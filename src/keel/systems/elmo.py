@@ -19,9 +19,10 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.kernels.lstm import projected_lstm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, Spelling, System
+from keel.systems.base import Encoder, Output, Recorder, Rows, Spelling
 from keel.systems.cnn import Filters
 from keel.systems.documents import Documents
+from keel.systems.rnn import Reader
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
@@ -36,7 +37,7 @@ TILE = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elmo(System):
+class Elmo(Reader):
     """The hyper-parameters of ELMo; as they stand, the original model."""
 
     width: int = 512
@@ -105,14 +106,6 @@ class Elmo(System):
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    @property
-    def longest(self) -> int:
-        """A state goes on without end; this bounds the memory of a batch."""
-        return 1024
-
-    def tuning(self, frozen: bool) -> Train:
-        return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
-
     def encoder(self, vocabulary: int) -> "ElmoEncoder":
         return ElmoEncoder(self, vocabulary)
 
@@ -134,14 +127,8 @@ class Elmo(System):
             parts += [BEGINS, *letters, ENDS]
         return Spelling(words=torch.tensor(ids), parts=torch.tensor(parts), starts=torch.tensor(starts))
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """A mark, A, [SEP], and of a pair B and [SEP] too: from either side, text begins as in pre-training."""
-        ids = [tokenizer.cls_id if self.opening else tokenizer.sep_id, *first, tokenizer.sep_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.sep_id]
-            segments += [1] * (len(second) + 1)
-        return Framed(ids, segments, 1)
+    def mark(self, tokenizer: Tokenizer) -> int:
+        return tokenizer.cls_id if self.opening else super().mark(tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True)

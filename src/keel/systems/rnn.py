@@ -26,7 +26,33 @@ CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rnn(System):
+class Reader(System):
+    """A system that reads on from word to word with a state: what all of these share."""
+
+    @property
+    def longest(self) -> int:
+        """A state goes on without end; this bounds the memory of a batch."""
+        return 1024
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """[SEP] A [SEP], or [SEP] A [SEP] B [SEP]: from either side, text begins after a mark as in pre-training."""
+        ids = [self.mark(tokenizer), *first, tokenizer.sep_id]
+        segments = [0] * len(ids)
+        if second is not None:
+            ids += [*second, tokenizer.sep_id]
+            segments += [1] * (len(second) + 1)
+        return Framed(ids, segments, 1)
+
+    def mark(self, tokenizer: Tokenizer) -> int:
+        """What stands before the first word: the end of the sentence before."""
+        return tokenizer.sep_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rnn(Reader):
     """The hyper-parameters of a recurrent language model; the sizes are those of Zaremba et al."""
 
     cell: Cell = "lstm"
@@ -61,28 +87,11 @@ class Rnn(System):
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    @property
-    def longest(self) -> int:
-        """A state goes on without end; this bounds the memory of a batch."""
-        return 1024
-
-    def tuning(self, frozen: bool) -> Train:
-        return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
-
     def encoder(self, vocabulary: int) -> "RnnEncoder":
         return RnnEncoder(self, vocabulary)
 
     def objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnTraining":
         return RnnTraining(self, encoder, tokenizer)
-
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """[SEP] A [SEP], or [SEP] A [SEP] B [SEP]: from either side, text begins after a mark as in pre-training."""
-        ids = [tokenizer.sep_id, *first, tokenizer.sep_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.sep_id]
-            segments += [1] * (len(second) + 1)
-        return Framed(ids, segments, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +221,6 @@ class RnnEncoder(Encoder):
             pairs = zip(layers, back, strict=True)
             layers = [torch.cat([one, turned(other, rows.lengths)], -1) for one, other in pairs]
         return Output(top=layers[-1], layers=layers if all_layers else [], state=state)
-
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
-        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
 
     def blocks(self) -> list[nn.Module]:
         """Its layers, each with that of the other direction."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from keel.systems.base import Encoder, Framed, Output, Rows, System
+from keel.systems.base import Encoder, Framed, Rows, System
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Tensors
 from keel.train.plan import Train
@@ -68,7 +68,3 @@ class StaticEncoder(Encoder):
 
     def embed(self, rows: Rows) -> Tensor:
         return self.words(rows.ids)
-
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
-        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)

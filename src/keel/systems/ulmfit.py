@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Output, Recorder, Rows, System, Teaching
-from keel.systems.rnn import Memories, Memory, Rnn, RnnTraining, Streams, nothing
+from keel.systems.base import Encoder, Output, Recorder, Rows, Teaching
+from keel.systems.rnn import Memories, Memory, Reader, RnnTraining, Streams, nothing
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State
 from keel.train.plan import Train
@@ -25,7 +25,7 @@ DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ulmfit(System):
+class Ulmfit(Reader):
     """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles."""
 
     width: int = 400
@@ -79,13 +79,6 @@ class Ulmfit(System):
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
         if self.activation < 0 or self.slowness < 0:
             raise UsageError("activation and slowness must not be below 0")
-
-    frame = Rnn.frame
-
-    @property
-    def longest(self) -> int:
-        """A state goes on without end; this bounds the memory of a batch."""
-        return 1024
 
     @property
     def later(self) -> Train:
@@ -226,10 +219,6 @@ class UlmfitEncoder(Encoder):
         every = [vectors, *layers]
         kept = [every[number] for number in self.layer_numbers] if all_layers else []
         return Output(top=layers[-1], layers=kept, state=state)
-
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
-        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None]
 
     @property
     def layer_numbers(self) -> list[int]:
