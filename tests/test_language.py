@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import keel
-from keel.decode.sample import Writer
+from keel.decode.writer import Writer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keel.decode.sample import Writer, sample
+from keel.decode.sample import sample
+from keel.decode.writer import Writer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.explain.perplexity import Perplexity

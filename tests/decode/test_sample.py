@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.decode.sample import Writer, sample
+from keel.decode.sample import sample
+from keel.decode.writer import Writer
 from keel.errors import UsageError
 from keel.train.objective import Tensors
 

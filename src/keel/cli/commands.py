@@ -21,7 +21,7 @@ from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
-from keel.decode.sample import Writer
+from keel.decode.writer import Writer
 from keel.errors import Interrupted, UsageError
 from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo

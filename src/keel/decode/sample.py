@@ -1,37 +1,12 @@
 """One word after the other, each drawn by how likely the words before make it."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from keel.decode.writer import Writer
 from keel.errors import UsageError
-from keel.train.objective import State, Tensors
-
-
-@runtime_checkable
-class Writer(Protocol):
-    """An objective that says how likely each id is to come next."""
-
-    @property
-    def opening(self) -> int:
-        """The id that stands before every text."""
-        ...
-
-    @property
-    def closing(self) -> int | None:
-        """The id that ends a sentence, where ends are foretold."""
-        ...
-
-    def begin(self, rows: int) -> Tensors | None:
-        """The state of so many rows before their first id, all tensors rows first; none if nothing was read."""
-        ...
-
-    def next(self, ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
-        """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time], which may
-        be on any device, and the state after them, whose rows may be taken in any order."""
-        ...
 
 
 def sample(

@@ -181,6 +181,47 @@ class Encoder(nn.Module):
         return self.contextualize(self.embed(rows), rows, all_layers=all_layers, record=record)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Writing(Tensors):
+    """The state of a writer that writes from other texts: row r writes from text r // (rows / texts)."""
+
+    source: Tensors  # texts first: what the decoder keeps of each, computed once
+    own: Tensors  # rows first: what it has written so far
+
+    def kept(self, rows: Tensor, texts: Tensor | None = None) -> Self:
+        """These rows, in this order, and these texts (None: all that there are)."""
+        return replace(self, source=self.source if texts is None else self.source.take(texts), own=self.own.take(rows))
+
+
+class Decoder(nn.Module):
+    """What writes, where an encoder reads: ids, each by those before it and by the vectors of another text."""
+
+    vocabulary: int
+    """How many ids it writes."""
+
+    def read(self, output: Output, rows: Rows) -> Tensors:
+        """What it keeps of the texts that it writes from, texts first: whatever need not be computed at each step."""
+        raise NotImplementedError
+
+    def begin(self, source: Tensors, rows: int) -> Tensors:
+        """The state of so many rows before their first id, rows first; a multiple of the texts in `source`."""
+        raise NotImplementedError
+
+    def forward(
+        self, ids: Tensor, source: Tensors, state: State | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, State]:
+        """[rows, time, width]: what foretells the id after each of these further ids [rows, time], and the state after
+        them. Without a state they are the first, as all of a text is in training, and no state need be made."""
+        raise NotImplementedError
+
+    def scores(self, vectors: Tensor) -> Tensor:
+        """[..., vocabulary]: how likely each id is, as a softmax takes it."""
+        raise NotImplementedError
+
+    def blocks(self) -> list[nn.Module]:
+        return []
+
+
 @dataclass(frozen=True)
 class Framed:
     """One text or pair with the marks that a system puts around it."""
@@ -253,6 +294,10 @@ class System:
     def encoder(self, vocabulary: int) -> Encoder:
         """A new encoder for that many ids, with random weights."""
         raise NotImplementedError
+
+    def decoder(self, encoder: Any, vocabulary: int) -> Decoder:
+        """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
+        raise UsageError(f"{self.name} reads text and writes none: take seq2seq or transformer")
 
     def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """What this system is pre-trained by."""
