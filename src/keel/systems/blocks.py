@@ -97,23 +97,44 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places if only they ask."""
-        batch, time, width = x.shape
-        # Each [batch, heads, time, width / heads].
-        if asking:
-            weight, bias = self.qkv.weight, self.qkv.bias
-            q = (
-                F.linear(x[:, :asking], weight[:width], bias[:width])
-                .view(batch, asking, self.heads, -1)
-                .transpose(1, 2)
-            )
-            k, v = F.linear(x, weight[width:], bias[width:]).view(batch, time, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
-        else:
-            q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = (self.queries(x[:, :asking]), *self.keys_and_values(x)) if asking else self.apart(self.qkv(x))
+        return self.mix(q, k, v, mask, record)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """[batch, heads, time, head width]: what each place asks."""
+        width = x.shape[-1]
+        return self.apart(F.linear(x, self.qkv.weight[:width], self.qkv.bias[:width]))[0]
+
+    def keys_and_values(self, x: Tensor) -> Tensor:
+        """[2, batch, heads, time, head width]: what each place answers to, and what it says."""
+        width = x.shape[-1]
+        return self.apart(F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]))
+
+    def apart(self, projected: Tensor) -> Tensor:
+        """[batch, time, n x width] as [n, batch, heads, time, head width]."""
+        batch, time, _ = projected.shape
+        return projected.view(batch, time, -1, self.heads, self.qkv.in_features // self.heads).permute(2, 0, 3, 1, 4)
+
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        record: Record | None = None,
+        *,
+        causal: bool = False,
+    ) -> Tensor:
+        """[batch, asking, width]: what every query gets of the values that it may see, the heads through one matrix.
+
+        `causal` is the mask by which place i sees those up to i.
+        """
         if record is not None:
-            record("attention", self.weights(q, k, mask))
+            seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril() if causal else mask
+            record("attention", self.weights(q, k, seen))
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        return self.out(mixed.transpose(1, 2).reshape(batch, asking or time, width))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
     def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
         """[tokens, width] to the same, before the bias of the last matrix: what follows adds it."""
