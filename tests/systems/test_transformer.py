@@ -289,3 +289,28 @@ def test_rows_that_are_too_long_are_refused() -> None:
 def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         replace(SMALL, **settings)
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_a_gpu_writes_the_same_and_is_never_waited_for() -> None:
+    encoder, decoder = made()
+    rows, ids = Rows.pad(SOURCE), torch.tensor(TARGET)
+    expected = decoder(ids, decoder.read(encoder(rows), rows))[0]
+    encoder, decoder, rows, ids = encoder.cuda(), decoder.cuda(), rows.to("cuda"), ids.cuda()
+    waves(32, 32, ids.device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        source = decoder.read(encoder(rows), rows)
+        state, found = decoder.begin(source, 3), []
+        for step in range(5):
+            vectors, state = decoder(ids[:, step : step + 1], source, state)
+            found.append(vectors)
+        with torch.autocast("cuda", torch.bfloat16):
+            source = decoder.read(encoder(rows), rows)
+            half, state = decoder(ids[:, :1], source, decoder.begin(source, 3))
+            half, _ = decoder(ids[:, 1:], source, state)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(torch.cat(found, 1).cpu(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(half.float().cpu(), expected[:, 1:], rtol=0.1, atol=0.1)
