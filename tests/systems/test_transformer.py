@@ -252,6 +252,7 @@ def test_published_shapes() -> None:
     assert millions(Transformer.sized("big", shared=True), 37_000) == pytest.approx(213, rel=0.05)
     tiny = Transformer.sized("tiny")
     assert (tiny.heads, tiny.hidden, tiny.layers, tiny.decoder_layers) == (4, 256, 4, 4)
+    assert Transformer.sized("tiny", dropout=0.1) == replace(tiny, dropout=0.1)
 
 
 def test_at_the_start_scaled_words_and_every_projection_keep_their_size() -> None:

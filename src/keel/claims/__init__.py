@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, language, networks, pretraining, readers, tasks, transformer, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -27,8 +27,19 @@ CLAIMS: dict[int, Claim] = {
     32: Claim(title="a CNN sees its window, attention the whole sentence", minutes=0.1, run=networks.what_a_word_sees),
     33: Claim(title="three LSTM layers are already hard to train", minutes=5.0, run=language.depth_of_lstms),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
+    44: Claim(title="many heads are one attention many times", minutes=0.1, run=transformer.many_heads),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
+    47: Claim(title="places by sines and cosines", minutes=0.1, run=transformer.places_by_waves),
+    49: Claim(title="attention alone models word order weakly", minutes=1.0, run=readers.word_order),
+    53: Claim(title="three kinds of attention", minutes=0.2, run=transformer.three_kinds),
+    54: Claim(title="what is written sees only what came before", minutes=0.1, run=transformer.masking),
+    55: Claim(title="K and V: once for all steps and layers, c fixed", minutes=0.1, run=transformer.once_for_all),
+    56: Claim(title="trained at once, written word by word", minutes=0.1, run=transformer.writing_takes_turns),
+    59: Claim(title="ready word vectors can be the input", minutes=2.0, run=readers.ready_vectors),
+    60: Claim(title="sentences of unequal length in one batch", minutes=0.1, run=transformer.unequal_lengths),
+    61: Claim(title="dot of [3,4,5,6] and [5,4,6,3] is [3,4,5,5,4,3]", minutes=0.1, run=transformer.products),
+    62: Claim(title="a Transformer extracts features better than an LSTM", minutes=3.0, run=readers.features),
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),

@@ -266,7 +266,7 @@ class System:
         """The published shape of that name, with single fields changed."""
         if size not in cls.sizes:
             raise UsageError(f"{cls.name} has no size {size!r}: choose one of {', '.join(cls.sizes) or '(none)'}")
-        return with_settings(cls(), **cls.sizes[size], **fields)
+        return with_settings(cls(), **cls.sizes[size] | fields)
 
     @property
     def longest(self) -> int:
