@@ -70,7 +70,14 @@ class Transformer(System):
         "big": {"width": 1024, "dropout": 0.3},
     }
     train: ClassVar[Train] = Train(
-        steps=100_000, batch=1024, lr=7e-4, warmup=4000, schedule="inverse_sqrt", beta2=0.98, epsilon=1e-9
+        steps=100_000,
+        batch=1024,
+        lr=7e-4,
+        warmup=4000,
+        schedule="inverse_sqrt",
+        weight_decay=0.0,
+        beta2=0.98,
+        epsilon=1e-9,
     )
     from_labels: ClassVar[bool] = True
 
