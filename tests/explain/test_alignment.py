@@ -19,7 +19,7 @@ ENGLISH, GERMAN = "the white houses", "die weissen häuser"
 def tokenizers() -> tuple[Tokenizer, Tokenizer]:
     """Of which each cuts longer words into pieces."""
     return (
-        Tokenizer.train(Corpus.of(["a quick brown fox jumps over my lazy dog, vest white house houses " * 3]), kind="wordpiece", size=32),
+        Tokenizer.train(Corpus.of(["my lazy dog: the white house houses a fox " * 3]), kind="wordpiece", size=32),
         Tokenizer.train(Corpus.of(["die weissen häuser haus die " * 3]), kind="wordpiece", size=32),
     )
 
@@ -67,7 +67,7 @@ class Looking(Decoder):
             weights = torch.zeros(1, 2, ids.shape[1], source.shape[1])
             for head in range(2):
                 weights[:, head, :, 2 * layer + head] = 1
-            record("cross", layer, weights)
+            record("cross_attention", layer, weights)
             record("attention", layer, weights * 7)
         return None, None
 

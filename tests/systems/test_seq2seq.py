@@ -50,7 +50,7 @@ def by_the_formulas(
                 energies.append(s @ decoder.key(h[j]) / system.width**0.5)
         alpha = torch.stack(energies).softmax(0)
         c = torch.stack([alpha[j] * h[j] for j in range(len(text))]).sum(0)
-        y = decoder.words.weight[word]
+        y = decoder.words.weight[word] * system.width**0.5
         cell = decoder.cell(torch.cat([y, c]), cell)
         s = cell[0] if isinstance(cell, tuple) else cell
         told = torch.tanh(decoder.answer(torch.cat([s, y, c])))

@@ -13,7 +13,7 @@ from keel.errors import KeelError
 from keel.systems.base import Decoder, Encoder, Rows, System
 from keel.text.tokenizer import Pieces, Tokenizer
 
-NAMES = ("alignment", "cross")
+NAMES = ("alignment", "cross_attention")
 """Under which decoders show where they look: seq2seq, and each layer of a transformer."""
 
 
