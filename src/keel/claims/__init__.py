@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import alignment, attention, contexts, language, networks, pretraining, tasks, words
+from keel.claims import alignment, attention, contexts, language, networks, pooling, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -29,14 +29,12 @@ CLAIMS: dict[int, Claim] = {
     35: Claim(title="attention: a glimpse, an alignment, then all there is", minutes=0.1, run=alignment.three_looks),
     36: Claim(title="Bahdanau's attention, step by step", minutes=0.1, run=alignment.step_by_step),
     37: Claim(title="each decoder step scans all encoder positions", minutes=0.1, run=alignment.every_position),
-    38: Claim(
-        title="cues are queries, keys and values: attention pooling", minutes=0.1, run=alignment.kernel_regression
-    ),
-    39: Claim(title="f(q, (k, v)) is a mean of values, weighted by scores", minutes=0.1, run=alignment.weighted_values),
+    38: Claim(title="cues are queries, keys and values: attention pooling", minutes=0.1, run=pooling.kernel_regression),
+    39: Claim(title="f(q, (k, v)) is a mean of values, weighted by scores", minutes=0.1, run=pooling.weighted_values),
     40: Claim(title="additive attention takes q and k of unequal length", minutes=0.1, run=alignment.additive_score),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
-    42: Claim(title="softmax(QKᵀ/√d)V is n x v, all queries at once", minutes=0.1, run=alignment.in_batches),
-    43: Claim(title="self-attention is Attention(X, X, X)", minutes=0.1, run=alignment.aligned_question),
+    42: Claim(title="softmax(QKᵀ/√d)V is n x v, all queries at once", minutes=0.1, run=pooling.in_batches),
+    43: Claim(title="self-attention is Attention(X, X, X)", minutes=0.1, run=pooling.aligned_question),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),

@@ -187,3 +187,14 @@ def descend(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, r
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight -= rate * gradient
     return value.item()
+
+
+def learn(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, rate: float) -> None:
+    """Move weights down the gradient of a loss by Adam."""
+    for weight in weights:
+        weight.requires_grad_()
+    optimizer = torch.optim.Adam(weights, lr=rate)
+    for _ in range(steps):
+        for weight, gradient in zip(weights, torch.autograd.grad(loss(), weights), strict=True):
+            weight.grad = gradient
+        optimizer.step()
