@@ -90,6 +90,6 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
 
 def pictures() -> Path:
     """Where pictures of experiments are kept."""
-    folder = cachepictures() / "claims"
+    folder = cache_folder() / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
