@@ -4,15 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import keel
 from keel.decode.writer import Writer
 from keel.errors import KeelError, UsageError
-from keel.explain.alignment import Alignment
-from keel.language import write_alignment
 from keel.model import Model
 
 
@@ -149,14 +146,3 @@ def test_sentences_are_told_apart_as_the_model_learned_them(tmp_path: Path) -> N
     found = keel.evaluate(model, text)
     assert str(found) == str(keel.perplexity(model, text, sentences="lines"))
     assert str(found) != str(keel.perplexity(model, text, sentences="split"))
-
-
-def test_an_alignment_is_drawn_into_a_page_or_a_picture(tmp_path: Path) -> None:
-    found = Alignment(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
-    page = write_alignment(tmp_path / "a.html", [found, found]).read_text(encoding="utf-8")
-    assert page.count("<figure>") == 2
-    assert "&lt;b&gt;" in page
-    picture = write_alignment(tmp_path / "a.svg", [found]).read_text(encoding="utf-8")
-    assert "haus - &lt;b&gt;: 0.90" in picture
-    with pytest.raises(UsageError, match=r"neither \.svg nor \.html"):
-        write_alignment(tmp_path / "a.png", [found])

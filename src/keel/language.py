@@ -1,18 +1,16 @@
 """What language models do, as verbs: perplexity and generate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from keel.decode.sample import sample
 from keel.decode.writer import Writer
-from keel.errors import KeelError, UsageError
+from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.explain.alignment import Alignment
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
 from keel.model import Model
-from keel.report import Page, draw_grid, write_picture
 from keel.run import Text, corpus_of, route
 from keel.words import loaded
 
@@ -70,17 +68,3 @@ def generate(
             on_text(text[len(said) :])
             said = text
     return said
-
-
-def write_alignment(path: str | Path, alignments: Sequence[Alignment]) -> Path:
-    """Draw which words were looked at when each was written, into an .html file, or the first into an .svg."""
-    path = Path(path)
-    if path.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"{path} is neither .svg nor .html: name the picture so that its form is known")
-    pictures = [draw_grid(found.source, found.target, found.weights) for found in alignments]
-    if path.suffix.lower() == ".svg":
-        return write_picture(path, pictures[0])
-    page = Page("Alignment", "Where the writer looked at each of its words: the darker, the more.")
-    for found, picture in zip(alignments, pictures, strict=True):
-        page.figure(picture, f"{' '.join(found.target)}, written from the words above.")
-    return page.write(path)

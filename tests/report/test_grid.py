@@ -1,6 +1,11 @@
-import numpy as np
+from dataclasses import dataclass
+from pathlib import Path
 
-from keel.report import draw_grid
+import numpy as np
+import pytest
+
+from keel.errors import UsageError
+from keel.report.grid import draw_grid, write_alignment
 
 
 def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
@@ -13,3 +18,21 @@ def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
     for square in squares:
         assert float(square.get("x", 0)) + float(square.get("width", 0)) <= width
         assert float(square.get("y", 0)) + float(square.get("height", 0)) <= height
+
+
+@dataclass(frozen=True)
+class Found:
+    source: list[str]
+    target: list[str]
+    weights: np.ndarray
+
+
+def test_alignments_are_drawn_into_a_page_or_a_picture(tmp_path: Path) -> None:
+    found = Found(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
+    page = write_alignment(tmp_path / "a.html", [found, found]).read_text(encoding="utf-8")
+    assert page.count("<figure>") == 2
+    assert "&lt;b&gt;" in page
+    picture = write_alignment(tmp_path / "a.svg", [found]).read_text(encoding="utf-8")
+    assert "haus - &lt;b&gt;: 0.90" in picture
+    with pytest.raises(UsageError, match=r"neither \.svg nor \.html"):
+        write_alignment(tmp_path / "a.png", [found])

@@ -11,7 +11,7 @@ from keel.claims.finding import Finding, Say
 from keel.claims.models import pictures
 from keel.claims.networks import learn
 from keel.explain.alignment import Alignment
-from keel.language import write_alignment
+from keel.report.grid import write_alignment
 from keel.systems.base import Rows
 from keel.systems.seq2seq import Seq2seqDecoder, Seq2seqEncoder, Source, vectors_of
 

@@ -18,7 +18,8 @@ from keel.claims.models import learn_words, pictures
 from keel.claims.networks import learn
 from keel.errors import UsageError
 from keel.events import ignore
-from keel.report import Page, draw_grid
+from keel.report import Page
+from keel.report.grid import draw_grid
 from keel.tasks.mix import ScalarMix
 from keel.text.files import open_text
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from keel.claims.finding import Finding, Say
 from keel.claims.models import pictures
 from keel.claims.networks import learn
-from keel.report import Page, draw_grid, lines
+from keel.report import Page, lines
+from keel.report.grid import draw_grid
 
 
 def kernel_regression(say: Say) -> Finding:

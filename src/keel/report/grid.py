@@ -1,12 +1,15 @@
 """Shares as a grid of squares, the darker the more: which word looks at which."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.errors import UsageError
 from keel.report.map import text_width
-from keel.report.page import tag
+from keel.report.page import Page, tag, write_picture
 
 SIDE = 26
 """Of a square."""
@@ -14,6 +17,17 @@ GAP = 8
 """Between the squares and their names."""
 SLOPE = 0.75
 """How steeply the names of columns rise: the sine of the angle."""
+
+
+class Looks(Protocol):
+    """Which words of a text were looked at when those of another one were written."""
+
+    @property
+    def source(self) -> Sequence[str]: ...
+    @property
+    def target(self) -> Sequence[str]: ...
+    @property
+    def weights(self) -> np.ndarray: ...  # [target, source]
 
 
 def draw_grid(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -> Element:
@@ -45,3 +59,22 @@ def draw_grid(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -
         y = f"{top + SIDE * line:.1f}"
         svg.append(tag("line", class_="grid", y1=y, y2=y, x1=f"{left:.1f}", x2=f"{left + SIDE * len(across):.1f}"))
     return svg
+
+
+def write_alignment(path: str | Path, alignments: Sequence[Looks]) -> Path:
+    """Draw which words were looked at when each was written, into an .html file, or the first into an .svg."""
+    path = picture_file(path)
+    pictures = [draw_grid(found.source, found.target, found.weights) for found in alignments]
+    if path.suffix.lower() == ".svg":
+        return write_picture(path, pictures[0])
+    page = Page("Alignment", "Where the writer looked for each of its words: the darker, the more.")
+    for found, picture in zip(alignments, pictures, strict=True):
+        page.figure(picture, f"{' '.join(found.target)}, written from the words above.")
+    return page.write(path)
+
+
+def picture_file(path: str | Path) -> Path:
+    """The path, if it says what kind of picture is wanted."""
+    if Path(path).suffix.lower() not in (".svg", ".html"):
+        raise UsageError(f"{path} is neither .svg nor .html: name the picture so that its form is known")
+    return Path(path)
