@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.seq2seq import Seq2seq
     from keel.systems.transformer import Transformer
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
@@ -45,6 +46,7 @@ __all__ = [
     "Nnlm",
     "Onehot",
     "Rnn",
+    "Seq2seq",
     "Tokenizer",
     "Tokens",
     "Train",
@@ -84,6 +86,7 @@ _HOMES = {
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
+    "Seq2seq": "keel.systems.seq2seq",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",

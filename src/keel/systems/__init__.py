@@ -10,6 +10,7 @@ from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
+from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
@@ -28,5 +29,6 @@ SYSTEMS: dict[str, type[System]] = {
     "ulmfit": Ulmfit,
     "elmo": Elmo,
     "transformer": Transformer,
+    "seq2seq": Seq2seq,
     "bert": Bert,
 }
