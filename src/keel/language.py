@@ -142,7 +142,8 @@ def continuations(
             for row, text in enumerate(written):
                 on_text(row, text.new())
         for row, text in enumerate(written):
-            on_text(row, text.new(last=True))
+            if rest := text.new(last=True):
+                on_text(row, rest)
         found = [[Continuation(text=text.said)] for text in written]
     if trace is not None and seen is not None:
         answers = [[asdict(each) for each in best] for best in found]
