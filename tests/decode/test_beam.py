@@ -254,6 +254,8 @@ def test_a_trace_of_drawing_has_what_was_drawn_and_what_was_not() -> None:
         taken = [node for node in trace.nodes[row] if node.fate != "dropped"]
         assert [node.id for node in taken] == [step[row] for step in steps[: len(taken)]]
         assert (taken[-1].fate == "ended") == (taken[-1].id == CLOSING)
+        numbers = [-1, *(trace.nodes[row].index(node) for node in taken)]
+        assert all(node.parent == numbers[node.step - 1] for node in trace.nodes[row])
         assert all(node.sum < 0 for node in taken)
         assert len(trace.nodes[row]) >= 3 * len(taken)
 
