@@ -151,21 +151,21 @@ def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
     scores, places = scores.float() / sampling.temperature, None
     if 0 < sampling.top_k < scores.shape[1]:
         scores, places = likeliest(scores, sampling.top_k)
-    whole = scores.logsumexp(1, keepdim=True)
-    if sampling.top_p < 1 and places is None:
-        scores, places = _head(scores, whole, sampling.top_p)
-    shares = (scores - whole).double().exp()
+    shares = scores.softmax(1)
     if sampling.top_p < 1:
-        shares[shares.cumsum(1) - shares >= sampling.top_p] = 0  # those before it hold enough
-    sums = shares.cumsum(1)
+        if places is None:
+            shares, places = _head(shares, sampling.top_p)
+        before = shares.cumsum(1, dtype=torch.float64) - shares
+        shares = shares.masked_fill(before >= sampling.top_p, 0)
+    sums = shares.cumsum(1, dtype=torch.float64)
     found = torch.searchsorted(sums, chances[:, None] * sums[:, -1:], right=True).clamp(max=sums.shape[1] - 1)
     return (found if places is None else places.gather(1, found))[:, 0]
 
 
-def _head(scores: Tensor, whole: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The largest scores, in order, with their ids: at least as many as hold this share of the probability."""
-    if scores.shape[1] > HEAD:
-        best, places = likeliest(scores, HEAD)
-        if bool(((best - whole).exp().sum(1) > share).all()):
+def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
+    """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
+    if shares.shape[1] > HEAD:
+        best, places = likeliest(shares, HEAD)
+        if bool((best.sum(1) > enough).all()):
             return best, places
-    return scores.sort(descending=True, stable=True)
+    return shares.sort(descending=True, stable=True)
