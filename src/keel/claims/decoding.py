@@ -73,8 +73,8 @@ def what_is_fed(say: Say) -> Finding:
     return Finding(
         gain > 0.5 and (first, definite) in met and said not in met,
         f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
-        f"{torch.tensor(gain).exp().item():.1f} times as likely as that of the likeliest words; fed with a distribution "
-        f"the network mixes its sentences up ({' '.join(said)!r} is in none)",
+        f"{torch.tensor(gain).exp().item():.1f} times as likely as that of the likeliest words; fed with a "
+        f"distribution the network mixes its sentences up ({' '.join(said)!r} is in none)",
     )
 
 
