@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.seq2seq import Seq2seq
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
@@ -44,6 +45,7 @@ __all__ = [
     "Nnlm",
     "Onehot",
     "Rnn",
+    "Seq2seq",
     "Tokenizer",
     "Tokens",
     "Train",
@@ -82,6 +84,7 @@ _HOMES = {
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
+    "Seq2seq": "keel.systems.seq2seq",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
