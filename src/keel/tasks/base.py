@@ -1,5 +1,6 @@
 """What every task shares: examples become rows of ids once, batches hold rows of one length, long texts get windows."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from keel.tasks.pool import Pool
 from keel.tasks.predictions import Predictions
 from keel.tasks.prepared import Asked, Prepared, TaskBatch
 from keel.text.tokenizer import Tokenizer
+from keel.train.batches import ROOM
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State
 from keel.train.plan import Precision, Train
@@ -269,7 +271,7 @@ class Task(Objective):
     def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
         index = data.drawn(draw, rows)
-        chosen = self._rows(data, index)
+        chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
         asked, numbers = data.asked_of(index, chosen)
         return TaskBatch(
             rows=chosen,
@@ -290,7 +292,7 @@ class Task(Objective):
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
-        return self._each(data, batch, self._respond)
+        return ((numbers, found.cpu()) for numbers, found in self._each(data, batch, self._respond))
 
     def _respond(self, picked: Tensor, asked: Asked | None) -> Tensor:
         return self.respond(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
@@ -305,10 +307,11 @@ class Task(Objective):
         apart = self.network is not None and data.asked is None  # a network reads rows side by side
         return data.packed(index) if on_gpu and self.encoder.packs and not apart else data.rows(index)
 
-    def _picked(self, rows: Rows, asked: Asked | None, features: Tensor | None) -> Tensor:
+    def _picked(self, rows: Rows | None, asked: Asked | None, features: Tensor | None) -> Tensor:
         """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
         if features is not None:
             return features
+        assert rows is not None
         if not self._apart(asked):
             return self.pick(rows, asked)
         layers = self.encoder(rows, all_layers=True).layers
@@ -330,17 +333,21 @@ class Task(Objective):
                 features = None if data.features is None else data.features[numbers].to(device)
                 rows, asked = rows.to(device), asked and asked.to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
-                    found = read(self._picked(rows, asked, features), asked).float().cpu()
-                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside.cpu()])
+                    found = read(self._picked(rows, asked, features), asked).float()
+                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside])
         finally:
             self.train(was_training)
 
     def _features(self, data: Prepared) -> Tensor:
-        """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]."""
+        """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU
+        that has much more room, so that no step waits for it."""
         features = torch.empty(0)
+        count = len(data) if data.asked is None else len(data.asked)
         batch = 512 if next(self.parameters()).is_cuda else 64  # a GPU waits for launches, a CPU for its cache
         for index, picked in self._each(data, batch, lambda picked, asked: picked):
             if not len(features):
-                features = torch.empty(len(data) if data.asked is None else len(data.asked), *picked.shape[1:])
-            features[index] = picked
+                shape = count, *picked.shape[1:]
+                fits = picked.is_cuda and 4 * math.prod(shape) < ROOM * torch.cuda.mem_get_info(picked.device)[0]
+                features = torch.empty(shape, device=picked.device if fits else "cpu")
+            features[torch.from_numpy(index).to(features.device)] = picked.to(features.device)
         return features

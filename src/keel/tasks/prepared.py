@@ -87,16 +87,23 @@ class Prepared:
         rows = Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
         return rows if self.spelling is None else rows.spelled(self.spelling)
 
-    def asked_of(self, index: np.ndarray, rows: Rows) -> "tuple[Asked | None, np.ndarray]":
-        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about."""
+    def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
+        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
+
+        Without the rows, of whose output the features are known, places in them mean nothing.
+        """
         if self.asked is None or self.asked_starts is None:
             return None, index
         counts = np.diff(self.asked_starts)[index]
         most = max(1, int(counts.max()))
-        if rows.starts is None:
+        if rows is None:
+            firsts = np.zeros_like(index)
+        elif rows.starts is None:
             firsts = np.arange(len(index)) * rows.ids.shape[1]
         else:
-            firsts, most = rows.starts.numpy(), -(-most // WORD_TILE) * WORD_TILE
+            firsts = rows.starts.numpy()
+        if (rows is None and self.features is not None and self.features.is_cuda) or (rows and rows.starts is not None):
+            most = -(-most // WORD_TILE) * WORD_TILE
         place = np.arange(most)
         inside = place < counts[:, None]
         numbers = np.where(inside, self.asked_starts[index][:, None] + place, -1)
@@ -160,7 +167,7 @@ class Asked(Tensors):
 class TaskBatch(Tensors):
     """Rows, what they are, and how much each counts."""
 
-    rows: Rows
+    rows: Rows | None  # where features are known, nothing reads them
     targets: Tensor  # [batch, ...]
     shares: Tensor  # [batch]
     features: Tensor | None  # [batch, ..., width]
