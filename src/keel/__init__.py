@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
     from keel.systems.seq2seq import Seq2seq
+    from keel.systems.transformer import Transformer
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
@@ -49,6 +50,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Train",
+    "Transformer",
     "Ulmfit",
     "Word2vec",
     "Wordclass",
@@ -88,6 +90,7 @@ _HOMES = {
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Transformer": "keel.systems.transformer",
     "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",

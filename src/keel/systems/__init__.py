@@ -11,6 +11,7 @@ from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
 from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
@@ -28,5 +29,6 @@ SYSTEMS: dict[str, type[System]] = {
     "ulmfit": Ulmfit,
     "elmo": Elmo,
     "seq2seq": Seq2seq,
+    "transformer": Transformer,
     "bert": Bert,
 }
