@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
-    from keel.language import generate, perplexity
+    from keel.language import generate, perplexity, translate
     from keel.model import Model
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
@@ -70,6 +70,7 @@ __all__ = [
     "pretrain",
     "senses",
     "similarity",
+    "translate",
     "word_map",
 ]
 _HOMES = {
@@ -102,6 +103,7 @@ _HOMES = {
     "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
+    "translate": "keel.language",
     "word_map": "keel.words",
 }
 

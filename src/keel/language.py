@@ -1,17 +1,21 @@
-"""What language models do, as verbs: perplexity and generate."""
+"""What models that write do, as verbs: perplexity, generate and translate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from keel.decode.sample import sample
 from keel.decode.writer import Writer
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
 from keel.model import Model
 from keel.run import Text, corpus_of, route
+from keel.tasks.examples import Examples
+from keel.tasks.predictions import Rewritten
+from keel.tasks.rewrite import Rewrite
 from keel.words import loaded
 
 
@@ -68,3 +72,33 @@ def generate(
             on_text(text[len(said) :])
             said = text
     return said
+
+
+def translate(
+    texts: str | Iterable[str], *, model: Model | str | Path, on_event: OnEvent = ignore, **settings: Any
+) -> Any:
+    """What a model that learned to rewrite makes of a text, or of many; with `best` above 1 its best texts for each,
+    with their scores. `settings` are `beam`, `best` and `length_penalty`."""
+    one = isinstance(texts, str)
+    found = list(translations([texts] if one else texts, model=model, on_event=on_event, **settings))
+    if all(len(each) == 1 for each in found):
+        found = [str(each[0]) for each in found]
+    return found[0] if one else found
+
+
+def translations(
+    texts: Iterable[str], *, model: Model | str | Path, chunk: int = 0, on_event: OnEvent = ignore, **settings: Any
+) -> Iterator[list[Rewritten]]:
+    """The best texts for each of many, in their order, `chunk` by chunk (0: as many as are written at once); what is
+    blank stays so."""
+    known = loaded(model, on_event)
+    if not isinstance(known.task, Rewrite):
+        remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
+        raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
+    (search,) = route(settings, known.task.search)
+    task, waiting = known.task.searching(search), iter(texts)
+    size = chunk or task.texts_at_once
+    while some := list(islice(waiting, size)):
+        full = [task.example(text, number) for number, text in enumerate(some) if text.strip()]
+        written = iter(task.predict(Examples(full, None, "the texts"), on_event=on_event).found if full else [])
+        yield from (next(written) if text.strip() else [Rewritten("", 0.0, 0.0)] for text in some)

@@ -61,7 +61,9 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         note(on_event, f"{table.source}: {len(void)} pairs of nothing and nothing are left out")
         items = items.take([place for place in range(len(texts)) if place not in set(void)])
     if items.texts == items.values:
-        note(on_event, f"{table.source}: every target is equal to its source, and there is nothing to learn but copying")
+        note(
+            on_event, f"{table.source}: every target is equal to its source, and there is nothing to learn but copying"
+        )
     return Examples(items, "text", table.source, tuple(table.columns))
 
 

@@ -157,7 +157,7 @@ class Task(Objective):
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         return system.tuning(frozen)
 
-    def inherit(self, other: Self) -> None:
+    def inherit(self, other: "Task") -> None:
         """Start from what another task of this kind has learned, beside its encoder."""
 
     @property

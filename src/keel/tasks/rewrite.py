@@ -7,7 +7,7 @@ while it learns ("teacher forcing"), piece by piece when it writes.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from keel.tasks.base import Search, Task
 from keel.tasks.examples import ANY, Columns, Examples, Labels
 from keel.tasks.framing import Flat, frame_rows
 from keel.tasks.metrics import Scores
-from keel.tasks.predictions import Predictions, Rewritten, RewritePredictions
-from keel.tasks.prepared import Prepared, padded
+from keel.tasks.predictions import Predictions, RewritePredictions, Rewritten
+from keel.tasks.prepared import Prepared, TaskBatch, padded
 from keel.tasks.text_scores import score_texts
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
@@ -56,12 +56,10 @@ class Beams(Search):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewriteBatch(Tensors):
-    """What is read, and of what is to be written each piece beside the one after it."""
+class RewriteBatch(TaskBatch):
+    """What is read, and what is to be written: `targets` are [batch, time] its pieces, then the closing mark."""
 
-    rows: Rows
-    ids: Tensor  # [batch, time]: the opening mark, then the target
-    targets: Tensor  # [batch, time]: the target, then the closing mark
+    ids: Tensor  # [batch, time]: the piece before each target, first the opening mark
     lengths: Tensor  # [batch] of the targets with their mark
 
 
@@ -122,7 +120,8 @@ class Rewrite(Task):
             return learn(examples.texts, "bpe"), learn(examples.values, "bpe")
         return learn(examples.texts + examples.values, "bpe"), None
 
-    def inherit(self, other: Self) -> None:
+    def inherit(self, other: Task) -> None:
+        assert isinstance(other, Rewrite)
         self.decoder.load_state_dict(other.decoder.state_dict())
 
     @contextmanager
@@ -152,7 +151,9 @@ class Rewrite(Task):
                 note(on_event, f"{what}, have a text of more than {room} tokens: they are left out")
                 examples = examples.take(np.flatnonzero(~long).tolist())
                 if not examples:
-                    raise KeelError(f"{examples.source}: every pair has a text of more than {room} tokens: shorten them")
+                    raise KeelError(
+                        f"{examples.source}: every pair has a text of more than {room} tokens: shorten them"
+                    )
                 sources, targets = _those(sources, ~long), _those(targets, ~long)
             ends = np.cumsum(targets.lengths)
             written["written"] = np.insert(targets.ids, ends, self.target.sep_id).astype(np.int32)
@@ -173,13 +174,14 @@ class Rewrite(Task):
         if count:
             word = tokenizer.unknown_words(texts)[0]
             what = f"{count:,} of {len(flat.ids):,} pieces, such as {word!r}, are unknown to the model"
-            note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--pieces.tokenizer)")
+            note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--tokenizer)")
 
     def batch(self, data: Prepared, draw: Draw, rows: range) -> RewriteBatch:
         return self._pairs(data, data.drawn(draw, rows))
 
     def _pairs(self, data: Prepared, index: np.ndarray) -> RewriteBatch:
-        assert data.written is not None and data.written_starts is not None, "to learn, examples have their targets"
+        assert data.written is not None, "to learn, examples are prepared with their targets"
+        assert data.written_starts is not None
         multiple = GRID if next(self.parameters()).is_cuda else 1
         targets = padded(data.written, data.written_starts, index, multiple)
         return RewriteBatch(
@@ -187,19 +189,25 @@ class Rewrite(Task):
             ids=torch.cat([torch.full_like(targets[:, :1], self.target.cls_id), targets[:, :-1]], 1),
             targets=targets,
             lengths=torch.from_numpy(np.diff(data.written_starts)[index]),
+            shares=torch.from_numpy(data.shares[index]),
+            features=None,
         )
 
-    def counts(self, batch: RewriteBatch) -> dict[str, Tensor]:
+    def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
+        """Pieces, not texts: a long one has more to say."""
+        assert isinstance(batch, RewriteBatch)
         pieces = batch.lengths.sum().float()
         return {"loss": pieces, "tokens": pieces}
 
-    def forward(self, batch: RewriteBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        assert isinstance(batch, RewriteBatch)
         losses, _ = self._losses(batch)
         return {"loss": losses.sum()}, state
 
     def _losses(self, batch: RewriteBatch) -> tuple[Tensor, Tensor]:
         """[pieces] the loss of each, and to which row it belongs; on a GPU also of those beyond a target, where it is
         0: so shapes are the same in every step."""
+        assert batch.rows is not None
         source = self.decoder.read(self.encoder(batch.rows), batch.rows)
         vectors, _ = self.decoder(batch.ids, source)
         inside = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
@@ -224,9 +232,14 @@ class Rewrite(Task):
             found[index] = losses.new_zeros(len(index)).index_add_(0, owners, losses).double().cpu().numpy()
         return found, np.diff(data.written_starts)
 
+    @property
+    def texts_at_once(self) -> int:
+        """As many are written together, unless told otherwise."""
+        return TEXTS[next(self.parameters()).device.type]
+
     def _batches(self, data: Prepared, texts: int = 0) -> Iterator[np.ndarray]:
         """The numbers of all rows, those of about one length together, while nothing learns."""
-        texts = texts or TEXTS[next(self.parameters()).device.type]
+        texts = texts or self.texts_at_once
         order = np.argsort(-data.lengths, kind="stable")
         was_training = self.training
         self.eval()
@@ -242,9 +255,7 @@ class Rewrite(Task):
         source = self.decoder.read(self.encoder(rows), rows)
         return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id)
 
-    def predict(
-        self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore
-    ) -> RewritePredictions:
+    def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
         """For each source the text that it becomes, or the best few."""
         if isinstance(data, Examples):
             data = self.prepare(data, labelled=False, on_event=on_event)

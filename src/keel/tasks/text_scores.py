@@ -12,9 +12,7 @@ from keel.tasks.predictions import RewritePredictions
 from keel.text.sentences import detect_language
 
 
-def score_texts(
-    examples: Examples, predictions: RewritePredictions, losses: np.ndarray, pieces: np.ndarray
-) -> Scores:
+def score_texts(examples: Examples, predictions: RewritePredictions, losses: np.ndarray, pieces: np.ndarray) -> Scores:
     """Scores of the best text for each example against its target; `losses` are -log p of targets of so many `pieces`,
     where the model can take them."""
     wanted, written = examples.values, [texts[0].text for texts in predictions.found]
@@ -35,7 +33,7 @@ def score_texts(
     surest = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")[:ERRORS]].tolist()
     errors = [
         Mistake(
-            where=examples.places[number],
+            where=examples[number].where,
             text=examples.texts[number],
             second=None,
             label=wanted[number],
@@ -50,7 +48,8 @@ def score_texts(
 
 def _metrics(chinese: bool) -> dict[str, Any]:
     try:
-        from sacrebleu.metrics import BLEU, CHRF
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
     except ImportError:
         raise KeelError("scores of written text need sacrebleu: pip install 'keel-nlp[eval]'") from None
     return {"bleu": BLEU(tokenize="zh" if chinese else "13a"), "chrf": CHRF()}
