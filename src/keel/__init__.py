@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from keel.checks import check
     from keel.classifier import Classifier
     from keel.errors import KeelError
-    from keel.language import generate, perplexity, translate
+    from keel.language import generate, perplexity
     from keel.model import Model
+    from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -103,7 +104,7 @@ _HOMES = {
     "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
-    "translate": "keel.language",
+    "translate": "keel.rewriting",
     "word_map": "keel.words",
 }
 

@@ -21,6 +21,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.cli.loading import device_flags, load
+from keel.decode.beam import Search
 from keel.decode.writer import Writer
 from keel.errors import UsageError
 from keel.explain.judged import Analogies
@@ -37,7 +38,6 @@ from keel.tasks.aligned import two_files
 from keel.tasks.base import Head
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores, score_text
-from keel.tasks.rewrite import Beams
 from keel.text.files import kind_of, open_text
 from keel.train.plan import Train
 
@@ -278,7 +278,7 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
     flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
     flags.add_argument("file", nargs="+", metavar="FILE", help=file)
     flags.section("columns", Columns())
-    flags.section("search", Beams())
+    flags.section("search", Search())
     device_flags(flags)
 
 
@@ -300,7 +300,7 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = "labelled examples, for rewrite also in two files; for word vectors pairs or analogies; for a language model text"
+    data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for language models text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 

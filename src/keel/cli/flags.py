@@ -26,7 +26,7 @@ BARE = {
     "pieces.tokenizer": "tokenizer",
     "pieces.vocabulary": "vocabulary",
     "pieces.separate": "separate",
-    "search.beam": "beam",
+    "search.beams": "beam",
     "search.best": "best",
     "search.length_penalty": "length-penalty",
     "head.crf": "crf",

@@ -32,8 +32,8 @@ from keel.train.step import autocast
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """How answers are looked for, where a task has more than one way."""
+class NoSearch:
+    """How answers are looked for, where there is one way alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,8 @@ class Task(Objective):
     """Whether an example is two texts."""
     takes: ClassVar[tuple[str, ...]] = ("mix",)
     """The fields of `Head` that it knows."""
-    search: Search = Search()
+    search: Any = NoSearch()
+    """How answers are looked for: settings that whoever asks may change."""
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class Task(Objective):
             self.encoder.eval()
         return self
 
-    def searching(self, search: Search) -> Self:
+    def searching(self, search: Any) -> Self:
         """This task, weights and all, with another way to look for answers."""
         if search == self.search:
             return self

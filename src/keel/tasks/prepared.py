@@ -80,6 +80,10 @@ class Prepared:
         rows = Rows(ids=ids, lengths=lengths, segments=segments)
         return rows if self.spelling is None else rows.spelled(self.spelling)
 
+    def id_lists(self) -> list[list[int]]:
+        """The ids of each row."""
+        return [part.tolist() for part in np.split(self.ids, self.starts[1:-1])]
+
     def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
         """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
 

@@ -6,20 +6,21 @@ while it learns ("teacher forcing"), piece by piece when it writes.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.decode.beam import Hypothesis, beam
+from keel.decode.beam import Hypothesis, Search, beam
+from keel.decode.trace import Trace
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.kernels.smoothed import smoothed_cross_entropy
 from keel.systems.base import Decoder, Encoder, Recorder, Rows, System, Writing
 from keel.tasks.aligned import read_aligned
-from keel.tasks.base import Search, Task
+from keel.tasks.base import Task
 from keel.tasks.examples import ANY, Columns, Examples, Labels
 from keel.tasks.framing import Flat, frame_rows
 from keel.tasks.metrics import Scores
@@ -35,24 +36,6 @@ GRID = 8
 """On a GPU rows are padded to a multiple of so many tokens: few shapes, each of them one program."""
 TEXTS = {"cpu": 64, "cuda": 512}
 """That are written at once: a GPU waits for launches, a CPU for its cache."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beams(Search):
-    """How the best text is looked for."""
-
-    beam: int = 5
-    """Hypotheses that stay open at each step; 1 takes the likeliest piece every time."""
-    best: int = 1
-    """Texts to give for each source."""
-    length_penalty: float = 1.0
-    """How much longer texts are preferred: log p is divided by ((5 + pieces) / 6) to this power."""
-
-    def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise UsageError(f"--beam must be 1 (the likeliest piece every time) or more, not {self.beam}")
-        if not 1 <= self.best <= self.beam:
-            raise UsageError(f"--best must lie between 1 and --beam, which is {self.beam}, not at {self.best}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +66,7 @@ class Rewrite(Task):
 
     name: ClassVar[str] = "rewrite"
     takes: ClassVar[tuple[str, ...]] = ()
-    search: Search = Beams()
+    search: Search = Search()
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         if settings.get("frozen"):
@@ -261,28 +244,31 @@ class Rewrite(Task):
             data = self.prepare(data, labelled=False, on_event=on_event)
         found: list[list[Rewritten]] = [[] for _ in range(len(data))]
         for index in self._batches(data, batch):
-            for number, hypotheses in zip(index.tolist(), self._written(data, index), strict=True):
-                found[number] = [
-                    Rewritten(self.target.decode(each.ids), each.score, each.log_probability) for each in hypotheses
-                ]
-        estimates = np.array([texts[0].score for texts in found])
-        return RewritePredictions(self.labels, estimates, found)
+            for number, hypotheses in zip(index.tolist(), self._hypotheses(data, index), strict=True):
+                found[number] = self._texts(hypotheses)
+        return RewritePredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
-    def _written(self, data: Prepared, index: np.ndarray) -> list[list[Hypothesis]]:
-        assert isinstance(self.search, Beams)
+    def traced(self, data: Prepared, trace: Trace) -> tuple[list[list[Rewritten]], list[list[int]]]:
+        """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
+        sees how."""
+        with torch.inference_mode():
+            found = self.eval()._hypotheses(data, np.arange(len(data)), trace)
+        return [*map(self._texts, found)], [
+            [*best.ids, *([self.target.sep_id] if best.ended else [])] for best, *_ in found
+        ]
+
+    def _texts(self, hypotheses: list[Hypothesis]) -> list[Rewritten]:
+        return [Rewritten(self.target.decode(each.ids), each.score, each.log_probability) for each in hypotheses]
+
+    def _hypotheses(self, data: Prepared, index: np.ndarray, trace: Trace | None = None) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
         rows = data.rows(index, GRID if device.type == "cuda" else 1).to(device)
-        special = {*self.target.special_ids} - {self.target.sep_id}
+        # What is written is seldom twice as long as what is read.
+        tokens = min(self.system.longest, 2 * rows.ids.shape[1] + 20)
+        banned = {*self.target.special_ids} - {self.target.sep_id}
+        prompts: list[list[int]] = [[]] * len(index)
         with autocast(self.precision, device):
-            return beam(
-                self.writer(rows),
-                [[]] * len(index),
-                beams=self.search.beam,
-                best=self.search.best,
-                length_penalty=self.search.length_penalty,
-                tokens=min(self.system.longest, 2 * rows.ids.shape[1] + 20),
-                banned=special,
-            )
+            return beam(self.writer(rows), prompts, **asdict(self.search), tokens=tokens, banned=banned, trace=trace)
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
