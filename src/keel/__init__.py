@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
+    from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
     from keel.systems.rnn import Rnn
+    from keel.systems.seq2seq import Seq2seq
+    from keel.systems.transformer import Transformer
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
@@ -44,9 +47,11 @@ __all__ = [
     "Nnlm",
     "Onehot",
     "Rnn",
+    "Seq2seq",
     "Tokenizer",
     "Tokens",
     "Train",
+    "Transformer",
     "Ulmfit",
     "Word2vec",
     "Wordclass",
@@ -66,6 +71,7 @@ __all__ = [
     "pretrain",
     "senses",
     "similarity",
+    "translate",
     "word_map",
 ]
 _HOMES = {
@@ -82,9 +88,11 @@ _HOMES = {
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
+    "Seq2seq": "keel.systems.seq2seq",
     "Tokenizer": "keel.text.tokenizer",
     "Tokens": "keel.text.tokens",
     "Train": "keel.train.plan",
+    "Transformer": "keel.systems.transformer",
     "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
@@ -96,6 +104,7 @@ _HOMES = {
     "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
+    "translate": "keel.rewriting",
     "word_map": "keel.words",
 }
 

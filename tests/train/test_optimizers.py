@@ -24,6 +24,7 @@ from keel.train.plan import Plan, Train
         ("trapezoid", {0: 0.1, 9: 1.0, 10: 1.0, 80: 1.0, 90: 0.5, 99: 0.05}),
         # Howard and Ruder's (3): p = t / cut, 1 - (t - cut) / (cut (1 / cut_frac - 1)); (1 + p (ratio - 1)) / ratio
         ("slanted", {0: 1 / 32, 5: 16.5 / 32, 10: 1.0, 55: 16.5 / 32, 99: (1 + 31 / 90) / 32}),
+        ("inverse_sqrt", {0: 0.1, 4: 0.5, 9: 1.0, 10: (10 / 11) ** 0.5, 39: 0.5, 99: 0.1**0.5}),
     ],
 )
 def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None:
@@ -32,13 +33,21 @@ def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None
         assert Plan(100, train).at(step).rate == pytest.approx(3 * share, rel=1e-3), step
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid", "slanted"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 50])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.999, 1, 5, 1000])
 def test_rate_is_never_zero_nor_above_full(schedule: Schedule, steps: int, warmup: float) -> None:
     train = Train(steps=steps, schedule=schedule, warmup=warmup, lr=1.0)
     rates = [Plan(steps, train).at(step).rate for step in range(steps)]
     assert all(0 < rate <= 1 for rate in rates)
+
+
+def test_the_inverse_square_root_is_the_formula_of_vaswani() -> None:
+    width, warmup = 512, 400
+    train = Train(steps=5000, schedule="inverse_sqrt", warmup=warmup, lr=(width * warmup) ** -0.5)
+    for number in (1, 7, 399, 400, 401, 5000):  # theirs are counted from 1
+        formula = width**-0.5 * min(number**-0.5, number * warmup**-1.5)
+        assert Plan(5000, train).at(number - 1).rate == pytest.approx(formula)
 
 
 def test_warmup_of_one_or_more_counts_steps() -> None:

@@ -21,18 +21,20 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
 from keel.cli.loading import device_flags, load
+from keel.decode.beam import Search
 from keel.decode.writer import Writer
 from keel.errors import UsageError
 from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
-from keel.run import Text
+from keel.run import Pieces, Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
+from keel.tasks.aligned import two_files
 from keel.tasks.base import Head
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores, score_text
@@ -148,22 +150,34 @@ def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str,
     return system, corpus, options.out or base.out, settings | options.settings
 
 
+def _finetune_flags(flags: Flags) -> None:
+    flags.line = _joined(flags.line)
+    _tuning_flags(flags)
+
+
 @_of_named_system
-def _finetune_flags(flags: Flags, *systems: System) -> None:
-    what = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
-    flags.add_argument("model", metavar="MODEL", help=what)
-    flags.add_argument("file", metavar="FILE", help="labelled examples: tsv, csv, jsonl, parquet, fastText's; or -")
+def _tuning_flags(flags: Flags, *systems: System) -> None:
+    model = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
+    file = "labelled examples: tsv, csv, jsonl, parquet, fastText's; for rewrite a table or two files, line by line; -"
+    flags.add_argument("words", nargs="*", metavar="MODEL FILE", help=f"{model}; then {file}")
+    flags.add_argument("--recipe", metavar="FILE.toml", help="settings from a file; flags override them")
     flags.add_argument(
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="a label for a text, or two; a tag for each word [classify]",
+        help="a label for a text, or two; a tag for each word; another text [classify]",
     )
-    flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
+    flags.add_argument("--out", metavar="DIR", help="the model folder to write")
     flags.add_argument(
-        "--dev", default="10%", metavar="FILE|10%|none", help="what to score the trained model on [10%%]"
+        "--dev",
+        default="10%",
+        metavar="FILE|10%|none",
+        help="what to score the trained model on; for rewrite a table, or two files like FILE [10%%]",
     )
-    flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end")
+    flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end; like --dev")
+    flags.add_argument(
+        "--size", "--system.size", help=f"of a new model, a published shape: {', '.join(systems[0].sizes)}"
+    )
     flags.add_argument(
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
     )
@@ -178,14 +192,59 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
     flags.section("head", Head())
-    flags.section("system", *systems, without=["label_counts"])
+    flags.section("pieces", Pieces())
+    flags.section("system", *systems, without=["label_counts", "shared"])
+    flags.set_defaults(flags=flags)
+
+
+def _joined(line: Sequence[str]) -> list[str]:
+    """`--dev val.en val.de` as one argument, val.en,val.de: two files side by side are what rewrite scores on."""
+    words = list(line)
+    said = [*words, ""]
+    recipe = next((said[n + 1] for n, word in enumerate(words) if word == "--recipe"), "")
+    tasks = [flag for flag in (Recipe.read(recipe).flags if recipe else []) if flag.startswith("--task=")]
+    tasks += [f"--task={said[n + 1]}" for n, word in enumerate(words) if word == "--task"]
+    if (tasks + [word for word in words if word.startswith("--task=")])[-1:] != ["--task=rewrite"]:
+        return words
+    for flag in ("--dev", "--test"):
+        if flag not in words:
+            continue
+        place = words.index(flag) + 1
+        first, second = [*words[place:], "--", "--"][:2]
+        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        if not whole and not second.startswith("--"):
+            words[place : place + 2] = [f"{first},{second}"]
+    return words
+
+
+def _source(files: Sequence[str]) -> Any:
+    """One file, or two side by side."""
+    if len(files) > 2:
+        raise UsageError(f"there are {len(files)} files: give one or, for rewrite, two side by side")
+    return files[0] if len(files) == 1 else tuple(files)
 
 
 def finetune(options: Namespace) -> Answer:
+    model, files, recipe = _what_to_train(options)
+    if recipe.flags:
+        try:
+            base = options.flags.read(recipe.flags)
+        except UsageError as error:
+            raise UsageError(f"{options.recipe}: {error}") from None
+        lengths = options.settings.keys() & set(Train.LENGTHS)
+        options = options.flags.read([*recipe.flags, *options.flags.line])
+        if lengths:  # one way to say how long replaces another
+            for name in base.settings.keys() & set(Train.LENGTHS) - lengths:
+                del options.settings[name]
+    if not model or not files:
+        raise UsageError("say what is to learn, and from which examples: keel finetune models/mine train.tsv --out new")
+    if not options.out:
+        raise UsageError("--out is missing: name the model folder to write")
+    settings = ({"size": options.size} if options.size else {}) | options.settings
     with Console(quiet=options.quiet) as console:
-        model = verbs.finetune(
-            options.model,
-            options.file,
+        tuned = verbs.finetune(
+            model,
+            _source(files),
             task=options.task,
             out=options.out,
             dev=options.dev,
@@ -196,33 +255,36 @@ def finetune(options: Namespace) -> Answer:
             from_scratch=options.from_scratch,
             overwrite=options.overwrite,
             on_event=console,
-            **options.settings,
+            **settings,
         )
-    lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
-    lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
-    if model.task is not None and model.task.mix is not None:
-        lines.append(f"mix: {model.task.mix}")
-    lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
-    lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
-    return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})
+    lines = [f"{options.out} is ready: {tuned.card.steps:,} steps in {clock(tuned.card.seconds)}"]
+    lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
+    if tuned.task is not None and tuned.task.mix is not None:
+        lines.append(f"mix: {tuned.task.mix}")
+    writes = tuned.task is not None and tuned.task.labels.kind == "text"
+    first = f'translate "..." --model {quote(options.out)}' if writes else f"predict {quote(options.out)} NEW.txt"
+    lines.append(f"next: keel {first}")
+    lines.append(f"      keel evaluate {quote(options.out)} {'TEST.source TEST.target' if writes else 'TEST.tsv'}")
+    return Answer(lines=lines, data={"model": options.out, "scores": tuned.card.scores})
 
 
 def _predict_flags(flags: Flags) -> None:
-    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -")
+    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -; for rewrite also two files")
     what = "write a word in each line with its tag, if the file has one, and the predicted tag: what conlleval reads"
     flags.add_argument("--conll", action="store_true", help=what)
 
 
 def _read_flags(flags: Flags, model: str, file: str) -> None:
     flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
-    flags.add_argument("file", metavar="FILE", help=file)
+    flags.add_argument("file", nargs="+", metavar="FILE", help=file)
     flags.section("columns", Columns())
+    flags.section("search", Search())
     device_flags(flags)
 
 
 def predict(options: Namespace) -> Answer:
     console = Console(quiet=options.quiet)
-    records = verbs.predict(load(options, console), options.file, on_event=console, **options.settings)
+    records = verbs.predict(load(options, console), _source(options.file), on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
 
 
@@ -238,7 +300,7 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
+    data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for language models text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 
@@ -246,7 +308,7 @@ def _evaluate_flags(flags: Flags) -> None:
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        scores = verbs.evaluate(model, options.file, out=options.out, on_event=console, **options.settings)
+        scores = verbs.evaluate(model, _source(options.file), out=options.out, on_event=console, **options.settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -460,6 +522,7 @@ COMMANDS = {
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
+    "translate": Command(writing.translate_flags, writing.translate),
     "generate": Command(writing.generate_flags, writing.generate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),

@@ -3,10 +3,13 @@
 import json
 import sys
 from argparse import Namespace
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from keel import language
+from keel import language, rewriting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
@@ -14,6 +17,7 @@ from keel.cli.loading import device_flags, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
 from keel.errors import Interrupted, UsageError
+from keel.text.files import open_text
 
 
 def drawing_flags(flags: Flags) -> None:
@@ -114,3 +118,64 @@ def generate(options: Namespace) -> Answer:
         data |= {"best": [asdict(each) for each in found]}
     lines = [""] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
     return Answer(lines=lines, data=data)
+
+
+def translate_flags(flags: Flags) -> None:
+    flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
+    flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
+    search_flags(flags, beams=5)
+    trace_flag(flags)
+    device_flags(flags)
+
+
+def translate(options: Namespace) -> Answer:
+    """A line for each text as soon as it is there; several best ones are numbered by their scores."""
+    done = 0
+    with Console(quiet=options.quiet) as console:
+        model = load(options, console)
+        texts, at_once = _sources(options, console)
+        waiting: deque[str] = deque()  # what is being written
+
+        def heard() -> Iterator[str]:
+            for text in texts:
+                waiting.append(text)
+                yield text
+
+        how = asdict(search(options))
+        written = rewriting.translations(
+            heard(), model=model, at_once=at_once, trace=options.trace, on_event=console, **how
+        )
+        try:
+            for found in written:
+                text = waiting.popleft()
+                if options.json:
+                    best = [each.to_dict() for each in found]
+                    lines = [
+                        json.dumps(
+                            {"text": text, **best[0], **({"best": best} if best[1:] else {})}, ensure_ascii=False
+                        )
+                    ]
+                else:
+                    lines = [str(each) if len(found) == 1 else f"{each.score:8.3f}  {each}" for each in found]
+                sys.stdout.write("".join(f"{line}\n" for line in lines))
+                sys.stdout.flush()
+                done += 1
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped after {done} texts, which are printed") from None
+    return Answer(lines=[])
+
+
+def _sources(options: Namespace, console: Console) -> tuple[Iterable[str], int]:
+    """The texts, and how many are to be written at once (0: the usual number): whoever types waits for each."""
+    if options.text == "-":
+        return (line.rstrip("\n") for line in sys.stdin), 1 if sys.stdin.isatty() else 0
+    path = Path(options.text)
+    try:
+        there = path.is_file()
+    except OSError:  # too long for a path
+        there = False
+    if there:
+        return (line for _, line in open_text(path, "auto", console)), 0
+    if path.suffix in (".txt", ".gz", ".xz", ".zst") and " " not in options.text:
+        raise UsageError(f"there is no file {options.text}: name one that exists, or give a text")
+    return [options.text], 0

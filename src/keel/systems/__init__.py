@@ -10,6 +10,8 @@ from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
@@ -26,5 +28,7 @@ SYSTEMS: dict[str, type[System]] = {
     "rnn": Rnn,
     "ulmfit": Ulmfit,
     "elmo": Elmo,
+    "seq2seq": Seq2seq,
+    "transformer": Transformer,
     "bert": Bert,
 }

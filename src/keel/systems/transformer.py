@@ -1,150 +1,237 @@
-"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): no recurrence, every position looks at all others.
+"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): no recurrence, every place looks at all others.
 
 New then: multi-head scaled dot-product attention as the only way by which words meet, so that a whole sentence is
-computed in parallel.
-Dimensions in the comments: batch, time, width = heads x head width, hidden = the feed-forward layer's width.
+computed in parallel. One stack reads; another writes, whose places see those before them ("masked") and all that was
+read ("cross"). Both are made of what is in blocks.py; this file has what puts them together.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.kernels import usable
-from keel.kernels.attention import WIDTHS, attend
-from keel.kernels.gelu import bias_gelu
-from keel.kernels.norm import add_norm_twice
-from keel.systems.base import Recorder, Rows
-from keel.train.objective import Tensors
+from keel.errors import KeelError, UsageError
+from keel.systems.base import Decoder, Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.blocks import ACTIVATIONS, Activation, Attention, Block, Dropout, Record, Stack, padding_mask
+from keel.text.tokenizer import Tokenizer
+from keel.train.objective import State, Tensors
+from keel.train.plan import Train
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
-
-
-Record = Callable[[str, Tensor], None]
+ROOM = 8
+"""Places by which what is kept of written text grows: copies stay short where rows change their order at each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spans(Tensors):
-    """Where the rows of a batch lie in one long row of tokens."""
+class Transformer(System):
+    """The hyper-parameters of the Transformer; as they stand, the paper's base model."""
 
-    starts: Tensor  # [batch]
-    lengths: Tensor  # [batch]
-    longest: int
+    layers: int = 6
+    """Blocks that read."""
+    decoder_layers: int = 6
+    """Blocks that write."""
+    width: int = 512
+    """Of every vector between the blocks."""
+    head_width: int = 64
+    """Of one attention head: there are width / head_width heads."""
+    expansion: float = 4.0
+    """The feed-forward layer is this many times as wide."""
+    dropout: float = 0.1
+    """On embeddings and on the output of every sub-layer."""
+    attention_dropout: float = 0.0
+    """On the attention weights."""
+    positions: Literal["sincos", "learned", "none"] = "sincos"
+    """How places are told apart: by waves of many lengths, by a vector learned for each, or not at all."""
+    activation: Activation = "relu"
+    """Between the two feed-forward layers."""
+    pre_norm: bool = False
+    """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
+    norm_epsilon: float = 1e-5
+    """Inside the layer norms."""
+    smoothing: float = 0.1
+    """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
+    tied: bool = True
+    """Whether a word is foretold by the vector that it is read by; with one vocabulary both sides share it too."""
+    shared: bool = False
+    """Whether both sides have one vocabulary; for the task to say."""
+    length: int = 256
+    """The longest row, read or written."""
 
-    @classmethod
-    def of(cls, rows: Rows) -> Self:
-        if rows.starts is not None:
-            return cls(starts=rows.starts, lengths=rows.lengths, longest=rows.longest)
-        batch, time = rows.ids.shape
-        starts = torch.arange(0, batch * time, time, device=rows.ids.device)
-        return cls(starts=starts, lengths=rows.lengths, longest=time)
+    name: ClassVar[str] = "transformer"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {  # Wu et al. 2021, for some 30,000 pairs
+            **dict.fromkeys(("layers", "decoder_layers"), 4),
+            **dict(width=128, head_width=32, expansion=2.0, dropout=0.3),  # noqa: C408
+        },
+        "base": {},
+        "big": {"width": 1024, "dropout": 0.3},
+    }
+    train: ClassVar[Train] = Train(
+        steps=100_000, batch=1024, lr=7e-4, warmup=4000, schedule="inverse_sqrt", beta2=0.98, epsilon=1e-9
+    )
+    from_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "decoder_layers", "width", "head_width", "length"):
+            if not 1 <= getattr(self, name) <= 65_536:
+                raise UsageError(f"{name} must lie between 1 and 65536, not at {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.expansion <= 0 or self.norm_epsilon <= 0:
+            raise UsageError("expansion and norm_epsilon must be above 0")
+        if self.width % self.head_width:
+            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        if self.positions == "sincos" and self.width % 2:
+            raise UsageError(f"sines and cosines come in pairs: make width {self.width} even, or positions learned")
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_width
+
+    @property
+    def hidden(self) -> int:
+        return round(self.width * self.expansion)
+
+    @property
+    def longest(self) -> int:
+        return self.length
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The settings of a block of either side."""
+        return {
+            "width": self.width,
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation": self.activation,
+            "epsilon": self.norm_epsilon,
+            "pre_norm": self.pre_norm,
+        }
+
+    def tuning(self, frozen: bool) -> Train:
+        """The paper's highest rate, 1 / sqrt(width x 4000), reached after the same share of the steps."""
+        return replace(self.train, steps=0, epochs=30, batch=64, lr=(self.width * 4000) ** -0.5, warmup=0.04)
+
+    def encoder(self, vocabulary: int) -> "TransformerEncoder":
+        return TransformerEncoder(self, vocabulary)
+
+    def decoder(self, encoder: "TransformerEncoder", vocabulary: int) -> "TransformerDecoder":
+        return TransformerDecoder(self, encoder, vocabulary)
+
+    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+        raise UsageError("a transformer learns from pairs or labels, not from text alone: use keel finetune")
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """A [SEP], or A [SEP] B [SEP]."""
+        ids = [*first, tokenizer.sep_id, *([] if second is None else [*second, tokenizer.sep_id])]
+        return Framed(ids, [0] * (len(first) + 1) + [1] * (len(ids) - len(first) - 1), 0)
 
 
-def padding_mask(rows: Rows) -> Tensor | None:
-    """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
-    time = rows.ids.shape[1]
-    if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
-        return None
-    return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
+@lru_cache(maxsize=8)
+def waves(length: int, width: int, device: torch.device) -> Tensor:
+    """[length, width]: sin(t / 10000^(2i / width)) at 2i, the cosine of the same at 2i + 1, for place t."""
+    with torch.inference_mode(False):
+        place = torch.arange(length, dtype=torch.float64, device=device)[:, None]
+        angle = place / 10_000 ** (torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
+        return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
-def fast(x: Tensor) -> bool:
-    """Whether our kernels pay: on a GPU, where products run in half precision."""
-    return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
+class Places(nn.Module):
+    """Words with where they stand: x sqrt(width) + the vector of the place, then dropout."""
 
-
-class Dropout(nn.Module):
-    """Zero a share p of all numbers and scale the others up; on a CPU four draws are cut from one random integer.
-
-    Torch's own CPU kernel draws number by number and takes a tenth of a training step.
-    """
-
-    def __init__(self, p: float):
+    def __init__(self, system: Transformer):
         super().__init__()
-        self.p = p
+        self.length, self.kind = system.length, system.positions
+        self.learned = nn.Embedding(system.length, system.width) if system.positions == "learned" else None
+        self.dropout = Dropout(system.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0 or x.is_cuda or torch.compiler.is_compiling():
-            return F.dropout(x, self.p, self.training)
-        count = x.numel()
-        integers = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-        draws = integers.view(torch.int16)[:count].view(x.shape)  # from -32768 to 32767
-        return x * ((draws >= round(self.p * 65536) - 32768).to(x.dtype) * (1 / (1 - self.p)))
+    def forward(self, words: Tensor, begin: int = 0) -> Tensor:
+        """[batch, time, width] to the same; the first of these words stands at `begin`."""
+        end, width = begin + words.shape[1], words.shape[2]
+        if end > self.length:
+            remedy = "make a shorter one of it, or train with a larger --system.length"
+            raise KeelError(f"a row of {end} tokens is longer than the {self.length} that this model takes: {remedy}")
+        x = words * width**0.5
+        if self.kind != "none":
+            table = waves(self.length, width, words.device) if self.learned is None else self.learned.weight
+            x = x + table[begin:end]
+        return self.dropout(x)
 
 
-class Joint(nn.Linear):
-    """Queries, keys and values by one product; an optimizer that works on whole matrices takes the three apart."""
+class TransformerEncoder(Encoder):
+    """Words with their places through a stack of blocks."""
 
-    parts: ClassVar[int] = 3
-
-
-class Attention(nn.Module):
-    """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them."""
-
-    def __init__(self, width: int, heads: int, dropout: float):
+    def __init__(self, system: Transformer, vocabulary: int):
         super().__init__()
-        self.heads = heads
-        self.dropout = dropout
-        self.qkv = Joint(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.vocabulary, self.width = vocabulary, system.width
+        self.words = nn.Embedding(vocabulary, system.width)
+        self.places = Places(system)
+        self.stack = Stack(Block(**system.block) for _ in range(system.layers))
+        # What passes by all norms has none at the end but this.
+        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
+        self.apply(initialize)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
-        """[batch, time, width] to the same, or to its first `asking` places if only they ask."""
-        batch, time, width = x.shape
-        # Each [batch, heads, time, width / heads].
-        if asking:
-            weight, bias = self.qkv.weight, self.qkv.bias
-            q = (
-                F.linear(x[:, :asking], weight[:width], bias[:width])
-                .view(batch, asking, self.heads, -1)
-                .transpose(1, 2)
-            )
-            k, v = F.linear(x, weight[width:], bias[width:]).view(batch, time, 2, self.heads, -1).permute(2, 0, 3, 1, 4)
-        else:
-            q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if record is not None:
-            record("attention", self.weights(q, k, mask))
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        return self.out(mixed.transpose(1, 2).reshape(batch, asking or time, width))
+    def embed(self, rows: Rows) -> Tensor:
+        return self.places(self.words(rows.ids))
 
-    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
-        """[tokens, width] to the same, before the bias of the last matrix: what follows adds it."""
-        dropout = self.dropout if self.training else 0.0
-        qkv = F.linear(x, self.qkv.weight)
-        mixed = attend(
-            qkv,
-            self.qkv.bias,
-            spans.starts,
-            spans.lengths,
-            longest=spans.longest,
-            heads=self.heads,
-            dropout=dropout,
-            seed=seed,
-        )
-        return F.linear(mixed, self.out.weight)
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
+        return Output(top=self.norm(top), layers=layers)
 
-    @staticmethod
-    def weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-        """alpha = softmax(q k^T / sqrt(d)): [batch, heads, time, time], what the fused kernel never writes down."""
-        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
 
 
-class Block(nn.Module):
-    """One layer: self-attention, then a two-layer network at every position, each inside a residual and a norm.
+def initialize(module: nn.Module) -> None:
+    """Glorot's for every matrix, biases zero; vectors of words and places are short, as words are scaled up."""
+    if isinstance(module, nn.Linear):
+        for part in module.weight.chunk(getattr(module, "parts", 1)):
+            nn.init.xavier_uniform_(part)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
 
-    As published the norm comes after the sum (post-norm); `pre_norm` puts it before the sub-layer, as GPT-2 does.
-    """
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Tensors):
+    """What was read, as every layer of a decoder looks at it: projected once, whatever is written from it."""
+
+    vectors: Tensor  # [texts, layers, 2, heads, time, head width]: keys and values
+    inside: Tensor | None  # [texts, 1, 1, time], True where there is something to look at; None: everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Tensors):
+    """The keys and values of what was written so far."""
+
+    past: Tensor  # [rows, layers, 2, heads, room, head width]
+    count: int
+    """Places that are filled."""
+
+    def reaching(self, count: int) -> Self:
+        """With that many places; what stands in the new ones is yet to be written."""
+        more = -(-count // ROOM) * ROOM - self.past.shape[-2]
+        return replace(self, past=F.pad(self.past, (0, 0, 0, more)) if more > 0 else self.past, count=count)
+
+
+class DecoderBlock(nn.Module):
+    """One layer that writes: attention to what was written, attention to what was read, then a two-layer network at
+    every place, each inside a residual and a norm."""
 
     def __init__(
         self,
@@ -156,91 +243,123 @@ class Block(nn.Module):
         attention_dropout: float,
         activation: Activation,
         epsilon: float,
-        pre_norm: bool = False,
+        pre_norm: bool,
     ):
         super().__init__()
         self.pre_norm = pre_norm
-        self.activation_name: Activation = activation
         self.activation = ACTIVATIONS[activation]
         self.attention = Attention(width, heads, attention_dropout)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
+        self.cross = Attention(width, heads, attention_dropout)
+        self.cross_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
-        """[batch, time, width] to the same, or to its first `asking` places alone."""
-        asked = x[:, :asking] if asking else x
-        if self.pre_norm:
-            x = asked + self.dropout(self.attention(self.attention_norm(x), mask, record, asking))
-            return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(asked + self.dropout(self.attention(x, mask, record, asking)))
-        return self.output_norm(x + self.dropout(self.feed_forward(x)))
-
-    def fused(self, kept: Tensor, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
-
-        Products have no bias here: the kernel after each one adds it, and finds its gradient on the way back. `kept`
-        and `x` are the same numbers, for the sum and for the product: so their gradients too meet in a kernel.
-        """
-        dropout = self.dropout.p if self.training else 0.0
-
-        def add(kept: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
-            settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
-            return add_norm_twice(kept, y, bias, norm.weight, norm.bias, **settings)
-
-        kept, x = add(kept, self.attention.fused(x, spans, seed), self.attention.out.bias, self.attention_norm, 1)
-        hidden = bias_gelu(F.linear(x, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
-        return add(kept, F.linear(hidden, self.contract.weight), self.contract.bias, self.output_norm, 2)
-
-    @property
-    def fusible(self) -> bool:
-        """Whether there are kernels for all of it."""
-        width = self.attention.out.in_features // self.attention.heads
-        return not self.pre_norm and self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        """max(0, x W1 + b1) W2 + b2, with the activation of the system's choice."""
-        return self.contract(self.activation(self.expand(x)))
-
-
-class Stack(nn.ModuleList):
-    """The encoder half: blocks one above the other."""
-
-    def run(
+    def forward(
         self,
         x: Tensor,
-        mask: Tensor | None,
-        *,
-        all_layers: bool = False,
-        record: Recorder | None = None,
-        asking: int = 0,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The top vectors (of the first `asking` places alone, if given) and, if wanted, every layer's."""
-        layers = [x] if all_layers else []
-        for number, block in enumerate(self):
-            shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            x = block(x, mask, shown, asking if number == len(self) - 1 else 0)
-            if all_layers:
-                layers.append(x)
-        return x, layers
+        memory: Tensor,
+        inside: Tensor | None,
+        past: Tensor | None = None,
+        mask: Tensor | None = None,
+        record: Record | None = None,
+    ) -> Tensor:
+        """[rows, time, width] to the same.
+
+        `memory` is [texts, 2, heads, source time, head width]; `past`, if not all of the text is here, has room for
+        these places as its last ones, which are written here: [rows, 2, heads, all places, head width].
+        """
+        x = self.around(self.attention_norm, x, lambda x: self.look_back(x, past, mask, record))
+        x = self.around(self.cross_norm, x, lambda x: self.look_across(x, memory, inside, record))
+        return self.around(self.output_norm, x, lambda x: self.contract(self.activation(self.expand(x))))
+
+    def around(self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+        """A sub-layer inside its residual and its norm."""
+        if self.pre_norm:
+            return x + self.dropout(layer(norm(x)))
+        return norm(x + self.dropout(layer(x)))
+
+    def look_back(self, x: Tensor, past: Tensor | None, mask: Tensor | None, record: Record | None) -> Tensor:
+        """Masked attention: a place asks those up to itself."""
+        shown = record and (lambda name, value: record(f"masked_{name}", value))
+        q, k, v = self.attention.apart(self.attention.qkv(x))
+        if past is not None:
+            time = x.shape[1]
+            past[:, 0, :, -time:], past[:, 1, :, -time:] = k, v
+            k, v = past.unbind(1)
+        causal = mask is None and x.shape[1] > 1
+        return self.attention.mix(q, k, v, mask, shown, causal=causal)
+
+    def look_across(self, x: Tensor, memory: Tensor, inside: Tensor | None, record: Record | None) -> Tensor:
+        """Cross attention: every place asks all that was read. Rows that write from one text ask it side by side."""
+        rows, time, width = x.shape
+
+        def shown(name: str, value: Tensor) -> None:  # [texts, heads, rows of a text x time, source time]
+            assert record is not None
+            record(f"cross_{name}", value.unflatten(2, (-1, time)).transpose(1, 2).flatten(0, 1))
+
+        q = self.cross.queries(x.reshape(len(memory), -1, width))
+        mixed = self.cross.mix(q, memory[:, 0], memory[:, 1], inside, shown if record is not None else None)
+        return mixed.view(rows, time, width)
+
+
+class TransformerDecoder(Decoder):
+    """Words with their places through a stack of blocks that also look at what was read; the words' own vectors say
+    which comes next."""
+
+    def __init__(self, system: Transformer, encoder: TransformerEncoder, vocabulary: int):
+        super().__init__()
+        self.vocabulary, self.width = vocabulary, system.width
+        one = system.shared and system.tied and vocabulary == encoder.vocabulary
+        self.lender = (encoder,)
+        """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
+        self.words = None if one else nn.Embedding(vocabulary, system.width)
+        self.output = None if system.tied else nn.Linear(system.width, vocabulary, bias=False)
+        self.places = Places(system)
+        self.stack = nn.ModuleList(DecoderBlock(**system.block) for _ in range(system.decoder_layers))
+        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
+        self.apply(initialize)
 
     @property
-    def fusible(self) -> bool:
-        """Whether there are kernels for all blocks."""
-        return all(block.fusible for block in self)
+    def table(self) -> Tensor:
+        """[vocabulary, width]: the vectors of what it has written."""
+        return self.lender[0].words.weight if self.words is None else self.words.weight
 
-    def run_fused(self, x: Tensor, spans: Spans, *, all_layers: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """The same by our kernels, for rows padded or packed."""
-        shape = x.shape
-        kept = x = x.flatten(0, -2)
-        # One seed a block: what is dropped follows from it and from each number's place.
-        seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
-        layers = [x.view(shape)] if all_layers else []
-        for number, block in enumerate(self):
-            assert isinstance(block, Block)
-            kept, x = block.fused(kept, x, spans, None if seeds is None else seeds[number])
-            if all_layers:
-                layers.append(x.view(shape))
-        return x.view(shape), layers
+    def read(self, output: Output, rows: Rows) -> Memory:
+        projected = [block.cross.keys_and_values(output.top).transpose(0, 1) for block in self._layers]
+        return Memory(vectors=torch.stack(projected, 1), inside=padding_mask(rows))
+
+    def begin(self, source: Tensors, rows: int) -> Written:
+        assert isinstance(source, Memory)
+        shape = source.vectors.shape
+        return Written(past=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), count=0)
+
+    def forward(
+        self, ids: Tensor, source: Tensors, state: Written | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, Written | None]:
+        """A state is written on in place, without gradients: whoever goes on from one twice takes its rows first."""
+        assert isinstance(source, Memory)
+        assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"
+        begin, time = 0 if state is None else state.count, ids.shape[1]
+        x = self.places(F.embedding(ids, self.table), begin)
+        mask = None
+        if begin and time > 1:
+            mask = torch.ones(time, begin + time, dtype=torch.bool, device=ids.device).tril(begin)
+        state = state and state.reaching(begin + time)
+        for number, block in enumerate(self._layers):
+            shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
+            past = None if state is None else state.past[:, number, :, :, : begin + time]
+            x = block(x, source.vectors[:, number], source.inside, past, mask, shown)
+        return self.norm(x), state
+
+    def scores(self, vectors: Tensor) -> Tensor:
+        return F.linear(vectors, self.table if self.output is None else self.output.weight)
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
+    @property
+    def _layers(self) -> list[DecoderBlock]:
+        return [block for block in self.stack if isinstance(block, DecoderBlock)]

@@ -15,7 +15,7 @@ from keel.train.parallel import sharded
 if TYPE_CHECKING:
     from keel.train.plan import Train
 
-Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted"]
+Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
 SLANT = 32
 """How much smaller than the full rate a slanted one is at its ends."""
 
@@ -23,14 +23,17 @@ SLANT = 32
 def rate_share(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
     """The share of the full rate at `step` of `steps`: up linearly over `warmup`, then by the schedule's name.
 
-    linear and cosine fall to zero at the end; trapezoid stays at one and falls linearly over the last `cooldown` steps;
-    slanted is Howard and Ruder's triangle, (1 + p (32 - 1)) / 32 with p from 0 up to 1 over the warm-up and down again.
+    linear and cosine fall to zero at the end, inverse_sqrt as 1 / sqrt(step) does (Vaswani et al.); trapezoid stays at
+    one and falls linearly over the last `cooldown` steps; slanted is Howard and Ruder's triangle,
+    (1 + p (32 - 1)) / 32 with p from 0 up to 1 over the warm-up and down again.
     """
     if schedule == "slanted":
         p = step / warmup if step < warmup else 1 - (step - warmup) / max(1, steps - warmup)
         return (1 + max(0.0, p) * (SLANT - 1)) / SLANT
     if step < warmup:
         return (step + 1) / warmup
+    if schedule == "inverse_sqrt":
+        return (max(1, warmup) / (step + 1)) ** 0.5
     progress = (step - warmup) / max(1, steps - warmup)
     if schedule == "linear":
         return max(0.0, 1 - progress)

@@ -1,0 +1,237 @@
+"""Sequence to sequence with attention (Bahdanau, Cho and Bengio, "Neural Machine Translation by Jointly Learning to
+Align and Translate", 2014).
+
+New then: the writer keeps no single vector of the text it writes from; before each word it looks at all words of that
+text, and what it looks at is the alignment of the two. The network that reads goes both ways, the one that writes is
+
+    e_ij = score(s_{i-1}, h_j);  alpha_i = softmax over j of e_ij;  c_i = sum over j of alpha_ij h_j
+    s_i = f(s_{i-1}, y_{i-1}, c_i);  p(y_i | y_<i, x) = softmax(E tanh(W_s s_i + W_y y_{i-1} + W_c c_i))
+
+The paper's read-out is a maxout of s_{i-1}, y_{i-1} and c_i; ours has the new state and a tanh, as most have it since.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.systems.base import Decoder, Encoder, Output, Recorder, Rows
+from keel.systems.rnn import Reader, Recurrent
+from keel.text.tokenizer import Tokenizer
+from keel.train.objective import State, Tensors
+from keel.train.plan import Train
+
+Scoring = Literal["additive", "dot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2seq(Reader):
+    """The hyper-parameters of a recurrent network that writes from another text; `paper` has those of 2014."""
+
+    cell: Literal["gru", "lstm"] = "gru"
+    """Of the reader in both directions and of the writer."""
+    width: int = 512
+    """Of the words' vectors and of each state."""
+    layers: int = 1
+    """Of the reader."""
+    scoring: Scoring = "additive"
+    """How a state is compared with a word: additive, w tanh(W_q q + W_k k), or dot, q · W_k k / sqrt(width)."""
+    hidden: int = 512
+    """Numbers inside the additive score, which query and key are brought to."""
+    dropout: float = 0.3
+    """On words, on what is read and before the softmax."""
+    smoothing: float = 0.0
+    """Probability that is taken from the right word and spread over all, in training."""
+    tied: bool = True
+    """Whether a word is foretold by the vector that it is read by."""
+    shared: bool = False
+    """Whether both texts have one vocabulary, and a word the same vector in both."""
+
+    name: ClassVar[str] = "seq2seq"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"width": 1000, "hidden": 1000, "tied": False}}
+    train: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
+    from_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "hidden"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("dropout", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+
+    def tuning(self, frozen: bool) -> Train:
+        return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)
+
+    def encoder(self, vocabulary: int) -> "Seq2seqEncoder":
+        return Seq2seqEncoder(self, vocabulary)
+
+    def decoder(self, encoder: "Seq2seqEncoder", vocabulary: int) -> "Seq2seqDecoder":
+        return Seq2seqDecoder(self, encoder, vocabulary)
+
+    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+        raise UsageError("a seq2seq learns from pairs, not from text alone: use keel finetune seq2seq FILE")
+
+
+class Seq2seqEncoder(Encoder):
+    """h_j: the states of a reader forwards and of one backwards, side by side, at each word."""
+
+    def __init__(self, system: Seq2seq, vocabulary: int):
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.words = nn.Embedding(vocabulary, system.width)
+        self.reader = Recurrent(
+            system.cell, system.width, system.width, system.layers, both=True, dropout=system.dropout
+        )
+        self.width = self.reader.width
+        self.dropout = nn.Dropout(system.dropout)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def embed(self, rows: Rows) -> Tensor:
+        return self.dropout(self.words(rows.ids))
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        layers, _ = self.reader(vectors, rows.lengths)
+        return Output(top=self.dropout(layers[-1]), layers=layers if all_layers else [])
+
+    def blocks(self) -> list[nn.Module]:
+        return [nn.ModuleList(pair) for pair in zip(self.reader.forwards, self.reader.backwards, strict=True)]
+
+    @property
+    def layer_numbers(self) -> list[int]:
+        return [*range(1, 1 + len(self.reader.forwards))]  # words are half as wide
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Tensors):
+    """All that is computed once of the texts that are written from. c_i enters the state and the read-out by a product
+    with a matrix each: as c_i is a sum over j, the products are taken of each h_j beforehand, and then summed."""
+
+    keys: Tensor  # [texts, source, hidden]: W_k h_j
+    gates: Tensor  # [texts, source, gates x width]: what each h_j says to the gates of f
+    answers: Tensor  # [texts, source, width]: W_c h_j
+    outside: Tensor  # [texts, 1, source]: 0 where there is a word, else -inf
+    first: Tensor  # [texts, width]: s_0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Tensors):
+    """What the writer knows of each row after the words that it has written."""
+
+    hidden: Tensor  # [rows, width]
+    cells: Tensor | None = None  # as hidden, if it is an LSTM's
+
+
+class Seq2seqDecoder(Decoder):
+    """The network that writes; `record` is shown "alignment", alpha [rows, time, source]."""
+
+    def __init__(self, system: Seq2seq, encoder: Seq2seqEncoder, vocabulary: int):
+        super().__init__()
+        width = system.width
+        self.vocabulary, self.width, self.scoring = vocabulary, width, system.scoring
+        shared = system.shared and vocabulary == encoder.vocabulary
+        self.words = encoder.words if shared else nn.Embedding(vocabulary, width)
+        self.first = nn.Linear(width, width)
+        additive = system.scoring == "additive"
+        self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
+        self.query = nn.Linear(width, system.hidden, bias=False) if additive else None
+        self.weigh = nn.Parameter(torch.empty(system.hidden).uniform_(-0.1, 0.1)) if additive else None
+        cell = nn.LSTMCell if system.cell == "lstm" else nn.GRUCell
+        self.cell = cell(width + encoder.width, width)  # y_{i-1} and c_i side by side
+        self.answer = nn.Linear(2 * width + encoder.width, width)  # s_i, y_{i-1}, c_i
+        self.dropout = nn.Dropout(system.dropout)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.output = None if system.tied else nn.Parameter(torch.empty(vocabulary, width).uniform_(-0.1, 0.1))
+        if not shared:
+            nn.init.uniform_(self.words.weight, -0.1, 0.1)
+        if system.cell == "lstm":
+            nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
+
+    def read(self, output: Output, rows: Rows) -> Source:
+        vectors, width = output.top, self.width
+        with torch.autocast(vectors.device.type, enabled=False):  # as in Recurrent: states keep all their bits
+            vectors = vectors.to(self.bias.dtype)
+            inside = torch.arange(vectors.shape[1], device=vectors.device) < rows.lengths[:, None]
+            return Source(
+                keys=self.key(vectors),
+                gates=F.linear(vectors, self.cell.weight_ih[:, width:]),
+                answers=F.linear(vectors, self.answer.weight[:, 2 * width :]),
+                outside=torch.zeros_like(inside, dtype=vectors.dtype).masked_fill(~inside, -torch.inf)[:, None],
+                first=self.first(vectors[:, 0, -width:]).tanh(),  # of the reader that has come from the end
+            )
+
+    def begin(self, source: Tensors, rows: int) -> Written:
+        assert isinstance(source, Source)
+        hidden = source.first.repeat_interleave(rows // len(source.first), 0)
+        return Written(hidden=hidden, cells=torch.zeros_like(hidden) if isinstance(self.cell, nn.LSTMCell) else None)
+
+    def forward(
+        self, ids: Tensor, source: Tensors, state: Written | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, Written]:
+        """[rows, time, width]: what foretells the id after each of `ids`, and the state after the last of them.
+
+        Within the loop stands only what needs the state before: one product with it for the query and the gates, the
+        weights, and the sum by them.
+        """
+        assert isinstance(source, Source)
+        state = state or self.begin(source, len(ids))
+        hidden, cells, width = state.hidden, state.cells, self.width
+        texts, beams = len(source.first), len(ids) // len(source.first)
+        with torch.autocast(ids.device.type, enabled=False):
+            words = self.dropout(self.words(ids))  # [rows, time, width]: y_{i-1}
+            inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
+            matrix, bias = self.cell.weight_hh, self.cell.bias_hh
+            if self.query is not None:
+                matrix = torch.cat([matrix, self.query.weight])
+                bias = F.pad(bias, (0, len(self.query.weight)))
+            states: list[Tensor] = []
+            weights: list[Tensor] = []
+            for given in inputs:
+                gates, query = F.linear(hidden, matrix, bias).tensor_split([len(self.cell.bias_hh)], 1)
+                query = (hidden if self.query is None else query).view(texts, beams, -1)
+                alpha = (self.energies(query, source) + source.outside).softmax(-1)  # [texts, beams, source]
+                given = given + (alpha @ source.gates).flatten(0, 1)
+                hidden, cells = self._moved(given, gates, hidden, cells)
+                states.append(hidden)
+                weights.append(alpha)
+            found = torch.stack(states, 1)  # [rows, time, width]
+            alphas = torch.stack(weights, 2)  # [texts, beams, time, source]
+            contexts = (alphas.flatten(1, 2) @ source.answers).view_as(found)
+            told = torch.cat([found, words], -1)
+            told = (F.linear(told, self.answer.weight[:, : 2 * width], self.answer.bias) + contexts).tanh()
+        if record is not None:
+            record("alignment", 0, alphas.flatten(0, 1))
+        return self.dropout(told), Written(hidden=hidden, cells=cells)
+
+    def energies(self, query: Tensor, source: Source) -> Tensor:
+        """e [texts, beams, source] of queries [texts, beams, hidden], w_v · tanh(W_q q + W_k k) or q · W_k k / sqrt(d):
+        all beams of a text look at one copy of it."""
+        if self.weigh is None:
+            return query @ source.keys.mT * query.shape[-1] ** -0.5
+        return (query[:, :, None] + source.keys[:, None]).tanh() @ self.weigh
+
+    def _moved(self, given: Tensor, kept: Tensor, hidden: Tensor, cells: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """f: the state after one more word, by what word and context (`given`) and the state (`kept`) say to its gates;
+        the formulas are those of `Recurrent`."""
+        if cells is not None:
+            into, forget, new, out = (given + kept).chunk(4, 1)
+            cells = forget.sigmoid() * cells + into.sigmoid() * new.tanh()
+            return out.sigmoid() * cells.tanh(), cells
+        doors = (given[:, : 2 * self.width] + kept[:, : 2 * self.width]).sigmoid()
+        reset, stay = doors.chunk(2, 1)
+        new = torch.addcmul(given[:, 2 * self.width :], reset, kept[:, 2 * self.width :]).tanh()
+        return torch.lerp(new, hidden, stay), None
+
+    def scores(self, vectors: Tensor) -> Tensor:
+        return F.linear(vectors, self.words.weight if self.output is None else self.output, self.bias)
