@@ -1,5 +1,7 @@
 """Claims about how a trained network writes."""
 
+import itertools
+import json
 import random
 import tempfile
 from pathlib import Path
@@ -75,6 +77,48 @@ def what_is_fed(say: Say) -> Finding:
         f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
         f"{torch.tensor(gain).exp().item():.1f} times as likely as that of the likeliest words; fed with a "
         f"distribution the network mixes its sentences up ({' '.join(said)!r} is in none)",
+    )
+
+
+SUBJECTS = {"i": "我", "you": "你", "he": "他", "she": "她", "we": "我们", "they": "他们"}
+VERBS = {"love": "爱", "see": "看见", "leave": "离开", "remember": "记得", "paint": "画", "visit": "参观"}
+OBJECTS = {"beijing": "北京", "shanghai": "上海", "london": "伦敦", "paris": "巴黎", "rome": "罗马", "snow": "雪"}
+
+
+def i_love_beijing(say: Say) -> Finding:
+    """58: a small Transformer learns from 180 pairs to translate the 36 that it has not met."""
+    words = [[*enumerate(part.items())] for part in (SUBJECTS, VERBS, OBJECTS)]
+    taught: list[tuple[str, str]] = []
+    asked: list[tuple[str, str]] = []
+    for parts in itertools.product(*words):
+        pair = tuple(" ".join(pair[side] for _, pair in parts) for side in (0, 1))
+        # In each six of them one is left out; every two words of it come together in others.
+        (asked if sum(number for number, _ in parts) % 6 == 0 else taught).append((pair[0], pair[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_width": 32, "dropout": 0.0}
+        plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
+        model = keel.finetune(
+            "transformer", taught, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+        )
+        sources, targets = zip(*asked, strict=True)
+        written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
+        told = json.loads(Path(f"{folder}/trace.json").read_text(encoding="utf-8"))["texts"]
+    right = sum(one == other for one, other in zip(written, targets, strict=True))
+    say(f"{len(taught)} pairs are taught; of {len(asked)} others {right} are translated to the letter")
+    text = told[sources.index("i love beijing")]
+    for place in text["path"]:
+        node = text["hypotheses"][place]
+        weights = node["looked"]["cross_attention"][0]
+        most = max(range(len(weights)), key=weights.__getitem__)
+        say(
+            f"  step {node['step']}: {node['word'].strip()} (p = {node['chance']:.2f}), looking most at "
+            f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
+        )
+    answer = written[sources.index("i love beijing")]
+    return Finding(
+        answer == "我 爱 北京" and right > 0.9 * len(asked),
+        f"'i love beijing', which was never taught, becomes {answer!r}; {right} of {len(asked)} new sentences are "
+        "right",
     )
 
 
