@@ -102,7 +102,7 @@ def _drawn(
 ) -> Iterator[list[tuple[int, int]]]:
     """Rows with their next ids, for rows whose prompts are equally long."""
     ids, state = started(writer, prompts, open_rows)
-    read, chances, seen = ids[:, 1:], None, None
+    read, chances, seen, never = ids[:, 1:], None, None, None
     # On the CPU, and so many numbers at once: the same text on any device, and a longer one begins alike.
     random = [torch.Generator().manual_seed(sampling.seed + row) for row in open_rows]
     for step in range(tokens):
@@ -121,7 +121,8 @@ def _drawn(
                 seen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, read.to(scores.device), True)
             scores = penalized(scores, seen, sampling.repetition_penalty)
         if banned:
-            scores[:, banned] = -torch.inf
+            never = torch.tensor(banned, device=scores.device) if never is None else never
+            scores.index_fill_(1, never, -torch.inf)
         chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step % AHEAD])
         numbers = chosen.tolist()
         over = [ends(row, number) for row, number in zip(open_rows, numbers, strict=True)]
