@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
+    from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -70,6 +71,7 @@ __all__ = [
     "pretrain",
     "senses",
     "similarity",
+    "translate",
     "word_map",
 ]
 _HOMES = {
@@ -102,6 +104,7 @@ _HOMES = {
     "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
+    "translate": "keel.rewriting",
     "word_map": "keel.words",
 }
 

@@ -15,7 +15,7 @@ from keel.config import to_dict
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.formats import elmo, fasttext, huggingface
-from keel.formats.folder import save_folder
+from keel.formats.folder import TARGET, save_folder
 from keel.formats.vectors import Vectors, read_vectors
 from keel.systems.base import Encoder, Framed, Rows, System
 from keel.systems.word2vec import Word2vec
@@ -217,7 +217,12 @@ class Model:
     def tensors(self) -> dict[str, Tensor]:
         """All weights, by the names that the objective and the task have for them."""
         holders = _holders(self.encoder, self.objective, self.task)
-        return {name: tensor for module in holders for name, tensor in module.state_dict().items()}
+        tensors = {name: tensor for module in holders for name, tensor in module.state_dict().items()}
+        # What two parts share, such as the words of an encoder and its decoder, has the name that it had first.
+        places: dict[tuple[int, torch.Size], str] = {}
+        for name, tensor in tensors.items():
+            places.setdefault((tensor.data_ptr() if tensor.numel() else id(tensor), tensor.shape), name)
+        return {name: tensors[name] for name in places.values()}
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -232,11 +237,14 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
-            config |= huggingface.label_settings(labels.names, "" if labels.kind == "tags" else labels.kind)
+            if labels.kind != "text":
+                config |= huggingface.label_settings(labels.names, "" if labels.kind == "tags" else labels.kind)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
             self.tokenizer.save(stage)
+            if self.task is not None and self.task.labels.tokenizer is not None:
+                self.task.labels.tokenizer.save(stage / TARGET)
             text = self.card.render(system=self.system.name, purpose=purpose)
             (stage / "README.md").write_text(text, encoding="utf-8")
             for name, text in self.encoder.files(self.tokenizer).items():
@@ -403,12 +411,12 @@ def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -
 
 
 def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
-    if not stored.labels:
-        return None
     ours = stored.config.get("keel", {}).get("task", {})
     kind = ours.get("kind", stored.label_kind)
-    labels = Labels(kind=kind, names=() if kind == "number" else stored.labels)
-    if labels.outputs != len(stored.labels):
+    if not stored.labels and kind != "text":
+        return None
+    labels = Labels(kind=kind, names=() if kind == "number" else stored.labels, tokenizer=stored.target)
+    if kind != "text" and labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
     return TASKS[ours.get("name", "tag" if kind == "tags" else "classify")](

@@ -16,7 +16,7 @@ import torch
 from keel.config import replace, unknown_name
 from keel.errors import UsageError
 from keel.events import Event, OnEvent, ignore
-from keel.formats.folder import OURS
+from keel.formats.folder import OURS, TARGET
 from keel.text.corpus import Corpus
 from keel.train.checkpoint import exclusive
 from keel.train.parallel import World
@@ -57,6 +57,26 @@ class Text:
             raise UsageError("sample must be above 0 bytes and vocabulary 10 pieces or more")
         if self.min_count < 0 or self.phrases < 0:
             raise UsageError("min_count and phrases must not be below 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """How a new model, which learns from examples alone, cuts their text into pieces."""
+
+    tokenizer: str = "auto"
+    """wordpiece, bpe, words or characters; auto is the system's own kind, and bpe where it is to write text."""
+    vocabulary: int = 0
+    """Pieces to learn, at most; 0 is the system's own number."""
+    separate: bool = False
+    """For rewrite: one vocabulary for what is read and another for what is written."""
+
+    KINDS = ("auto", "wordpiece", "bpe", "words", "characters")
+
+    def __post_init__(self) -> None:
+        if self.tokenizer not in self.KINDS:
+            raise UsageError(f"tokenizer must be one of {', '.join(self.KINDS)}, not {self.tokenizer!r}")
+        if 0 != self.vocabulary < 10:
+            raise UsageError(f"vocabulary must be 10 pieces or more, not {self.vocabulary}")
 
 
 def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None = None) -> list[Any]:
@@ -149,6 +169,8 @@ def _clear(out: Path) -> None:
     """Remove an earlier run and its model, and nothing of anybody else's."""
     for name in OURS:
         (out / name).unlink(missing_ok=True)
+    if (out / TARGET / "tokenizer.json").exists():
+        shutil.rmtree(out / TARGET)
     for path in (out / "run").iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -58,6 +58,8 @@ class Tuning:
         else:
             encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
         task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.chosen())
+        if not self.from_scratch and isinstance(self.parent.task, self.kind):
+            task.inherit(self.parent.task)
         task.precision = self.train.precision
         return task.to(pick_device(self.train.device))
 
@@ -72,6 +74,7 @@ class Tuning:
             "examples": data.examples.fingerprint(),
             "parent": self.parent_fingerprint if run and not self.from_scratch else "",
             "tokenizer": task.tokenizer.fingerprint() if run else "",
+            **({"target": self.labels.tokenizer.fingerprint()} if run and self.labels.tokenizer else {}),
             **{f"system.{name}": value for name, value in to_dict(task.system).items()},
         }
         learner = None if self.freeze or task.network else task.system.teaching.learner(task)

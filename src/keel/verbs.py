@@ -19,14 +19,14 @@ from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
-from keel.run import Text, corpus_of, hardware, refuse_same, route, run_folder
+from keel.run import Pieces, Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS, Task
 from keel.tasks.base import Head
-from keel.tasks.examples import Columns, Examples, hold_out
+from keel.tasks.examples import Columns, Examples, Labels, hold_out
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
@@ -79,7 +79,7 @@ def pretrain(
         examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
-        examples.labels.targets(apart)
+        kind.accept(apart, kind.learned(examples))
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
@@ -169,24 +169,30 @@ def finetune(
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.tuning(start, freeze, network=network)
     usual = Head(mix=freeze and start.feature_based)
-    system, train, columns, head = route(
-        settings, start, tuned, Columns(), usual, only=start.teaching.fields if parent else None
+    system, train, columns, head, pieces = route(
+        settings, start, tuned, Columns(), usual, Pieces(), only=start.teaching.fields if parent else None
     )
+    if parent and pieces != Pieces():
+        raise UsageError(f"{parent.card.title or 'the model'} has its pieces already: leave out their settings")
     for name in head.chosen():
         if name not in kind.takes:
             able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
             raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
     everything = kind.read(data, columns, on_event)
-    labels = everything.labels  # what nothing can be learned from is refused before it is split
+    labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
     for apart in (held, tested):  # a label that was never learned is found before anything is learned
         if apart is not None:
-            labels.targets(apart)
+            kind.accept(apart, labels)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.teaching.settled(labels.kind, examples.label_counts, frozen=freeze or network)
-        parent = _learner(system, parent or _words_of(system, examples, train.seed, say))
+        if parent is None:
+            parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
+        elif isinstance(parent.task, kind):
+            labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
+        parent = _learner(system, parent)
         tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
@@ -241,8 +247,7 @@ def evaluate(
     elif known.task is None and known.system.foretells:
         scores = perplexity(known, data, on_event=on_event, **settings)
     else:
-        task = _task_of(known, on_event)
-        (columns,) = route(settings, Columns())
+        task, columns = _asked(known, settings, on_event)
         examples = task.read(data, columns, on_event)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
     if out is not None:
@@ -254,8 +259,7 @@ def predict(
     model: Model | str | Path, data: Source, *, on_event: OnEvent = ignore, **settings: Any
 ) -> Iterator[dict[str, Any]]:
     """One record for each text of a source: where it stands, the text and what the model says of it."""
-    task = _task_of(model, on_event)
-    (columns,) = route(settings, Columns())
+    task, columns = _asked(model, settings, on_event)
     examples = task.read(data, columns, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
@@ -341,15 +345,22 @@ def _start(
     return parent.system, parent
 
 
-def _words_of(system: System, examples: Examples, seed: int, say: OnEvent) -> Model:
-    """A new model that knows the words of these examples; it has no weights yet."""
-    texts = examples.texts + (examples.seconds or [])
-    words: Any = system.label_pieces
-    size = system.vocabulary
-    tokenizer = Tokenizer.train(Corpus.of(texts), kind=words, size=size, min_count=1, seed=seed, on_event=say)
+def _words_of(
+    system: System, task: type[Task], examples: Examples, labels: Labels, pieces: Pieces, seed: int, say: OnEvent
+) -> tuple[Model, Labels]:
+    """A new model that knows the words of these examples but has no weights yet, and labels that know how they are
+    written."""
+
+    def learn(texts: list[str], kind: str) -> Tokenizer:
+        chosen: Any = kind if pieces.tokenizer == "auto" else pieces.tokenizer
+        size, least = pieces.vocabulary or system.vocabulary, 0 if chosen == "bpe" else 1
+        return Tokenizer.train(Corpus.of(texts), kind=chosen, size=size, min_count=least, seed=seed, on_event=say)
+
+    tokenizer, other = task.vocabularies(system, examples, learn, separate=pieces.separate)
     tokenizer = system.teaching.marked(tokenizer)
     with torch.device("meta"):
-        return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+        model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    return model, dataclasses.replace(labels, tokenizer=other)
 
 
 def _learner(system: System, parent: Model) -> Model:
@@ -435,11 +446,13 @@ def _split(
     return learned, held
 
 
-def _task_of(model: Model | str | Path, on_event: OnEvent) -> Task:
+def _asked(model: Model | str | Path, settings: dict[str, Any], on_event: OnEvent) -> tuple[Task, Columns]:
+    """The model's task, with the way to answer that the settings ask for, and where data keeps what."""
     model = loaded(model, on_event)
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
-    return model.task
+    columns, search = route(settings, Columns(), model.task.search)
+    return model.task.searching(search), columns
 
 
 def _saved(model: Model, out: str | Path | None, world: World) -> Model:

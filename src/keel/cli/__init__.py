@@ -21,12 +21,15 @@ GROUPS = {
             "FILE...", "read data before any compute is spent: encoding, labels, overlap, duplicates, lengths"
         ),
         "pretrain": Line("SYSTEM|FOLDER CORPUS... --out DIR", "learn from raw text, or go on with a model on new text"),
-        "finetune": Line("MODEL FILE --task TASK --out DIR", "teach a model a task by labelled examples"),
+        "finetune": Line("MODEL FILE [FILE] --task TASK --out DIR", "teach a model a task by labelled examples"),
     },
     "use": {
-        "evaluate": Line("MODEL FILE", "scores with intervals, confusion, the surest errors; perplexity of a text"),
+        "evaluate": Line(
+            "MODEL FILE [FILE]", "scores with intervals, confusion, the surest errors; perplexity of a text"
+        ),
         "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
         "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
+        "translate": Line("TEXT|FILE|- --model FOLDER", "what a model that rewrites makes of each line"),
         "generate": Line("PROMPT --model FOLDER", "text that goes on from a prompt, as it is drawn"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
         "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),

@@ -12,27 +12,29 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from keel import language, verbs
+from keel import verbs
 from keel.checks import check as check_files
-from keel.cli import vectors
+from keel.cli import vectors, writing
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
+from keel.cli.loading import device_flags, load
+from keel.decode.beam import Search
 from keel.decode.writer import Writer
-from keel.errors import Interrupted, UsageError
+from keel.errors import UsageError
 from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
-from keel.run import Text
+from keel.run import Pieces, Text
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS
+from keel.tasks.aligned import two_files
 from keel.tasks.base import Head
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores, score_text
@@ -148,22 +150,34 @@ def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str,
     return system, corpus, options.out or base.out, settings | options.settings
 
 
+def _finetune_flags(flags: Flags) -> None:
+    flags.line = _joined(flags.line)
+    _tuning_flags(flags)
+
+
 @_of_named_system
-def _finetune_flags(flags: Flags, *systems: System) -> None:
-    what = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
-    flags.add_argument("model", metavar="MODEL", help=what)
-    flags.add_argument("file", metavar="FILE", help="labelled examples: tsv, csv, jsonl, parquet, fastText's; or -")
+def _tuning_flags(flags: Flags, *systems: System) -> None:
+    model = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
+    file = "labelled examples: tsv, csv, jsonl, parquet, fastText's; for rewrite a table or two files, line by line; -"
+    flags.add_argument("words", nargs="*", metavar="MODEL FILE", help=f"{model}; then {file}")
+    flags.add_argument("--recipe", metavar="FILE.toml", help="settings from a file; flags override them")
     flags.add_argument(
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="a label for a text, or two; a tag for each word [classify]",
+        help="a label for a text, or two; a tag for each word; another text [classify]",
     )
-    flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
+    flags.add_argument("--out", metavar="DIR", help="the model folder to write")
     flags.add_argument(
-        "--dev", default="10%", metavar="FILE|10%|none", help="what to score the trained model on [10%%]"
+        "--dev",
+        default="10%",
+        metavar="FILE|10%|none",
+        help="what to score the trained model on; for rewrite a table, or two files like FILE [10%%]",
     )
-    flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end")
+    flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end; like --dev")
+    flags.add_argument(
+        "--size", "--system.size", help=f"of a new model, a published shape: {', '.join(systems[0].sizes)}"
+    )
     flags.add_argument(
         "--folds", type=int, default=0, metavar="K", help="also score every example by a model that never saw it"
     )
@@ -178,14 +192,59 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
     flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
     flags.section("head", Head())
-    flags.section("system", *systems, without=["label_counts"])
+    flags.section("pieces", Pieces())
+    flags.section("system", *systems, without=["label_counts", "shared"])
+    flags.set_defaults(flags=flags)
+
+
+def _joined(line: Sequence[str]) -> list[str]:
+    """`--dev val.en val.de` as one argument, val.en,val.de: two files side by side are what rewrite scores on."""
+    words = list(line)
+    said = [*words, ""]
+    recipe = next((said[n + 1] for n, word in enumerate(words) if word == "--recipe"), "")
+    tasks = [flag for flag in (Recipe.read(recipe).flags if recipe else []) if flag.startswith("--task=")]
+    tasks += [f"--task={said[n + 1]}" for n, word in enumerate(words) if word == "--task"]
+    if (tasks + [word for word in words if word.startswith("--task=")])[-1:] != ["--task=rewrite"]:
+        return words
+    for flag in ("--dev", "--test"):
+        if flag not in words:
+            continue
+        place = words.index(flag) + 1
+        first, second = [*words[place:], "--", "--"][:2]
+        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        if not whole and not second.startswith("--"):
+            words[place : place + 2] = [f"{first},{second}"]
+    return words
+
+
+def _source(files: Sequence[str]) -> Any:
+    """One file, or two side by side."""
+    if len(files) > 2:
+        raise UsageError(f"there are {len(files)} files: give one or, for rewrite, two side by side")
+    return files[0] if len(files) == 1 else tuple(files)
 
 
 def finetune(options: Namespace) -> Answer:
+    model, files, recipe = _what_to_train(options)
+    if recipe.flags:
+        try:
+            base = options.flags.read(recipe.flags)
+        except UsageError as error:
+            raise UsageError(f"{options.recipe}: {error}") from None
+        lengths = options.settings.keys() & set(Train.LENGTHS)
+        options = options.flags.read([*recipe.flags, *options.flags.line])
+        if lengths:  # one way to say how long replaces another
+            for name in base.settings.keys() & set(Train.LENGTHS) - lengths:
+                del options.settings[name]
+    if not model or not files:
+        raise UsageError("say what is to learn, and from which examples: keel finetune models/mine train.tsv --out new")
+    if not options.out:
+        raise UsageError("--out is missing: name the model folder to write")
+    settings = ({"size": options.size} if options.size else {}) | options.settings
     with Console(quiet=options.quiet) as console:
-        model = verbs.finetune(
-            options.model,
-            options.file,
+        tuned = verbs.finetune(
+            model,
+            _source(files),
             task=options.task,
             out=options.out,
             dev=options.dev,
@@ -196,33 +255,36 @@ def finetune(options: Namespace) -> Answer:
             from_scratch=options.from_scratch,
             overwrite=options.overwrite,
             on_event=console,
-            **options.settings,
+            **settings,
         )
-    lines = [f"{options.out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
-    lines += [f"{name}: {score_line(scores)}" for name, scores in model.card.scores.items()]
-    if model.task is not None and model.task.mix is not None:
-        lines.append(f"mix: {model.task.mix}")
-    lines.append(f"next: keel predict {quote(options.out)} NEW.txt")
-    lines.append(f"      keel evaluate {quote(options.out)} TEST.tsv")
-    return Answer(lines=lines, data={"model": options.out, "scores": model.card.scores})
+    lines = [f"{options.out} is ready: {tuned.card.steps:,} steps in {clock(tuned.card.seconds)}"]
+    lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
+    if tuned.task is not None and tuned.task.mix is not None:
+        lines.append(f"mix: {tuned.task.mix}")
+    writes = tuned.task is not None and tuned.task.labels.kind == "text"
+    first = f'translate "..." --model {quote(options.out)}' if writes else f"predict {quote(options.out)} NEW.txt"
+    lines.append(f"next: keel {first}")
+    lines.append(f"      keel evaluate {quote(options.out)} {'TEST.source TEST.target' if writes else 'TEST.tsv'}")
+    return Answer(lines=lines, data={"model": options.out, "scores": tuned.card.scores})
 
 
 def _predict_flags(flags: Flags) -> None:
-    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -")
+    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -; for rewrite also two files")
     what = "write a word in each line with its tag, if the file has one, and the predicted tag: what conlleval reads"
     flags.add_argument("--conll", action="store_true", help=what)
 
 
 def _read_flags(flags: Flags, model: str, file: str) -> None:
     flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
-    flags.add_argument("file", metavar="FILE", help=file)
+    flags.add_argument("file", nargs="+", metavar="FILE", help=file)
     flags.section("columns", Columns())
-    _device_flags(flags)
+    flags.section("search", Search())
+    device_flags(flags)
 
 
 def predict(options: Namespace) -> Answer:
     console = Console(quiet=options.quiet)
-    records = verbs.predict(_load(options, console), options.file, on_event=console, **options.settings)
+    records = verbs.predict(load(options, console), _source(options.file), on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
 
 
@@ -238,15 +300,17 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
+    data = (
+        "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for language models text"
+    )
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 
 
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        model = _load(options, console)
-        scores = verbs.evaluate(model, options.file, out=options.out, on_event=console, **options.settings)
+        model = load(options, console)
+        scores = verbs.evaluate(model, _source(options.file), out=options.out, on_event=console, **options.settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -273,71 +337,18 @@ def _fill_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT", help="with [MASK] or ___ where a word is missing; or -")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a pre-trained model")
     flags.add_argument("--top", type=int, default=5, metavar="N", help="words for each blank [5]")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def fill(options: Namespace) -> Answer:
     text = sys.stdin.read().strip() if options.text == "-" else options.text
     with Console(quiet=options.quiet) as console:
-        blanks = verbs.fill(text, model=_load(options, console), top=options.top, on_event=console)
+        blanks = verbs.fill(text, model=load(options, console), top=options.top, on_event=console)
     lines: list[str] = []
     for number, words in enumerate(blanks, 1):
         lines += [f"blank {number}"] * (len(blanks) > 1)
         lines += [f"{probability:7.1%}  {word}" for word, probability in words]
     return Answer(lines=lines, data=[[word._asdict() for word in words] for words in blanks])
-
-
-def _generate_flags(flags: Flags) -> None:
-    flags.add_argument("text", nargs="?", default="", metavar="PROMPT", help="what to go on from; nothing, or -")
-    flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
-    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
-    flags.add_argument(
-        "--temperature", type=float, default=1.0, metavar="X", help="below 1 prefers the likely; 0 the likeliest [1]"
-    )
-    flags.add_argument("--top-k", type=int, default=0, metavar="N", help="draw from the N likeliest; 0: from all [0]")
-    flags.add_argument(
-        "--top-p", type=float, default=1.0, metavar="X", help="of these, from as few as hold this share [1]"
-    )
-    flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
-    _device_flags(flags)
-
-
-def generate(options: Namespace) -> Answer:
-    prompt = sys.stdin.read().strip() if options.text == "-" else options.text
-    parts: list[str] = []
-
-    def show(text: str) -> None:
-        if not parts and not options.json:
-            sys.stdout.write(prompt)
-        parts.append(text if parts or prompt else text.lstrip())
-        if not options.json:
-            sys.stdout.write(parts[-1])
-            sys.stdout.flush()
-
-    with Console(quiet=options.quiet) as console:
-        try:
-            language.generate(
-                prompt,
-                model=_load(options, console),
-                tokens=options.tokens,
-                temperature=options.temperature,
-                top_k=options.top_k,
-                top_p=options.top_p,
-                seed=options.seed,
-                on_text=show,
-                on_event=console,
-            )
-        except KeyboardInterrupt:
-            if not parts:
-                raise
-            sys.stdout.write(json.dumps(_written(prompt, parts), ensure_ascii=False) if options.json else "")
-            sys.stdout.write("\n")
-            raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
-    return Answer(lines=[""], data=_written(prompt, parts))
-
-
-def _written(prompt: str, parts: list[str]) -> dict[str, str]:
-    return {"prompt": prompt, "text": "".join(parts)}
 
 
 def _embed_flags(flags: Flags) -> None:
@@ -349,7 +360,7 @@ def _embed_flags(flags: Flags) -> None:
     )
     flags.add_argument("--text-column", default="", metavar="NAME", help="of a csv, tsv, jsonl or parquet file")
     flags.add_argument("--out", metavar="FILE.npy", help="write one array there instead of JSON lines to stdout")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def embed(options: Namespace) -> Answer:
@@ -358,7 +369,7 @@ def embed(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         texts = _texts(options, console)
         vectors = verbs.embed(
-            texts, model=_load(options, console), layer=options.layer, pool=options.pool, on_event=console
+            texts, model=load(options, console), layer=options.layer, pool=options.pool, on_event=console
         )
     if options.out:
         beside = Path(f"{options.out}.part")
@@ -395,12 +406,12 @@ def _texts(options: Namespace, console: Console) -> list[str]:
 
 def _layers_flags(flags: Flags) -> None:
     flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def layers(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        found = verbs.layers(_load(options, console), on_event=console)
+        found = verbs.layers(load(options, console), on_event=console)
     return Answer(lines=found.lines(), data=found.to_dict())
 
 
@@ -442,14 +453,14 @@ def _check_flags(flags: Flags) -> None:
         "--minutes", type=float, default=0, metavar="X", help="recommend a size for this device and time"
     )
     flags.section("columns", Columns())
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def check(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         report = check_files(
             options.files,
-            model=_load(options, console) if options.model else None,
+            model=load(options, console) if options.model else None,
             task=options.task,
             minutes=options.minutes,
             device=options.device,
@@ -490,21 +501,6 @@ def claim(options: Namespace) -> Answer:
     return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})
 
 
-def _device_flags(flags: Flags) -> None:
-    flags.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto takes the GPU if there is one [auto]")
-    flags.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads; 0 leaves torch's own number [0]"
-    )
-
-
-def _load(options: Namespace, console: Console) -> Model:
-    if not options.model:
-        raise UsageError("no default model ships with Keel yet: say which one by --model FOLDER")
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    return Model.load(options.model, device=options.device, on_event=console)
-
-
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     return (json.dumps(record, ensure_ascii=False) for record in records)
 
@@ -530,7 +526,8 @@ COMMANDS = {
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
-    "generate": Command(_generate_flags, generate),
+    "translate": Command(writing.translate_flags, writing.translate),
+    "generate": Command(writing.generate_flags, writing.generate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

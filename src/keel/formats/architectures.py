@@ -218,7 +218,7 @@ class Own(Architecture):
     def part(self, theirs: str) -> str:
         if theirs.startswith(f"{self.system.name}."):
             return BODY
-        if theirs.startswith(("crf.", "mix.", "network.")):
+        if theirs.startswith(("crf.", "mix.", "network.", "decoder.")):
             return OF_TASKS
         return CLASSIFIER if theirs.startswith("classifier.") else LEARNING_HEAD
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,9 +23,11 @@ WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 KINDS = {torch.float32: "F32", torch.int32: "I32"}
 """What is written as it is, and safetensors' names for it."""
+TARGET = "target"
+"""The folder of the tokenizer of what a model writes, if it is another than that of what it reads."""
 OURS = {
     *("config.json", WEIGHTS, "keel.safetensors", "README.md"),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "classes.tsv"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "classes.tsv"),
 }
 
 
@@ -86,8 +89,12 @@ def settle(folder: Path) -> None:
         if (staged / WEIGHTS).exists():
             for name in OURS - {path.name for path in staged.iterdir()}:
                 (folder / name).unlink(missing_ok=True)
+            if not (staged / TARGET).exists():
+                shutil.rmtree(folder / TARGET, ignore_errors=True)
         for path in sorted(staged.iterdir(), key=lambda path: (path.name != WEIGHTS, path.name)):
             with suppress(FileNotFoundError):  # another process is finishing it too
+                if path.is_dir():  # which takes the place of nothing but an empty one
+                    shutil.rmtree(folder / path.name, ignore_errors=True)
                 os.replace(path, folder / path.name)
         with suppress(FileNotFoundError):
             staged.rmdir()

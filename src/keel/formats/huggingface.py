@@ -23,7 +23,7 @@ from keel.formats.architectures import (
     Architecture,
     architecture_of,
 )
-from keel.formats.folder import WEIGHTS, read_tensors, read_weights, save_folder, settle, write_tensors
+from keel.formats.folder import TARGET, WEIGHTS, read_tensors, read_weights, save_folder, settle, write_tensors
 from keel.systems.base import System
 from keel.text.tokenizer import Tokenizer
 
@@ -41,6 +41,8 @@ class Stored:
 
     system: System
     tokenizer: Tokenizer
+    target: Tokenizer | None = None
+    """Of what it writes, if that is in other pieces than what it reads."""
     vocabulary: int
     """How many ids the encoder knows."""
     tensors: dict[str, Tensor]
@@ -114,7 +116,13 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     held = architecture.parts_of(tensors)
     missing = tuple(part for part in architecture.whole if part not in held)
     return Stored(
-        system=system, tokenizer=tokenizer, vocabulary=vocabulary, tensors=tensors, config=config, missing=missing
+        system=system,
+        tokenizer=tokenizer,
+        target=Tokenizer.load(folder / TARGET) if (folder / TARGET).is_dir() else None,
+        vocabulary=vocabulary,
+        tensors=tensors,
+        config=config,
+        missing=missing,
     )
 
 
@@ -151,6 +159,8 @@ def write(
     keel = {**settings.pop("keel"), **config.get("keel", {})}
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if task.get("kind") == "text":
+        return "text2text-generation"
     held = {*architecture.classes[named], *([TAGGING] if named.endswith(TAGGING) else [])}
     return next((PURPOSES[part] for part in PURPOSES if part in held), "feature-extraction")
 
@@ -169,6 +179,8 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     def fill(folder: Path) -> None:
         write(folder, stored.system, stored.vocabulary, stored.tensors, config)
         stored.tokenizer.save(folder)
+        if stored.target:
+            stored.target.save(folder / TARGET)
         if (source / "README.md").exists():  # the authors' own card, with their licence
             shutil.copyfile(source / "README.md", folder / "README.md")
         copy = read(folder)

@@ -3,6 +3,7 @@
 from keel.tasks.base import Task
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
+from keel.tasks.rewrite import Rewrite
 from keel.tasks.tag import Tag
 
-TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag}
+TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag, "rewrite": Rewrite}

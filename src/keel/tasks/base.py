@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -28,6 +29,11 @@ from keel.train.draw import Draw
 from keel.train.objective import Objective, State
 from keel.train.plan import Precision, Train
 from keel.train.step import autocast
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSearch:
+    """How answers are looked for, where there is one way alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,8 @@ class Task(Objective):
     """Whether an example is two texts."""
     takes: ClassVar[tuple[str, ...]] = ("mix",)
     """The fields of `Head` that it knows."""
+    search: Any = NoSearch()
+    """How answers are looked for: settings that whoever asks may change."""
 
     def __init__(
         self,
@@ -124,11 +132,34 @@ class Task(Objective):
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
     @classmethod
+    def learned(cls, examples: Examples) -> Labels:
+        """What a model can learn from these examples; those that teach nothing are refused."""
+        return examples.labels
+
+    @classmethod
+    def accept(cls, examples: Examples, labels: Labels) -> None:
+        """Refuse examples on which a model that has learned these labels cannot be scored."""
+        labels.targets(examples)
+
+    @classmethod
+    def vocabularies(
+        cls, system: System, examples: Examples, learn: Callable[[list[str], str], Tokenizer], *, separate: bool
+    ) -> tuple[Tokenizer, Tokenizer | None]:
+        """The pieces of a new model, and if they are others those that it writes, each learned from texts by a kind
+        unless told."""
+        if separate:
+            raise UsageError(f"--separate is for --task rewrite, which reads and writes, not for {cls.name}")
+        return learn(examples.texts + (examples.seconds or []), system.label_pieces), None
+
+    @classmethod
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         """How a system learns this task, with or without a network on it, unless told otherwise."""
         if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         return system.tuning(frozen)
+
+    def inherit(self, other: "Task") -> None:
+        """Start from what another task of this kind has learned, beside its encoder."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -141,6 +172,14 @@ class Task(Objective):
         if self.frozen:
             self.encoder.eval()
         return self
+
+    def searching(self, search: Any) -> Self:
+        """This task, weights and all, with another way to look for answers."""
+        if search == self.search:
+            return self
+        other = copy(self)
+        other.search = search
+        return other
 
     def example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -16,6 +16,7 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.tasks.labels import Value, kind_of, labels_of, names_of
 from keel.tasks.tables import Kind, Places, Table, choose_columns, load_table
+from keel.text.tokenizer import Tokenizer
 from keel.train.draw import seed_of
 
 
@@ -115,10 +116,12 @@ class Listed(Sequence[Example]):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The kind of the labels and, unless they are numbers, their names as given, in order."""
+    """The kind of the labels and, unless they are numbers or texts, their names as given, in order."""
 
     kind: Kind
     names: tuple[str, ...] = ()
+    tokenizer: Tokenizer | None = field(default=None, repr=False)
+    """What texts are written in as labels, if not in the pieces of those that are read."""
 
     @property
     def outputs(self) -> int:
@@ -174,7 +177,7 @@ class Examples(Sequence[Example]):
                 raise KeelError(f"{self.source} has words without tags: put each word's tag after it, in a column")
             columns = f" (it has the columns {', '.join(map(repr, self.columns))})" if self.columns else ""
             raise KeelError(f"{self.source} has no labels{columns}: name their column with --label-column")
-        if self.kind != "number" and len(self.names) < 2:
+        if self.kind not in ("number", "text") and len(self.names) < 2:
             found = f"one class only, {self.names[0]!r}" if self.names else "no class"
             raise KeelError(f"{self.source} has {found}: to tell classes apart takes examples of two or more")
         return Labels(kind=self.kind, names=self.names)
@@ -212,9 +215,13 @@ class Examples(Sequence[Example]):
         """How many of these examples have each of the names."""
         counts: Counter[str] = Counter()
         for value, count in Counter(self.values).items():
-            for name in names_of(value):
+            for name in self.names_in(value):
                 counts[name] += count
         return tuple(counts[name] for name in self.names)
+
+    def names_in(self, value: Any) -> tuple[str, ...]:
+        """The names that a label of these examples has: none where labels are texts."""
+        return () if self.kind == "text" else names_of(value)
 
     def take(self, indices: Iterable[int]) -> "Examples":
         """Some of these examples, in this order."""
@@ -283,10 +290,11 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     order = _by_label(examples, seed)
     learned, tested = order[~taken].tolist(), []
     values = examples.values
-    known = {name for value in {values[number] for number in learned} for name in names_of(value)}
+    known = {name for value in {values[number] for number in learned} for name in examples.names_in(value)}
     for number in order[taken].tolist():
-        (tested if known.issuperset(names_of(values[number])) else learned).append(number)
-        known.update(names_of(values[number]))
+        names = examples.names_in(values[number])
+        (tested if known.issuperset(names) else learned).append(number)
+        known.update(names)
     return examples.take(sorted(learned)), examples.take(sorted(tested))
 
 
@@ -303,7 +311,7 @@ def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples,
 def _by_label(examples: Examples, seed: int) -> np.ndarray:
     """The numbers of the examples in random order, those with equal names side by side."""
     order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
-    keys = {value: "\0".join(names_of(value)) for value in set(examples.values)}
+    keys = {value: "\0".join(examples.names_in(value)) for value in set(examples.values)}
     places = {key: place for place, key in enumerate(sorted(set(keys.values())))}
     groups = {value: places[key] for value, key in keys.items()}
     group = np.fromiter(map(groups.__getitem__, examples.values), np.int64, len(examples))

@@ -69,7 +69,31 @@ class Tagged:
         return f"Tagged({self.text!r}, {shown})"
 
 
-Prediction = Label | list[Label] | float | Tagged
+@dataclass(frozen=True)
+class Rewritten:
+    """A text that another became, and how it was judged."""
+
+    text: str
+    score: float
+    """log p, set right for its length: what texts were compared by."""
+    log_probability: float
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Rewritten({self.text!r}, {self.score:.2f})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "rewritten": self.text,
+            "score": round(self.score, 4),
+            "log_probability": round(self.log_probability, 4),
+        }
+
+
+Prediction = Label | list[Label] | float | Tagged | Rewritten | list[Rewritten]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +125,7 @@ class Predictions(Sequence[Prediction]):
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
         for answer in self:
-            if isinstance(answer, Label | Tagged):
+            if isinstance(answer, Label | Tagged | Rewritten):
                 plain.append(answer.to_dict())
             elif isinstance(answer, list):
                 plain.append({"labels": [label.to_dict() for label in answer]})
@@ -144,3 +168,27 @@ class TagPredictions(Predictions):
         inside = slice(*self.starts[[number, number + 1]])
         tags = tuple(self.labels.names[tag] for tag in self.numbers[inside].tolist())
         return Tagged(*self.texts[number], tags, tuple(self.estimates[inside].tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class RewritePredictions(Predictions):
+    """A text for each example, or the best few; `estimates` are [examples] the scores of the best."""
+
+    found: list[list[Rewritten]]
+
+    @overload
+    def __getitem__(self, index: int) -> Rewritten | list[Rewritten]: ...
+    @overload
+    def __getitem__(self, index: slice) -> "RewritePredictions": ...
+    def __getitem__(self, index: int | slice) -> "Rewritten | list[Rewritten] | RewritePredictions":
+        if isinstance(index, slice):
+            return RewritePredictions(self.labels, self.estimates[index], self.found[index])
+        texts = self.found[index]
+        return texts[0] if len(texts) == 1 else texts
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Plain data for JSON lines: the best text, and where more were asked for all of them."""
+        return [
+            {**texts[0].to_dict(), **({"best": [text.to_dict() for text in texts]} if len(texts) > 1 else {})}
+            for texts in self.found
+        ]

@@ -36,6 +36,8 @@ class Prepared:
     features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
     asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
     asked_starts: np.ndarray | None = None  # [rows + 1] where those of each row start; targets are in their order
+    written: np.ndarray | None = None  # [tokens] int32: what is to be written of each row, with its end
+    written_starts: np.ndarray | None = None  # [rows + 1] where that of each row starts
     letters: Spelling | None = None  # of the distinct words that are asked about
     asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
@@ -70,22 +72,17 @@ class Prepared:
         )
         return rows if self.spelling is None else rows.spelled(self.spelling)
 
-    def rows(self, index: np.ndarray) -> Rows:
-        """These rows, padded to the longest of them."""
-        starts = self.starts[index]
-        lengths = self.starts[index + 1] - starts
-        place = np.arange(lengths.max())
-        padding = place >= lengths[:, None]
-        source = np.where(padding, 0, starts[:, None] + place)
-
-        def gather(flat: np.ndarray) -> Tensor:
-            grid = flat[source].astype(np.int64)
-            grid[padding] = 0  # any id will do: nothing looks at padding
-            return torch.from_numpy(grid)
-
-        segments = None if self.segments is None else gather(self.segments)
-        rows = Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
+    def rows(self, index: np.ndarray, multiple: int = 1) -> Rows:
+        """These rows, padded to the longest of them, or to the next multiple of so many tokens."""
+        lengths = torch.from_numpy(self.starts[index + 1] - self.starts[index])
+        ids = padded(self.ids, self.starts, index, multiple)
+        segments = None if self.segments is None else padded(self.segments, self.starts, index, multiple)
+        rows = Rows(ids=ids, lengths=lengths, segments=segments)
         return rows if self.spelling is None else rows.spelled(self.spelling)
+
+    def id_lists(self) -> list[list[int]]:
+        """The ids of each row."""
+        return [part.tolist() for part in np.split(self.ids, self.starts[1:-1])]
 
     def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
         """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
@@ -136,12 +133,27 @@ class Prepared:
         random = np.random.default_rng(seed_of(seed, "epoch", epoch))
         order = random.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * self.batch_size)
-        order = order[np.lexsort((self.lengths[order], pool))]
+        sizes = [self.lengths[order]]
+        if self.written_starts is not None:  # of about one length on both sides
+            sizes.append(np.diff(self.written_starts)[order])
+        order = order[np.lexsort((*sizes, pool))]
         # Where the epoch before ended inside a batch, the first rows of this one fill it up.
         head = min(-epoch * len(self) % self.batch_size, len(self))
         tail = len(self) - (len(self) - head) % self.batch_size
         batches = order[head:tail].reshape(-1, self.batch_size)
         return np.concatenate([order[:head], random.permutation(batches).ravel(), order[tail:]])
+
+
+def padded(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:
+    """[batch, time] these of the rows that stand end to end in `flat`, filled up with zeros to the longest of them, or
+    to the next multiple of so many."""
+    begins = starts[index]
+    lengths = starts[index + 1] - begins
+    place = np.arange(-(-lengths.max() // multiple) * multiple)
+    padding = place >= lengths[:, None]
+    grid = flat[np.where(padding, 0, begins[:, None] + place)].astype(np.int64)
+    grid[padding] = 0  # any id will do: nothing looks at padding
+    return torch.from_numpy(grid)
 
 
 @dataclass(frozen=True, kw_only=True)

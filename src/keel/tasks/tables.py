@@ -14,8 +14,8 @@ from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
-Kind = Literal["one", "several", "number", "tags"]
-"""What a label is: one of some names, several of them, a number, or a tag for each word."""
+Kind = Literal["one", "several", "number", "tags", "text"]
+"""What a label is: one of some names, several of them, a number, a tag for each word, or another text."""
 
 # Other people's names for the same columns, in the order in which they are looked for.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
@@ -34,8 +34,16 @@ PAIRS = (
 )
 LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
           "similarity")  # fmt: skip
+REWRITES = (
+    ("source", "target"),
+    ("input", "output"),
+    ("document", "summary"),
+    ("article", "highlights"),
+    ("text", "summary"),
+    *PAIRS,
+)
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
-KNOWN = {*TEXTS, *LABELS, "id", "index", *(name for pair in PAIRS for name in pair)}
+KNOWN = {*TEXTS, *LABELS, "id", "index", *(name for pair in REWRITES for name in pair)}
 FASTTEXT = "__label__"
 TURNED = 1000
 """Rows that are turned into columns at once: they are gone before anybody has to keep count of them."""

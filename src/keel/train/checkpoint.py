@@ -54,7 +54,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     try:
         beside.mkdir(parents=True)
         write(beside)
-        for path in [*beside.iterdir(), beside]:
+        for path in [*beside.rglob("*"), beside]:
             _sync(path)
         os.rename(beside, folder)
         _sync(folder.parent)

@@ -1,0 +1,288 @@
+"""A text to another text: a translation, a summary, the second line of a couplet.
+
+An encoder reads the source; a decoder foretells each piece of the target from those before it, all of a target at once
+while it learns ("teacher forcing"), piece by piece when it writes.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.decode.beam import Hypothesis, Search, beam
+from keel.decode.trace import Trace
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, ignore, note
+from keel.kernels.smoothed import smoothed_cross_entropy
+from keel.systems.base import Decoder, Encoder, Recorder, Rows, System, Writing
+from keel.tasks.aligned import read_aligned
+from keel.tasks.base import Task
+from keel.tasks.examples import ANY, Columns, Examples, Labels
+from keel.tasks.framing import Flat, frame_rows
+from keel.tasks.metrics import Scores
+from keel.tasks.predictions import Predictions, RewritePredictions, Rewritten
+from keel.tasks.prepared import Prepared, TaskBatch, padded
+from keel.tasks.text_scores import score_texts
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import State, Tensors
+from keel.train.step import autocast
+
+GRID = 8
+"""On a GPU rows are padded to a multiple of so many tokens: few shapes, each of them one program."""
+TEXTS = {"cpu": 64, "cuda": 512}
+"""That are written at once: a GPU waits for launches, a CPU for its cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteBatch(TaskBatch):
+    """What is read, and what is to be written: `targets` are [batch, time] its pieces, then the closing mark."""
+
+    ids: Tensor  # [batch, time]: the piece before each target, first the opening mark
+    lengths: Tensor  # [batch] of the targets with their mark
+
+
+class RewriteWriter:
+    """What decoding asks of a task about to write from some texts."""
+
+    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int):
+        self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
+
+    def begin(self, rows: int) -> Writing:
+        return Writing(source=self.source, own=self.decoder.begin(self.source, rows))
+
+    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Writing]:
+        assert isinstance(state, Writing)
+        vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
+        return self.decoder.scores(vectors[:, -1]), replace(state, own=own)
+
+
+class Rewrite(Task):
+    """-log p(target | source), summed over the target's pieces; labels smoothed as the system has it."""
+
+    name: ClassVar[str] = "rewrite"
+    takes: ClassVar[tuple[str, ...]] = ()
+    search: Search = Search()
+
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+        if settings.get("frozen"):
+            raise UsageError("to rewrite, encoder and decoder learn together: leave out --freeze")
+        if hasattr(system, "shared"):
+            system = replace(system, shared=labels.tokenizer is None)  # pyright: ignore[reportCallIssue]
+        super().__init__(system, encoder, tokenizer, labels, **settings)
+        self.target = labels.tokenizer or tokenizer
+        self.decoder = system.decoder(encoder, len(self.target))
+
+    @classmethod
+    def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+        return read_aligned(source, columns, on_event)
+
+    @classmethod
+    def learned(cls, examples: Examples) -> Labels:
+        cls.accept(examples, Labels(kind="text"))
+        if len(examples) < 2:
+            raise KeelError(f"{examples.source} holds one pair: to learn how texts are rewritten takes many")
+        return Labels(kind="text")
+
+    @classmethod
+    def accept(cls, examples: Examples, labels: Labels) -> None:
+        if examples.kind != "text":
+            remedy = "give two files side by side (train.en train.de), or a table with a column for each"
+            raise KeelError(f"{examples.source} has sources without targets: {remedy}")
+
+    @classmethod
+    def vocabularies(
+        cls, system: System, examples: Examples, learn: Callable[[list[str], str], Tokenizer], *, separate: bool
+    ) -> tuple[Tokenizer, Tokenizer | None]:
+        # Whatever is written must come out as it was, capitals and all; byte pairs can spell anything.
+        if separate:
+            return learn(examples.texts, "bpe"), learn(examples.values, "bpe")
+        return learn(examples.texts + examples.values, "bpe"), None
+
+    def inherit(self, other: Task) -> None:
+        assert isinstance(other, Rewrite)
+        self.decoder.load_state_dict(other.decoder.state_dict())
+
+    @contextmanager
+    def narrowed(self, data: Prepared) -> Iterator[Prepared]:
+        yield data  # what is written may be any word
+
+    def blocks(self) -> list[nn.Module]:
+        return [*self.encoder.blocks(), *self.decoder.blocks()]
+
+    def prepare(
+        self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
+    ) -> Prepared:
+        """Sources as rows of ids and, if `labelled`, targets with their closing mark; pairs too long for the model are
+        left out, sources without a target are cut, and both is said."""
+        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
+        sources = Flat(*self.tokenizer.encode_flat(examples.texts))
+        self._tell_unknown(self.tokenizer, sources, examples.texts, examples, on_event)
+        written: dict[str, np.ndarray] = {}
+        long = sources.lengths > room
+        if labelled:
+            self.accept(examples, self.labels)
+            targets = Flat(*self.target.encode_flat(examples.values))
+            self._tell_unknown(self.target, targets, examples.values, examples, on_event)
+            long |= targets.lengths >= self.system.longest
+            if long.any():
+                what = f"{long.sum():,} of {len(examples):,} pairs, such as {examples.places[int(long.argmax())]}"
+                note(on_event, f"{what}, have a text of more than {room} tokens: they are left out")
+                examples = examples.take(np.flatnonzero(~long).tolist())
+                if not examples:
+                    raise KeelError(
+                        f"{examples.source}: every pair has a text of more than {room} tokens: shorten them"
+                    )
+                sources, targets = _those(sources, ~long), _those(targets, ~long)
+            ends = np.cumsum(targets.lengths)
+            written["written"] = np.insert(targets.ids, ends, self.target.sep_id).astype(np.int32)
+            written["written_starts"] = np.append(0, ends + np.arange(1, len(ends) + 1))
+        elif long.any():
+            first = examples.places[int(long.argmax())]
+            what = f"{long.sum():,} of {len(examples):,} texts, such as {first}, have more than {room} tokens"
+            note(on_event, f"{what}: only the first {room} are read; give shorter ones, such as sentences")
+            sources = _cut(sources, room)
+        rows = frame_rows(self.system, self.tokenizer, sources, None, room)
+        return self._laid_out(examples, rows, targets=None, batch_size=batch_size, **written)
+
+    @staticmethod
+    def _tell_unknown(
+        tokenizer: Tokenizer, flat: Flat, texts: list[str], examples: Examples, on_event: OnEvent
+    ) -> None:
+        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has("unk") else 0
+        if count:
+            word = tokenizer.unknown_words(texts)[0]
+            what = f"{count:,} of {len(flat.ids):,} pieces, such as {word!r}, are unknown to the model"
+            note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--tokenizer)")
+
+    def batch(self, data: Prepared, draw: Draw, rows: range) -> RewriteBatch:
+        return self._pairs(data, data.drawn(draw, rows))
+
+    def _pairs(self, data: Prepared, index: np.ndarray) -> RewriteBatch:
+        assert data.written is not None, "to learn, examples are prepared with their targets"
+        assert data.written_starts is not None
+        multiple = GRID if next(self.parameters()).is_cuda else 1
+        targets = padded(data.written, data.written_starts, index, multiple)
+        return RewriteBatch(
+            rows=data.rows(index, multiple),
+            ids=torch.cat([torch.full_like(targets[:, :1], self.target.cls_id), targets[:, :-1]], 1),
+            targets=targets,
+            lengths=torch.from_numpy(np.diff(data.written_starts)[index]),
+            shares=torch.from_numpy(data.shares[index]),
+            features=None,
+        )
+
+    def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
+        """Pieces, not texts: a long one has more to say."""
+        assert isinstance(batch, RewriteBatch)
+        pieces = batch.lengths.sum().float()
+        return {"loss": pieces, "tokens": pieces}
+
+    def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        assert isinstance(batch, RewriteBatch)
+        losses, _ = self._losses(batch)
+        return {"loss": losses.sum()}, state
+
+    def _losses(self, batch: RewriteBatch) -> tuple[Tensor, Tensor]:
+        """[pieces] the loss of each, and to which row it belongs; on a GPU also of those beyond a target, where it is
+        0: so shapes are the same in every step."""
+        assert batch.rows is not None
+        source = self.decoder.read(self.encoder(batch.rows), batch.rows)
+        vectors, _ = self.decoder(batch.ids, source)
+        inside = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+        owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
+        smoothing = getattr(self.system, "smoothing", 0.0) if self.training else 0.0
+        if not vectors.is_cuda:
+            scores = self.decoder.scores(vectors[inside])
+            return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside]
+        scores = self.decoder.scores(vectors.flatten(0, 1))
+        losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
+        return losses * inside.flatten(), owners.flatten()
+
+    def losses_of(self, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
+        """[rows] -log p of each target, and of how many pieces."""
+        assert data.written_starts is not None
+        device = next(self.parameters()).device
+        found = np.zeros(len(data))
+        for index in self._batches(data):
+            batch = self._pairs(data, index).to(device)
+            with autocast(self.precision, device):
+                losses, owners = self._losses(batch)
+            found[index] = losses.new_zeros(len(index)).index_add_(0, owners, losses).double().cpu().numpy()
+        return found, np.diff(data.written_starts)
+
+    @property
+    def texts_at_once(self) -> int:
+        """As many are written together, unless told otherwise."""
+        return TEXTS[next(self.parameters()).device.type]
+
+    def _batches(self, data: Prepared, texts: int = 0) -> Iterator[np.ndarray]:
+        """The numbers of all rows, those of about one length together, while nothing learns."""
+        texts = texts or self.texts_at_once
+        order = np.argsort(-data.lengths, kind="stable")
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.inference_mode():
+                for start in range(0, len(order), texts):
+                    yield order[start : start + texts]
+        finally:
+            self.train(was_training)
+
+    def writer(self, rows: Rows) -> RewriteWriter:
+        """What writes from these texts, one row for each or several."""
+        source = self.decoder.read(self.encoder(rows), rows)
+        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id)
+
+    def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
+        """For each source the text that it becomes, or the best few."""
+        if isinstance(data, Examples):
+            data = self.prepare(data, labelled=False, on_event=on_event)
+        found: list[list[Rewritten]] = [[] for _ in range(len(data))]
+        for index in self._batches(data, batch):
+            for number, hypotheses in zip(index.tolist(), self._hypotheses(data, index), strict=True):
+                found[number] = self._texts(hypotheses)
+        return RewritePredictions(self.labels, np.array([texts[0].score for texts in found]), found)
+
+    def traced(self, data: Prepared, trace: Trace) -> tuple[list[list[Rewritten]], list[list[int]]]:
+        """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
+        sees how."""
+        with torch.inference_mode():
+            found = self.eval()._hypotheses(data, np.arange(len(data)), trace)
+        return [*map(self._texts, found)], [
+            [*best.ids, *([self.target.sep_id] if best.ended else [])] for best, *_ in found
+        ]
+
+    def _texts(self, hypotheses: list[Hypothesis]) -> list[Rewritten]:
+        return [Rewritten(self.target.decode(each.ids), each.score, each.log_probability) for each in hypotheses]
+
+    def _hypotheses(self, data: Prepared, index: np.ndarray, trace: Trace | None = None) -> list[list[Hypothesis]]:
+        device = next(self.parameters()).device
+        rows = data.rows(index, GRID if device.type == "cuda" else 1).to(device)
+        # What is written is seldom twice as long as what is read.
+        tokens = min(self.system.longest, 2 * rows.ids.shape[1] + 20)
+        banned = {*self.target.special_ids} - {self.target.sep_id}
+        prompts: list[list[int]] = [[]] * len(index)
+        with autocast(self.precision, device):
+            return beam(self.writer(rows), prompts, **asdict(self.search), tokens=tokens, banned=banned, trace=trace)
+
+    def score(self, examples: Examples, predictions: Predictions) -> Scores:
+        """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
+        assert isinstance(predictions, RewritePredictions)
+        self.accept(examples, self.labels)
+        return score_texts(examples, predictions, *self.losses_of(self.prepare(examples)))
+
+
+def _those(flat: Flat, chosen: np.ndarray) -> Flat:
+    """Some of the texts alone."""
+    return Flat(flat.ids[np.repeat(chosen, flat.lengths)], flat.lengths[chosen])
+
+
+def _cut(flat: Flat, most: int) -> Flat:
+    """Of each text the first pieces, at most so many."""
+    places = np.arange(len(flat.ids)) - np.repeat(np.cumsum(flat.lengths) - flat.lengths, flat.lengths)
+    return Flat(flat.ids[places < most], np.minimum(flat.lengths, most))
