@@ -15,16 +15,20 @@ from keel.run import Text, corpus_of, route
 from keel.words import loaded
 
 
-def perplexity(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Perplexity:
+def perplexity(
+    model: Model | str | Path, source: Any, *, stride: int = 0, on_event: OnEvent = ignore, **settings: Any
+) -> Perplexity:
     """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
-    the text that the model learned from.
+    the text that the model learned from. A model with a window moves it on by `stride` tokens, 0 for half of it.
     """
     known = loaded(model, on_event)
     learned = known.card.recipe.get("text", {})
     (text,) = route(settings, Text(sentences=learned.get("sentences", "auto")))
-    return perplexity_of(known, corpus_of(source, text.settled(known.system), on_event), on_event=on_event)
+    return perplexity_of(
+        known, corpus_of(source, text.settled(known.system), on_event), stride=stride, on_event=on_event
+    )
 
 
 def generate(
@@ -48,7 +52,7 @@ def generate(
     writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
     if not isinstance(writer, Writer):
         what = f"{known.system.name} does not write text"
-        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
+        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     read = tokenizer.encode(prompt).ids
     unknown = read.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
     if read and unknown == len(read):
