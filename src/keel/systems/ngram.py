@@ -294,6 +294,10 @@ class NgramCounting(Kernel):
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
+
 
 def _sentences(data: Documents) -> "Sentences":
     from keel.kernels.ngrams import Sentences

@@ -176,6 +176,10 @@ class NnlmTraining(Objective):
             scores = scores + self._expected(scores.device)
         return scores, LastWords(ids=context)
 
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
+
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""
         if self.system.loss == "hierarchical":

@@ -315,6 +315,12 @@ class RnnTraining(Objective):
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
 
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        device = self.bias.device
+        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))
+        return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
+
     @property
     def _table(self) -> Tensor:
         """[vocabulary, width]: what a state is compared with."""
