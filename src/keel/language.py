@@ -1,6 +1,6 @@
 """What language models do, as verbs: perplexity and generate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def generate(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
+    stop: Sequence[str] = (),
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> str:
@@ -64,6 +65,9 @@ def generate(
     for (number,) in drawn:
         written += [number] if number not in special else []
         text = tokenizer.decode([*read, *written])[len(before) :]
+        if end := min((text.index(each) for each in stop if each in text), default=0):
+            on_text(text[len(said) : end])
+            return text[:end]
         if not text.endswith("\ufffd"):  # a character whose bytes are not all there yet
             on_text(text[len(said) :])
             said = text

@@ -58,7 +58,9 @@ def test_a_text_is_as_likely_as_its_words_one_after_the_other(
     for question, likelihood in zip(questions, found, strict=True):
         chances, likeliest = by_hand(writer, question.context, question.text)
         assert likelihood.chances == pytest.approx(chances, rel=1e-5)
-        assert likelihood.likeliest.tolist() == likeliest
+        assert (likelihood.likeliest == question.text).tolist() == likeliest
+        assert likelihood.taken == all(likeliest)
+        assert (likelihood.highest >= likelihood.chances).all()
         assert likelihood.total == pytest.approx(sum(chances), rel=1e-5)
     monkeypatch.setattr("keel.decode.likelihood.READ", 1)
     for other in (likelihoods(writer, questions), likelihoods(Slow(writer), questions)):
@@ -89,7 +91,8 @@ def test_contexts_longer_than_the_model_reads_are_cut_from_the_front_and_that_is
     found = likelihoods(writer, questions, on_event=lambda event: said.append(event["text"]))
     assert writer.read == [[3, 4, 5, 6], [0, 1, 2, 0]]
     assert said == ["1 of 2 contexts are longer than 4 tokens: cut from their front"]
-    assert [each.likeliest.tolist() for each in found] == [[True, True], [True, False]]
+    assert [each.likeliest.tolist() for each in found] == [[6, 7], [2, 3]]
+    assert [each.taken for each in found] == [True, False]
     with pytest.raises(UsageError, match="a text of 5 tokens is longer than the 4 that the model reads: cut it"):
         likelihoods(writer, [Asked([], [1, 2, 3, 4, 5])])
     assert likelihoods(writer, []) == []

@@ -15,7 +15,7 @@ import numpy as np
 
 from keel import verbs
 from keel.checks import check as check_files
-from keel.cli import vectors, writing
+from keel.cli import prompting, vectors, writing
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
@@ -241,12 +241,16 @@ def _evaluate_flags(flags: Flags) -> None:
     data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
+    foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
+    flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
 
 
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        scores = verbs.evaluate(model, options.file, out=options.out, on_event=console, **options.settings)
+        scores = verbs.evaluate(
+            model, options.file, out=options.out, by=options.by, on_event=console, **options.settings
+        )
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -461,6 +465,8 @@ COMMANDS = {
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
     "generate": Command(writing.generate_flags, writing.generate),
+    "ask": Command(prompting.ask_flags, prompting.ask),
+    "summarize": Command(prompting.summarize_flags, prompting.summarize),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

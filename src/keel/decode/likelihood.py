@@ -41,15 +41,23 @@ class Asked:
 class Likelihood:
     """How likely a text is after its context."""
 
+    ids: list[int]
     chances: np.ndarray
     """[ids] log p of each of its ids, given all before it."""
     likeliest: np.ndarray
-    """[ids] whether no other id was likelier there."""
+    """[ids] which would have been likeliest there."""
+    highest: np.ndarray
+    """[ids] log p of that one."""
 
     @property
     def total(self) -> float:
         """log p of all of it."""
         return float(self.chances.sum())
+
+    @property
+    def taken(self) -> bool:
+        """Whether who always takes the likeliest would write just this."""
+        return self.likeliest.tolist() == self.ids
 
 
 def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[Asked]:
@@ -87,11 +95,10 @@ def likelihoods(writer: Writer, questions: Sequence[Asked], *, on_event: OnEvent
         spans = [range(end - sizes[number], end) for end, number in zip(ends, numbers, strict=True)]
         places = torch.tensor([place for span in spans for place in span])
         words = torch.tensor([word for number in numbers for word in questions[number].text])
-        chances, likeliest = _chances(writer, ids, places, words)
+        chances = _chances(writer, ids, places, words)
         cuts = np.cumsum([sizes[number] for number in numbers])[:-1]
-        parts = zip(numbers, np.split(chances, cuts), np.split(likeliest, cuts), strict=True)
-        for number, chance, best in parts:
-            found[number] = Likelihood(chance, best)
+        for number, part in zip(numbers, np.split(chances, cuts, axis=1), strict=True):
+            found[number] = Likelihood(questions[number].text, part[0], part[1].astype(np.int64), part[2])
     return [each for each in found if each is not None]
 
 
@@ -114,15 +121,15 @@ def _batches(rows: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """[places] log p of the word that follows each, and whether it is the likeliest."""
-    chances, likeliest = np.empty(len(places)), np.empty(len(places), dtype=bool)
+def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> np.ndarray:
+    """[3, places] log p of the word that follows each place, the likeliest one, and its log p."""
+    found = np.empty((3, len(places)))
     for chosen, scores in _scores(writer, ids, places):
-        follows = words[chosen].to(scores.device)
         log_chances = scores.double().log_softmax(1)
-        chances[chosen] = log_chances.gather(1, follows[:, None])[:, 0].cpu()
-        likeliest[chosen] = (log_chances.argmax(1) == follows).cpu()
-    return chances, likeliest
+        highest, likeliest = log_chances.max(1)
+        given = log_chances.gather(1, words[chosen, None].to(scores.device))[:, 0]
+        found[:, chosen] = torch.stack([given, likeliest.double(), highest]).cpu()
+    return found
 
 
 def _scores(writer: Writer, ids: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
