@@ -19,6 +19,7 @@ TINY: dict[str, dict[str, Any]] = {
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "both": True, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
     "ulmfit": {"width": 8, "hidden": 12, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "gpt": {"layers": 2, "width": 16, "head_width": 8, "positions": 32, "length": 32, "steps": 4, "vocabulary": 300},
 }
 CONTEXTS = ["The sailor", "Around noon, the baker burns a", ""]
 TEXTS = [" repairs the boat.", " cake", "The judge"]

@@ -128,7 +128,7 @@ def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> np.n
         log_chances = scores.double().log_softmax(1)
         highest, likeliest = log_chances.max(1)
         given = log_chances.gather(1, words[chosen, None].to(scores.device))[:, 0]
-        found[:, chosen] = torch.stack([given, likeliest.double(), highest]).cpu()
+        found[:, chosen.numpy()] = torch.stack([given, likeliest.double(), highest]).cpu().numpy()
     return found
 
 

@@ -441,7 +441,7 @@ class GptTraining(Objective):
         return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
 
     @property
-    def context(self) -> int:
+    def longest(self) -> int:
         """How many ids it can read, one after the other."""
         return self.system.positions
 
@@ -454,13 +454,20 @@ class GptTraining(Objective):
         vectors, state = self.read(ids, state)
         return F.linear(vectors[:, -1], self.encoder.words.weight), state
 
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
+        table = self.encoder.words.weight
+        ids = ids.to(table.device)
+        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
+
     def read(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
         """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
         ids = ids.to(self.encoder.words.weight.device)
         before = max(0, state.count - self.system.sink)
         time = ids.shape[1]
-        if before + time > self.context:
-            what = f"{before + time} tokens are more than the {self.context} that this model reads"
+        if before + time > self.longest:
+            what = f"{before + time} tokens are more than the {self.longest} that this model reads"
             raise UsageError(f"{what}: give a shorter text, or ask for less")
         places = torch.arange(before, before + time, device=ids.device)[None]
         rows = Rows(ids=ids, lengths=ids.new_full((len(ids),), time), places=places)
