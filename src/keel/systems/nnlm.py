@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
+from keel.systems.base import Recorder
 from keel.systems.documents import Documents
 from keel.systems.huffman import huffman
 from keel.systems.static import LastWords, StaticEncoder, StaticSystem
@@ -164,7 +165,9 @@ class NnlmTraining(Objective):
         shape = rows, self.system.order - 1
         return LastWords(ids=torch.full(shape, self.opening, device=self.output.weight.device))
 
-    def next(self, ids: Tensor, state: LastWords | None = None) -> tuple[Tensor, LastWords]:
+    def next(
+        self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
+    ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
         before = (state or self.begin(len(ids))).ids
         context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]

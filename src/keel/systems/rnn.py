@@ -310,7 +310,7 @@ class RnnTraining(Objective):
     def begin(self, rows: int) -> Memory:
         return self.encoder.forwards.start(rows)
 
-    def next(self, ids: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
+    def next(self, ids: Tensor, state: Memory | None = None, record: Recorder | None = None) -> tuple[Tensor, Memory]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
