@@ -94,7 +94,7 @@ class Foretelling(Protocol):
     """An objective that can say how well rows of vectors foretell the ids that follow."""
 
     def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """The sum over all places [rows, time] of weights * -log p(targets), by an encoder's top [rows, time, width]."""
+        """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
         ...
 
 

@@ -1,6 +1,5 @@
 """One of several choices that completes or answers a text: each is read after the text, and the likeliest wins."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,7 +57,9 @@ class Choose(Classify):
         sizes_kept = np.minimum(sizes, room - ends_kept)
         if long := len(np.unique(owners[(sizes_kept < sizes) | (ends_kept < ends.lengths)])):
             what = f"{long} of {len(counts)} examples are longer than {room} tokens"
-            note(on_event, f"{examples.source}: {what}: of their texts the end is read, so that question and choice stay")
+            note(
+                on_event, f"{examples.source}: {what}: of their texts the end is read, so that question and choice stay"
+            )
         stops = np.cumsum(texts.lengths)[owners]
         firsts = Flat(texts.ids[_spans(stops - sizes_kept, sizes_kept)], sizes_kept)
         seconds = Flat(ends.ids[_spans(np.cumsum(ends.lengths) - ends.lengths, ends_kept)], ends_kept)

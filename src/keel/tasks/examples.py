@@ -63,6 +63,11 @@ class Example:
         """The names among its label: one, several or none."""
         return names_of(self.label)
 
+    @property
+    def right(self) -> Any:
+        """Its label as people read it: of choices the text of the right one."""
+        return self.choices[self.label] if self.choices and isinstance(self.label, int) else self.label
+
 
 @dataclass(frozen=True)
 class Listed(Sequence[Example]):

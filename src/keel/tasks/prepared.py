@@ -138,7 +138,7 @@ class Prepared:
         return index
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
-        """All there is in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
+        """All of it in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
         if (seed, epoch) not in self._orders:
             if len(self._orders) > 3:
                 self._orders.clear()
