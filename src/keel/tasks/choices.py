@@ -79,12 +79,13 @@ def _number(label: Any, choices: Sequence[str], names: Sequence[str], where: str
         return None
     if shown in names:
         return names.index(shown)
-    if re.fullmatch(r"-?\d+(\.0)?", shown):
+    number = -1
+    if re.fullmatch(r"\d+(\.0)?", shown):
         number = int(float(shown))
     elif re.fullmatch("[A-Za-z]", shown):
         number = ord(shown.upper()) - ord("A")
-    else:
-        number = choices.index(shown) if shown in choices else -1
+    if not 0 <= number < len(choices) and shown in choices:
+        number = choices.index(shown)
     if not 0 <= number < len(choices):
         last = len(choices) - 1
         what = f"the label {label!r} names none of the {len(choices)} choices"

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
+from keel.systems.base import System
+from keel.systems.static import WordSystem
 from keel.tasks.choices import example_of, read_choices
 from keel.tasks.classify import Classify
 from keel.tasks.examples import ANY, Columns, Example, Examples
@@ -16,6 +18,7 @@ from keel.tasks.framing import Flat
 from keel.tasks.metrics import Scores, score_choices
 from keel.tasks.predictions import ChoicePredictions, Predictions
 from keel.tasks.prepared import Asked, Prepared
+from keel.train.plan import Train
 
 
 class Choose(Classify):
@@ -28,6 +31,12 @@ class Choose(Classify):
     @classmethod
     def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
         return read_choices(source, columns, on_event)
+
+    @classmethod
+    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+        if isinstance(system, WordSystem) and not network:  # fastText's own way is for labels of texts
+            return WordSystem.tuning(system, frozen)
+        return super().tuning(system, frozen, network=network)
 
     def example(self, item: Any, number: int) -> Example:
         match item:
