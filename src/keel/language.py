@@ -23,8 +23,8 @@ def perplexity(model: Model | str | Path, source: Any, *, on_event: OnEvent = ig
     """
     known = loaded(model, on_event)
     learned = known.card.recipe.get("text", {})
-    (text,) = route(settings, Text(sentences=learned.get("sentences", "split")))
-    return perplexity_of(known, corpus_of(source, text, on_event), on_event=on_event)
+    (text,) = route(settings, Text(sentences=learned.get("sentences", "auto")))
+    return perplexity_of(known, corpus_of(source, text.settled(known.system), on_event), on_event=on_event)
 
 
 def generate(

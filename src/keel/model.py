@@ -228,7 +228,7 @@ class Model:
         """Write the folder whole or not at all; what `run/` holds stays."""
         tensors = self.tensors()
         keel: dict[str, Any] = {"card": to_dict(self.card)}
-        config: dict[str, Any] = {"pad_token_id": self.tokenizer.pad_id, "keel": keel}
+        config: dict[str, Any] = {**self.tokenizer.published_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}

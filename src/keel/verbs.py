@@ -70,6 +70,7 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
+    text = text.settled(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned

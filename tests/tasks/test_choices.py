@@ -15,6 +15,7 @@ from keel.tasks.examples import Columns, Example
 SWAG = """,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
 0,a,1,"A man sits. He",A man sits.,He,gold,"runs, fast",eats,sleeps,sings,2
 """
+NAMED = [{"label": "1", "text": "x"}, {"label": "2", "text": "y"}]
 RACE = {
     "answers": ["B", "A"],
     "options": [["red", "blue", "green", "grey"], ["one", "two", "three", "four"]],
@@ -43,12 +44,7 @@ def lines(folder: Path, *records: dict[str, Any]) -> Path:
         ({"context": "c", "choices": ["x", "y"], "label": "y"}, "c", ("x", "y"), 1),
         ({"article": "a", "options": ["x", "y"], "answers": "A", "id": "1"}, "a", ("x", "y"), 0),
         ({"ctx": "c", "endings": ["x", "y"], "label": "1"}, "c", ("x", "y"), 1),
-        (
-            {"answerKey": "2", "question": {"stem": "q", "choices": [{"label": "1", "text": "x"}, {"label": "2", "text": "y"}]}},
-            "q",
-            ("x", "y"),
-            1,
-        ),
+        ({"answerKey": "2", "question": {"stem": "q", "choices": NAMED}}, "q", ("x", "y"), 1),
         ({"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "1"}, "q", ("x", "y"), 0),
     ],
 )  # fmt: skip

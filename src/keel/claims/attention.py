@@ -9,7 +9,7 @@ from keel.claims.finding import Finding, Say
 from keel.claims.models import TINY, learn_sentences
 from keel.systems.base import Rows
 from keel.systems.bert import BertEncoder
-from keel.systems.transformer import Attention, Block
+from keel.systems.blocks import Attention, Block
 
 CAPITALS = {
     "paris": "france", "rome": "italy", "madrid": "spain", "berlin": "germany",

@@ -14,7 +14,7 @@ from keel.model import Model
 from keel.systems.documents import Documents
 from keel.tasks.metrics import RESAMPLES, Score, Scores
 from keel.text.corpus import Corpus
-from keel.text.sentences import detect_language, split_lines, split_sentences
+from keel.text.sentences import SPLITTERS, detect_language
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -165,7 +165,7 @@ def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
 
 def _unknown_bytes(corpus: Corpus, tokenizer: Tokenizer) -> int:
     """How many bytes the words have that the vocabulary lacks."""
-    split = split_lines if corpus.sentences == "lines" else split_sentences
+    split = SPLITTERS[corpus.sentences]
     return sum(
         len(word.encode())
         for texts in corpus.texts()

@@ -60,8 +60,9 @@ class Stored:
 
     @property
     def pretrained(self) -> bool:
-        """Whether there is any head of pre-training."""
-        return not set(self.missing) >= PRETRAINING_HEADS & set(architecture_of(self.system).whole)
+        """Whether there is any head of pre-training, or none is needed."""
+        heads = PRETRAINING_HEADS & set(architecture_of(self.system).whole)
+        return not heads or not heads <= set(self.missing)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def write(
     for ours, tensor in tensors.items():
         if architecture.parts_of([ours]) & architecture.classes[named]:
             names = architecture.theirs(ours)
-            theirs |= zip(names, tensor.chunk(len(names)), strict=True)
+            theirs |= zip(names, architecture.turned(ours, tensor).chunk(len(names)), strict=True)
         else:
             extra[ours] = tensor
     if named == architecture.bare:
@@ -155,13 +156,22 @@ def write(
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     held = {*architecture.classes[named], _told_by(named)}
-    return next((PURPOSES[part] for part in PURPOSES if part in held), "feature-extraction")
+    usual = "text-generation" if named.endswith("LMHeadModel") else "feature-extraction"
+    return next((PURPOSES[part] for part in PURPOSES if part in held), usual)
 
 
 def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> Stored:
     """Write another's folder, pickled weights too, as one of ours, and read that again to see that nothing changed."""
     stored = read(source, on_event, pickled=True)
-    kept = ("id2label", "label2id", "problem_type", "classifier_dropout", "pad_token_id")
+    kept = (
+        "id2label",
+        "label2id",
+        "problem_type",
+        "classifier_dropout",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+    )
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
@@ -254,7 +264,7 @@ def _translate(
     tensors = {}
     for ours, (first, *rest) in shapes.items():
         for name in sources[ours]:
-            tensor = found[name]
+            tensor = architecture.turned(ours, found[name])
             shape = (first // len(sources[ours]) or len(tensor), *rest)
             if tensor.shape != shape or tensor.is_floating_point() == (ours in whole):
                 raise KeelError(
@@ -263,7 +273,7 @@ def _translate(
                 )
         # Half precision is for keeping; we compute from full.
         kind = torch.int32 if ours in whole else torch.float32
-        tensors[ours] = torch.cat([found[name].to(kind) for name in sources[ours]])
+        tensors[ours] = torch.cat([architecture.turned(ours, found[name]).to(kind) for name in sources[ours]])
     return tensors
 
 

@@ -6,6 +6,7 @@ from keel.systems.cnn import Cnn
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
+from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
@@ -26,5 +27,6 @@ SYSTEMS: dict[str, type[System]] = {
     "rnn": Rnn,
     "ulmfit": Ulmfit,
     "elmo": Elmo,
+    "gpt": Gpt,
     "bert": Bert,
 }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from keel.config import replace as with_settings
 from keel.errors import UsageError
+from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Kernel, Objective, State, Tensors
 from keel.train.plan import Train
@@ -261,6 +262,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
+    sentences: ClassVar[Sentences] = "split"
+    """How sentences are told apart in the text that it learns from, unless told otherwise."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     feature_based: ClassVar[bool] = False

@@ -15,12 +15,11 @@ import numpy as np
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
+from keel.text.sentences import Sentences
 
 Part = TypeVar("Part")
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
-Sentences = Literal["split", "lines"]
-"""How sentences are told apart: by their marks, or as lines alone."""
 
 BLOCK = 1 << 20
 """Characters of text that are handled at once: no line and no document has to fit in memory."""
@@ -116,7 +115,7 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
-        read = (self.text_column, self.encoding, self.dedup, *(["lines"] if self.sentences == "lines" else []))
+        read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
             digest.update(f"\0{kind_of(path)}\0".encode())

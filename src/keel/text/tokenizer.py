@@ -271,6 +271,12 @@ class Tokenizer:
         return self._special("sep")
 
     @property
+    def end_id(self) -> int:
+        """The id that stands between documents: <|endoftext|>, or what ends a sentence where there is none."""
+        number = self._inner.token_to_id(END_OF_TEXT)
+        return self.sep_id if number is None else number
+
+    @property
     def mask_id(self) -> int:
         """The id of a blank."""
         return self._special("mask")
@@ -278,7 +284,15 @@ class Tokenizer:
     @property
     def special_ids(self) -> list[int]:
         """The ids that stand for no text of their own."""
-        return sorted(self._special(name) for name in self._specials)
+        end = self._inner.token_to_id(END_OF_TEXT)
+        return sorted({*(self._special(name) for name in self._specials), *([] if end is None else [end])})
+
+    @property
+    def published_ids(self) -> dict[str, int]:
+        """The ids of its marks by the names that a Hugging Face config.json has for them."""
+        ids = {"pad_token_id": self.pad_id} if self.has("pad") else {}
+        end = self._inner.token_to_id(END_OF_TEXT)
+        return ids if end is None else ids | {"bos_token_id": end, "eos_token_id": end}
 
     @cached_property
     def continues_word(self) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""What the Transformer's own parts promise."""
+"""What the parts of every Transformer promise."""
 
 import torch
 
 from keel.systems.base import Rows
 from keel.systems.bert import Bert
-from keel.systems.transformer import Dropout
+from keel.systems.blocks import Dropout
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:

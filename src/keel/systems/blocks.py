@@ -1,7 +1,5 @@
-"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): no recurrence, every position looks at all others.
+"""What every descendant of the Transformer is built of: multi-head attention and blocks of it, one above the other.
 
-New then: multi-head scaled dot-product attention as the only way by which words meet, so that a whole sentence is
-computed in parallel.
 Dimensions in the comments: batch, time, width = heads x head width, hidden = the feed-forward layer's width.
 """
 
@@ -206,7 +204,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.ModuleList):
-    """The encoder half: blocks one above the other."""
+    """Blocks one above the other: what reads."""
 
     def run(
         self,
