@@ -10,6 +10,7 @@ import torch
 
 import keel
 from keel.errors import UsageError
+from keel.systems.gpt import Gpt, Stretch
 from keel.systems.rnn import Rnn, Streams
 from keel.systems.ulmfit import Ulmfit
 from keel.tasks.classify import Classify
@@ -20,7 +21,12 @@ from keel.train.draw import Draw
 
 RNN = Rnn(width=16, layers=1, dropout=0.0)
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("blue garden", "bad")]
-SYSTEMS = [RNN, Ulmfit(width=8, hidden=12, layers=2, activation=0.0, slowness=0.0)]
+GPT = Gpt(layers=1, width=32, head_width=16, positions=16, length=16)
+SYSTEMS = [
+    (RNN, Streams, "forwards"),
+    (Ulmfit(width=8, hidden=12, layers=2), Streams, "forwards"),
+    (GPT, Stretch, "ids"),
+]
 
 
 def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
@@ -29,8 +35,8 @@ def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
     return Classify(system, system.encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
 
 
-@pytest.mark.parametrize("system", SYSTEMS, ids=["rnn", "ulmfit"])
-def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, tokenizer: Tokenizer):
+@pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
+def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: Any, name: str, tokenizer: Tokenizer):
     task = made(system, tokenizer)
     objective = system.objective(task.encoder, tokenizer).eval()
     both = Foretelling(task, objective, 0.5).eval()
@@ -42,7 +48,7 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, tokenizer: 
         alone = 0.0
         for number in range(4):
             ids = torch.from_numpy(data.ids[data.starts[number] : data.starts[number + 1]].astype(np.int64))[None]
-            alone += float(objective(Streams(forwards=ids))[0]["next"])
+            alone += float(objective(batches(**{name: ids}))[0]["next"])
         assert float(losses["language"]) == pytest.approx(0.5 * alone, rel=1e-5)
         assert float(losses["loss"]) == pytest.approx(float(task(batch)[0]["loss"]), rel=1e-6)
     counts = both.counts(batch)

@@ -119,8 +119,8 @@ class Gpt(System):
         return GptTraining(self, encoder, tokenizer)
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all of
-        it. Before a task is learned there are no such marks, and the end of a text stands for each."""
+        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
+        Before a task is learned there are no such marks, and the end of a text stands for each."""
         start, delimiter, extract = (tokenizer.end_id if (id := tokenizer.mark(mark)) is None else id for mark in MARKS)
         if second is None:
             return Framed([start, *first, extract], [0] * (len(first) + 2), 1)
