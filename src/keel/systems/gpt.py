@@ -17,7 +17,7 @@ from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_then_norm, norm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System, Teaching
 from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
 from keel.systems.documents import Documents
 from keel.text.sentences import Sentences
@@ -25,6 +25,9 @@ from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
 from keel.train.plan import Train
+
+MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+"""Of the rows of a task; pre-training knows none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +119,34 @@ class Gpt(System):
         return GptTraining(self, encoder, tokenizer)
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """End A end, or end A end B end: a text begins where another ends, and the last mark has seen all of it."""
-        ids = [tokenizer.end_id, *first, tokenizer.end_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.end_id]
-            segments += [1] * (len(second) + 1)
-        return Framed(ids, segments, 1)
+        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
+        Before a task is learned there are no such marks, and the end of a text stands for each."""
+        start, delimiter, extract = (tokenizer.end_id if (id := tokenizer.mark(mark)) is None else id for mark in MARKS)
+        if second is None:
+            return Framed([start, *first, extract], [0] * (len(first) + 2), 1)
+        ids = [start, *first, delimiter, *second, extract]
+        return Framed(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
+
+    @property
+    def teaching(self) -> "GptTeaching":
+        return GptTeaching(self)
+
+
+class GptTeaching(Teaching):
+    """Tasks are written down in rows with marks of their own; and GPT-1 goes on to foretell them (lambda = 0.5)."""
+
+    system: Gpt
+
+    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_marks(MARKS)
+
+    @property
+    def both_orders(self) -> bool:
+        return True
+
+    @property
+    def lm_loss(self) -> float:
+        return 0.0 if self.system.pre_norm else 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,11 +446,15 @@ class GptTraining(Objective):
         weights = None
         if batch.fresh is not None:
             place = torch.arange(targets.shape[1], device=ids.device)
-            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float().flatten()
+            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float()
         top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return {
-            "next": softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), weights)
-        }, None
+        return {"next": self.foretold(top, targets, weights)}, None
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
+        them."""
+        flat = None if weights is None else weights.flatten()
+        return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
 
     def window_count(self, data: Documents, stride: int) -> int:
         """Of windows that foretell each piece of a text once, moved on by `stride`."""

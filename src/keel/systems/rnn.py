@@ -307,6 +307,14 @@ class RnnTraining(Objective):
         top = self.encoder.dropout(layers[-1]).flatten(0, 1)
         return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
 
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The sum of weights * -log p(targets) by the states before them, [rows, time, width], as in pre-training."""
+        flat = self._dropped(top).flatten(0, 1)
+        return softmax_loss(flat, self._table, self.bias, targets.flatten(), weights.flatten())
+
+    def _dropped(self, top: Tensor) -> Tensor:
+        return self.encoder.dropout(top)
+
     def begin(self, rows: int) -> Memory:
         return self.encoder.forwards.start(rows)
 
