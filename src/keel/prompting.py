@@ -13,9 +13,10 @@ from keel.explain.foretold import Question, choose_likeliest, foretell_last_word
 from keel.language import generate
 from keel.model import Model
 from keel.run import route
-from keel.tasks.examples import Columns, read_examples
+from keel.tasks.choices import read_choices
+from keel.tasks.examples import Columns, Labels, read_examples
 from keel.tasks.metrics import Scores
-from keel.text.files import read_rows, read_table
+from keel.text.files import read_rows
 from keel.text.sentences import split_sentences
 from keel.words import loaded
 
@@ -111,14 +112,12 @@ def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore
     """How often a model that was taught no task finds the right one of some choices likeliest."""
     known = loaded(model, on_event)
     writer_of(known)
+    (columns,) = route(settings, Columns())
+    examples = read_choices(source, columns, on_event)
+    labels = Labels(kind="choice").targets(examples).tolist()
     questions = [
-        Question(
-            context=row["question"],
-            choices=tuple(row.get("choices") or [row["correct"], *row["wrong"]]),
-            label=row.get("label", 0),
-            where=f"{source}:{number}",
-        )
-        for number, row in read_table(source)
+        Question(context=each.text, choices=each.choices, label=label, where=each.where)
+        for each, label in zip(examples, labels, strict=True)
     ]
     return choose_likeliest(known, questions, on_event=on_event)
 
