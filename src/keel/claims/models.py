@@ -12,6 +12,7 @@ from keel.claims.finding import Say
 from keel.config import to_dict
 from keel.demo.docstrings import Docstring, gather
 from keel.events import ignore
+from keel.systems.base import System
 from keel.systems.gpt import Gpt
 from keel.text.tokens import cache_folder
 
@@ -26,12 +27,13 @@ TINY = keel.Bert(
     attention_dropout=0,
     mask=0.3,
 )
+ONE_WAY = Gpt(layers=1, width=32, head_width=32, positions=16, length=10, dropout=0.0, attention_dropout=0.0)
 SMALL = keel.Bert(layers=2, width=128, head_width=32, positions=128, length=64, dropout=0.0, attention_dropout=0.0)
 
 WRITER = Gpt(layers=2, width=128, head_width=32, positions=128, length=128, dropout=0.0, attention_dropout=0.0)
 
 
-def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel.Model:
+def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:
     """A tiny model that has learned a few sentences by heart, words as pieces."""
     with tempfile.TemporaryDirectory() as folder:
         return keel.pretrain(
@@ -96,7 +98,7 @@ def learn_to_write(docstrings: list[Docstring], say: Say, steps: int = 600) -> k
     return _kept("gpt", WRITER, corpus, settings, say, "the next word")
 
 
-def _kept(name: str, system: Any, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
+def _kept(name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
     identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
     folder = cache_folder() / "claims" / f"{name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
     if not (folder / "config.json").exists():
