@@ -232,7 +232,7 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
-            config |= huggingface.label_settings(labels.names, "" if labels.kind == "tags" else labels.kind)
+            config |= huggingface.label_settings(labels.names, "" if labels.kind in ("tags", "choice") else labels.kind)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
@@ -407,10 +407,10 @@ def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
         return None
     ours = stored.config.get("keel", {}).get("task", {})
     kind = ours.get("kind", stored.label_kind)
-    labels = Labels(kind=kind, names=() if kind == "number" else stored.labels)
+    labels = Labels(kind=kind, names=() if kind in ("number", "choice") else stored.labels)
     if labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
-    return TASKS[ours.get("name", "tag" if kind == "tags" else "classify")](
+    return TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))](
         stored.system, encoder, stored.tokenizer, labels, **settings
     )

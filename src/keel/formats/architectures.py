@@ -18,6 +18,7 @@ from keel.systems.gpt import Gpt
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
 OF_TASKS = "what a task has beside its classifier"
 TAGGING = "ForTokenClassification"
+CHOOSING = "ForMultipleChoice"
 """How their names for classes end that say something of each word."""
 WORD_HEAD, NEXT_HEAD, LEARNING_HEAD = "masked word head", "next sentence head", "what only pre-training needs"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, LEARNING_HEAD}
@@ -214,6 +215,7 @@ BERT = Architecture(
     classes={
         "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
         f"Bert{TAGGING}": {BODY, CLASSIFIER},
+        f"Bert{CHOOSING}": {BODY, POOLER, CLASSIFIER},
         "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
         "BertForMaskedLM": {BODY, WORD_HEAD},
         "BertModel": {BODY, POOLER},
@@ -363,6 +365,7 @@ def _own(system: type[System]) -> Own:
         classes={
             f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
             f"{name}{TAGGING}": {BODY, CLASSIFIER},
+            f"{name}{CHOOSING}": {BODY, CLASSIFIER},
             f"{name}ForPreTraining": {BODY, LEARNING_HEAD},
             f"{name}Model": {BODY},
         },

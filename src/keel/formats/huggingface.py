@@ -15,6 +15,7 @@ from keel.events import OnEvent, ignore, note
 from keel.formats.architectures import (
     ARCHITECTURES,
     BODY,
+    CHOOSING,
     CLASSIFIER,
     FOREIGN,
     PRETRAINING_HEADS,
@@ -31,8 +32,15 @@ EXTRA = "keel.safetensors"
 
 PROBLEMS = {"one": "single_label_classification", "several": "multi_label_classification", "number": "regression"}
 """Their words for what a task's labels are."""
-PURPOSES = {TAGGING: "token-classification", CLASSIFIER: "text-classification", WORD_HEAD: "fill-mask"}
+PURPOSES = {
+    TAGGING: "token-classification",
+    CHOOSING: "multiple-choice",
+    CLASSIFIER: "text-classification",
+    WORD_HEAD: "fill-mask",
+}
 """Their words for what a model with such a part is for."""
+KINDS = {"tags": TAGGING, "choice": CHOOSING}
+"""How the classes end that tell of labels of these kinds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +75,10 @@ class Stored:
         return tuple(names[number] for number in numbers)
 
     @property
-    def of_words(self) -> bool:
-        """Whether its classifier says something of each word."""
-        return str((self.config.get("architectures") or [""])[0]).endswith(TAGGING)
-
-    @property
     def label_kind(self) -> str:
         """What a task calls the kind of these labels."""
-        if self.of_words:
-            return "tags"
+        if told := _told_by(str((self.config.get("architectures") or [""])[0])):
+            return next(kind for kind, suffix in KINDS.items() if suffix == told)
         kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
         return kinds.get(self.config.get("problem_type") or "", "number" if len(self.labels) == 1 else "one")
 
@@ -129,11 +132,11 @@ def write(
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
     task = config.get("keel", {}).get("task", {})
-    tags = task.get("kind") == "tags"
+    wanted = KINDS.get(task.get("kind"), "")
     # A network between body and classifier, or another summary of a text, is in no class of theirs.
-    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
+    if {"pool", "mix", "orders"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
-    classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
+    classes = {name: needed for name, needed in architecture.classes.items() if _told_by(name) == wanted}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}
     extra: dict[str, Tensor] = {}
@@ -152,7 +155,7 @@ def write(
     keel = {**settings.pop("keel"), **config.get("keel", {})}
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    held = {*architecture.classes[named], *([TAGGING] if named.endswith(TAGGING) else [])}
+    held = {*architecture.classes[named], _told_by(named)}
     usual = "text-generation" if named.endswith("LMHeadModel") else "feature-extraction"
     return next((PURPOSES[part] for part in PURPOSES if part in held), usual)
 
@@ -172,7 +175,8 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
-    ours = {"name": "tag", "kind": "tags"} if stored.of_words else None
+    kind = stored.label_kind
+    ours = {"name": {"tags": "tag", "choice": "choose"}[kind], "kind": kind} if kind in KINDS else None
     if task := stored.config.get("keel", {}).get("task", ours):
         config["keel"] = {"task": task}
 
@@ -190,6 +194,11 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
 
     save_folder(target, fill, overwrite=overwrite)
     return stored
+
+
+def _told_by(named: str) -> str:
+    """The end of a class's name, if it tells what the labels are."""
+    return next((suffix for suffix in KINDS.values() if named.endswith(suffix)), "")
 
 
 def label_settings(labels: Iterable[str], kind: str = "") -> dict[str, Any]:

@@ -90,6 +90,15 @@ class Recorder(Protocol):
     def __call__(self, name: str, layer: int, value: Tensor) -> None: ...
 
 
+@runtime_checkable
+class Foretelling(Protocol):
+    """An objective that can say how well rows of vectors foretell the ids that follow."""
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
+        ...
+
+
 class Encoder(nn.Module):
     """Ids to vectors. A static word vector is an encoder with no blocks."""
 
@@ -370,6 +379,21 @@ class Teaching:
     def marked(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
         return tokenizer
+
+    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
+        """A model's tokenizer with the marks that its tasks' rows have and its pre-training did not; their vectors are
+        learned with the task."""
+        return tokenizer
+
+    @property
+    def both_orders(self) -> bool:
+        """Whether a pair with a number for its label is read both ways round unless told otherwise."""
+        return False
+
+    @property
+    def lm_loss(self) -> float:
+        """Weight of foretelling the rows of a task while it is learned, unless told otherwise."""
+        return 0.0
 
     def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
         """The system's settings for labels of this kind, whose names came so often each."""

@@ -17,7 +17,7 @@ from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_then_norm, norm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System, Teaching
 from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
 from keel.systems.documents import Documents
 from keel.systems.stepping import Graph, Slot, stepper
@@ -26,6 +26,9 @@ from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
 from keel.train.plan import Train
+
+MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+"""Of the rows of a task; pre-training knows none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +120,34 @@ class Gpt(System):
         return GptTraining(self, encoder, tokenizer)
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
-        """End A end, or end A end B end: a text begins where another ends, and the last mark has seen all of it."""
-        ids = [tokenizer.end_id, *first, tokenizer.end_id]
-        segments = [0] * len(ids)
-        if second is not None:
-            ids += [*second, tokenizer.end_id]
-            segments += [1] * (len(second) + 1)
-        return Framed(ids, segments, 1)
+        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
+        Before a task is learned there are no such marks, and the end of a text stands for each."""
+        start, delimiter, extract = (tokenizer.end_id if (id := tokenizer.mark(mark)) is None else id for mark in MARKS)
+        if second is None:
+            return Framed([start, *first, extract], [0] * (len(first) + 2), 1)
+        ids = [start, *first, delimiter, *second, extract]
+        return Framed(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
+
+    @property
+    def teaching(self) -> "GptTeaching":
+        return GptTeaching(self)
+
+
+class GptTeaching(Teaching):
+    """Tasks are written down in rows with marks of their own; and GPT-1 goes on to foretell them (lambda = 0.5)."""
+
+    system: Gpt
+
+    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_marks(MARKS)
+
+    @property
+    def both_orders(self) -> bool:
+        return True
+
+    @property
+    def lm_loss(self) -> float:
+        return 0.0 if self.system.pre_norm else 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,11 +449,15 @@ class GptTraining(Objective):
         weights = None
         if batch.fresh is not None:
             place = torch.arange(targets.shape[1], device=ids.device)
-            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float().flatten()
+            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float()
         top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return {
-            "next": softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), weights)
-        }, None
+        return {"next": self.foretold(top, targets, weights)}, None
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
+        them."""
+        flat = None if weights is None else weights.flatten()
+        return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
 
     @property
     def window(self) -> int:
@@ -446,19 +474,19 @@ class GptTraining(Objective):
         return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
 
     @property
-    def context(self) -> int:
+    def longest(self) -> int:
         """How many ids it can read, one after the other."""
-        return self.system.positions
+        return self.system.longest
 
     def begin(self, rows: int) -> Cache:
         return self.encoder.start(rows)
 
-    def next(self, ids: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache]:
+    def next(self, ids: Tensor, state: Cache | None = None, record: Recorder | None = None) -> tuple[Tensor, Cache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         state = self.begin(len(ids)) if state is None else state
-        if ids.shape[1] == 1 and state.count and not (self.training or torch.is_grad_enabled()):
+        if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
             return self._step(ids[:, 0], state)
-        vectors, state = self.read(ids, state)
+        vectors, state = self.read(ids, state, record)
         return F.linear(vectors[:, -1], self.encoder.words.weight), state
 
     def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
@@ -482,7 +510,14 @@ class GptTraining(Objective):
             return state.graph(ids, state.count), replace(state, count=state.count + 1)
         return scores(ids, state.count), replace(state, count=state.count + 1)
 
-    def read(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
+        table = self.encoder.words.weight
+        ids = ids.to(table.device)
+        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
+
+    def read(self, ids: Tensor, state: Cache, record: Recorder | None = None) -> tuple[Tensor, Cache]:
         """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
         ids = ids.to(self.encoder.words.weight.device)
         before = max(0, state.count - self.system.sink)
@@ -490,11 +525,11 @@ class GptTraining(Objective):
         self._check(before + time)
         places = torch.arange(before, before + time, device=ids.device)[None]
         rows = Rows(ids=ids, lengths=ids.new_full((len(ids),), time), places=places)
-        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state)
+        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state, record=record)
         assert isinstance(output.state, Cache)
         return output.top, output.state
 
     def _check(self, count: int) -> None:
-        if count > self.context:
-            what = f"{count} tokens are more than the {self.context} that this model reads"
+        if count > self.longest:
+            what = f"{count} tokens are more than the {self.longest} that this model reads"
             raise UsageError(f"{what}: give a shorter text, or ask for less")

@@ -1,8 +1,9 @@
 """What can be learned from labels; a task's name becomes a class here and nowhere else."""
 
 from keel.tasks.base import Task
+from keel.tasks.choose import Choose
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
 from keel.tasks.tag import Tag
 
-TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag}
+TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag, "choose": Choose}

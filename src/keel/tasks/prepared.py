@@ -31,17 +31,19 @@ class Prepared:
     shares: np.ndarray  # [rows] float32: 1 / windows of its example, so that examples weigh alike
     targets: Tensor | None  # [examples, ...]
     batch_size: int
-    """Rows in one update of the loop: these are kept to about one length."""
+    """Rows, or groups of them, in one update of the loop: these are kept to about one length."""
     spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
     features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
     asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
     asked_starts: np.ndarray | None = None  # [rows + 1] where those of each row start; targets are in their order
     letters: Spelling | None = None  # of the distinct words that are asked about
     asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
+    groups: np.ndarray | None = None  # [groups + 1] where the rows of each start that one answer is made from
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        return len(self.owners)
+        """What steps draw from: rows or, where an answer takes several of them, groups."""
+        return len(self.owners) if self.groups is None else len(self.groups) - 1
 
     @property
     def lengths(self) -> np.ndarray:
@@ -87,16 +89,23 @@ class Prepared:
         rows = Rows(ids=gather(self.ids), lengths=torch.from_numpy(lengths), segments=segments)
         return rows if self.spelling is None else rows.spelled(self.spelling)
 
-    def asked_of(self, index: np.ndarray, rows: Rows) -> "tuple[Asked | None, np.ndarray]":
-        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about."""
+    def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
+        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
+
+        Without the rows, of whose output the features are known, places in them mean nothing.
+        """
         if self.asked is None or self.asked_starts is None:
             return None, index
         counts = np.diff(self.asked_starts)[index]
         most = max(1, int(counts.max()))
-        if rows.starts is None:
+        if rows is None:
+            firsts = np.zeros_like(index)
+        elif rows.starts is None:
             firsts = np.arange(len(index)) * rows.ids.shape[1]
         else:
-            firsts, most = rows.starts.numpy(), -(-most // WORD_TILE) * WORD_TILE
+            firsts = rows.starts.numpy()
+        if (rows is None and self.features is not None and self.features.is_cuda) or (rows and rows.starts is not None):
+            most = -(-most // WORD_TILE) * WORD_TILE
         place = np.arange(most)
         inside = place < counts[:, None]
         numbers = np.where(inside, self.asked_starts[index][:, None] + place, -1)
@@ -108,8 +117,19 @@ class Prepared:
             asked = replace(asked, words=torch.from_numpy(places), letters=letters)
         return asked, numbers
 
+    def members(self, drawn: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
+        """The rows of what was drawn and, of groups, [groups, most] the place of each one's rows among these, -1 where
+        it has fewer than others."""
+        if self.groups is None:
+            return drawn, None
+        counts = np.diff(self.groups)[drawn]
+        starts = np.cumsum(counts) - counts
+        index = np.arange(counts.sum()) + np.repeat(self.groups[drawn] - starts, counts)
+        place = np.arange(counts.max())
+        return index, torch.from_numpy(np.where(place < counts[:, None], starts[:, None] + place, -1))
+
     def drawn(self, draw: Draw, rows: range) -> np.ndarray:
-        """Which rows a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
+        """What a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
         place = draw.first + np.arange(rows.start, rows.stop)
         epoch, place = np.divmod(place, len(self))
         index = np.empty_like(place)
@@ -118,7 +138,7 @@ class Prepared:
         return index
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
-        """All rows in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
+        """All of it in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
         if (seed, epoch) not in self._orders:
             if len(self._orders) > 3:
                 self._orders.clear()
@@ -129,7 +149,8 @@ class Prepared:
         random = np.random.default_rng(seed_of(seed, "epoch", epoch))
         order = random.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * self.batch_size)
-        order = order[np.lexsort((self.lengths[order], pool))]
+        lengths = self.lengths if self.groups is None else np.maximum.reduceat(self.lengths, self.groups[:-1])
+        order = order[np.lexsort((lengths[order], pool))]
         # Where the epoch before ended inside a batch, the first rows of this one fill it up.
         head = min(-epoch * len(self) % self.batch_size, len(self))
         tail = len(self) - (len(self) - head) % self.batch_size
@@ -160,8 +181,9 @@ class Asked(Tensors):
 class TaskBatch(Tensors):
     """Rows, what they are, and how much each counts."""
 
-    rows: Rows
+    rows: Rows | None  # where features are known, nothing reads them
     targets: Tensor  # [batch, ...]
     shares: Tensor  # [batch]
     features: Tensor | None  # [batch, ..., width]
     asked: Asked | None = None
+    members: Tensor | None = None  # [groups, most] of `Prepared.members`; targets and shares then are the groups'

@@ -14,8 +14,8 @@ from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
-Kind = Literal["one", "several", "number", "tags"]
-"""What a label is: one of some names, several of them, a number, or a tag for each word."""
+Kind = Literal["one", "several", "number", "tags", "choice"]
+"""What a label is: one of some names, several of them, a number, a tag for each word, or the number of a choice."""
 
 # Other people's names for the same columns, in the order in which they are looked for.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",

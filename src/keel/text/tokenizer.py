@@ -151,6 +151,18 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(json.dumps(form))
         return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
 
+    def with_marks(self, marks: Sequence[str]) -> "Tokenizer":
+        """This tokenizer with further special pieces, at the end; those it knows stay."""
+        if all(self._inner.token_to_id(mark) is not None for mark in marks):
+            return self
+        inner = tokenizers.Tokenizer.from_str(self.to_json())
+        inner.add_special_tokens(list(marks))
+        return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
+
+    def mark(self, token: str) -> int | None:
+        """Give the id of a piece, if there is one."""
+        return self._inner.token_to_id(token)
+
     @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""

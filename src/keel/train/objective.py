@@ -22,7 +22,7 @@ class Tensors:
 
     def pin(self) -> Self:
         """The same in memory from which a GPU copies while the CPU goes on."""
-        return self._each(Tensor.pin_memory)
+        return self._each(lambda value: value if value.is_cuda else value.pin_memory())
 
     def clone(self) -> Self:
         return self._each(Tensor.clone)
