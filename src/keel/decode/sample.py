@@ -11,6 +11,8 @@ from keel.decode.trace import Trace
 from keel.decode.writer import Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
 
+AHEAD = 64
+"""Steps for which random numbers are drawn at once."""
 HEAD = 1024
 """As many words hold `top_p` of the probability nearly always: more are sorted only where they do not."""
 
@@ -100,6 +102,8 @@ def _drawn(
     """Rows with their next ids, for rows whose prompts are equally long."""
     ids, state = started(writer, prompts, open_rows)
     read, chances, seen = ids[:, 1:], None, None
+    # On the CPU, and so many numbers at once: the same text on any device, and a longer one begins alike.
+    random = [torch.Generator().manual_seed(sampling.seed + row) for row in open_rows]
     for step in range(tokens):
         log_chances = None
         if trace is None:
@@ -108,15 +112,16 @@ def _drawn(
             scores, state = writer.next(ids, state, trace.record)
             trace.read(open_rows, ids, state)
             log_chances = scores.float().log_softmax(1)
-        if step == 0 and sampling.temperature:
-            chances = _chances([sampling.seed + row for row in open_rows], tokens).to(scores.device)
+        if sampling.temperature and step % AHEAD == 0:
+            numbers = [torch.rand(AHEAD, generator=own, dtype=torch.float64) for own in random]
+            chances = torch.stack(numbers).to(scores.device)  # [rows, AHEAD]
         if sampling.repetition_penalty != 1:
             if seen is None:
                 seen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, read.to(scores.device), True)
             scores = penalized(scores, seen, sampling.repetition_penalty)
         if banned:
             scores[:, banned] = -torch.inf
-        chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step])
+        chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step % AHEAD])
         numbers = chosen.tolist()
         over = [ends(row, number) for row, number in zip(open_rows, numbers, strict=True)]
         if trace is not None and log_chances is not None:
@@ -132,12 +137,7 @@ def _drawn(
             rows = torch.tensor(still, device=scores.device)
             ids, state, open_rows = ids[rows], kept(state, rows, rows), [open_rows[place] for place in still]
             chances, seen = (None if each is None else each[rows] for each in (chances, seen))
-
-
-def _chances(seeds: list[int], tokens: int) -> Tensor:
-    """[rows, tokens] numbers from 0 to 1, a row's own by its seed; from the CPU: the same text on any device."""
-    each = (torch.Generator().manual_seed(seed) for seed in seeds)
-    return torch.stack([torch.rand(tokens, generator=own, dtype=torch.float64) for own in each])
+            random = [random[place] for place in still]
 
 
 def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -151,21 +151,21 @@ def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
     scores, places = scores.float() / sampling.temperature, None
     if 0 < sampling.top_k < scores.shape[1]:
         scores, places = likeliest(scores, sampling.top_k)
-    whole = scores.logsumexp(1, keepdim=True)
-    if sampling.top_p < 1 and places is None:
-        scores, places = _head(scores, whole, sampling.top_p)
-    shares = (scores - whole).double().exp()
+    shares = scores.softmax(1)
     if sampling.top_p < 1:
-        shares[shares.cumsum(1) - shares >= sampling.top_p] = 0  # those before it hold enough
-    sums = shares.cumsum(1)
+        if places is None:
+            shares, places = _head(shares, sampling.top_p)
+        before = shares.cumsum(1, dtype=torch.float64) - shares
+        shares = shares.masked_fill(before >= sampling.top_p, 0)
+    sums = shares.cumsum(1, dtype=torch.float64)
     found = torch.searchsorted(sums, chances[:, None] * sums[:, -1:], right=True).clamp(max=sums.shape[1] - 1)
     return (found if places is None else places.gather(1, found))[:, 0]
 
 
-def _head(scores: Tensor, whole: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The largest scores, in order, with their ids: at least as many as hold this share of the probability."""
-    if scores.shape[1] > HEAD:
-        best, places = likeliest(scores, HEAD)
-        if bool(((best - whole).exp().sum(1) > share).all()):
+def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
+    """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
+    if shares.shape[1] > HEAD:
+        best, places = likeliest(shares, HEAD)
+        if bool((best.sum(1) > enough).all()):
             return best, places
-    return scores.sort(descending=True, stable=True)
+    return shares.sort(descending=True, stable=True)
