@@ -1,7 +1,8 @@
 """GPT-2 small on one H200: the speed of pre-training by recipes/h200/gpt.toml, then a run by the clock and its scores.
 
     python benchmarks/h200/gpt.py --text en_*.txt.xz                         # speed, with the kernels of a step
-    python benchmarks/h200/gpt.py --text clean/en_*.txt.xz --minutes 20 --wikitext wikitext2/ --lambada lambada_test.jsonl.xz
+    python benchmarks/h200/gpt.py --text clean/en_*.txt.xz --minutes 20 --steps 0 \\
+        --wikitext wikitext2/ --lambada lambada/lambada_test.jsonl.xz
 
 Take the test sets' articles out of the text first (benchmarks/without_articles.py). FLOPs a token: 6 N for the matrices
 (12 L W^2 in the blocks, W V in the head) and 6 L W T for attention, which as it looks back alone is half of 12 L W T.
