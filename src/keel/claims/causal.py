@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.finding import Finding, Say
-from keel.claims.models import learn_to_write, read_docstrings
+from keel.claims.models import read_docstrings
 from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.elmo import Elmo
-from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.gpt import Gpt
 from keel.text.tokenizer import Tokenizer
 
 TIDE = "潮水退了就知道谁没穿裤子"
@@ -114,8 +114,8 @@ def sizes(say: Say) -> Finding:
     order = [counted[name] for name in ("ELMo (2018)", "GPT (2018)", "BERT-large (2018)", "GPT-2 XL", "GPT-3 (2020)")]
     return Finding(
         gap < 0.02 and order == sorted(order),
-        f"the picture's order is right: GPT-2 is {order[3] / order[1]:.0f} times GPT, GPT-3 {order[4] / order[3]:.0f} times "
-        f"GPT-2; our shapes have the published numbers within {gap:.1%}",
+        f"the picture's order is right: GPT-2 is {order[3] / order[1]:.0f} times GPT, GPT-3 {order[4] / order[3]:.0f} "
+        f"times GPT-2; our shapes have the published numbers within {gap:.1%}",
     )
 
 
@@ -161,8 +161,8 @@ def pronouns(say: Say) -> Finding:
     return Finding(
         right == len(people) and fmean(looks) > 3 * even,
         f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person ({even:.0%} if "
-        f"all words had as much), and {right} of {len(people)} pronouns are right. She for nurse and he for doctor is what "
-        "this text says: a network shows its text's habits, and what GPT-2 itself looks at takes its own weights",
+        f"all words had as much), and {right} of {len(people)} pronouns are right. She for nurse and he for doctor is "
+        "what this text says: a network shows its text's habits, and what GPT-2 itself looks at takes its own weights",
     )
 
 
@@ -170,11 +170,21 @@ def nowhere(say: Say) -> Finding:
     """86: attention on the first token, and the loss, without and with a vector to look at when there is nothing."""
     docstrings = read_docstrings(say)
     texts = ["\n".join(each.sentences) for each in docstrings if each.held_out][:400]
+    learned = ["\n".join(each.sentences) for each in docstrings if not each.held_out]
+    settings: dict[str, Any] = {
+        "vocabulary": 1000,
+        "steps": 1500,
+        "batch": 16,
+        "lr": 3e-3,
+        "device": "cpu",
+        "held_out": 0.0,
+    }
     losses: dict[bool, float] = {}
     first: dict[bool, float] = {}
     for sink in (False, True):
-        model = learn_to_write(docstrings, say, sink=sink)
-        assert isinstance(model.objective, GptTraining)
+        with tempfile.TemporaryDirectory() as folder:
+            system = Gpt(layers=2, width=64, head_width=16, positions=64, length=64, sink=sink, **SMALL)
+            model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
         losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
         shares = [_on_first(model, text) for text in texts]
         before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
