@@ -38,6 +38,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
+    choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
+    (folder / "questions.jsonl").write_text(choices * 3)
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
+    from keel.prompting import ask, summarize
     from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
@@ -56,6 +57,7 @@ __all__ = [
     "Word2vec",
     "Wordclass",
     "analogy",
+    "ask",
     "check",
     "convert",
     "embed",
@@ -71,6 +73,7 @@ __all__ = [
     "pretrain",
     "senses",
     "similarity",
+    "summarize",
     "translate",
     "word_map",
 ]
@@ -97,6 +100,7 @@ _HOMES = {
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
+    "ask": "keel.prompting",
     "check": "keel.checks",
     "generate": "keel.language",
     "nearest": "keel.words",
@@ -105,6 +109,7 @@ _HOMES = {
     "senses": "keel.words",
     "similarity": "keel.words",
     "translate": "keel.rewriting",
+    "summarize": "keel.prompting",
     "word_map": "keel.words",
 }
 

@@ -233,12 +233,13 @@ class Model:
         """Write the folder whole or not at all; what `run/` holds stays."""
         tensors = self.tensors()
         keel: dict[str, Any] = {"card": to_dict(self.card)}
-        config: dict[str, Any] = {"pad_token_id": self.tokenizer.pad_id, "keel": keel}
+        config: dict[str, Any] = {**self.tokenizer.published_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
             if labels.kind != "text":
-                config |= huggingface.label_settings(labels.names, "" if labels.kind == "tags" else labels.kind)
+                kind = "" if labels.kind in ("tags", "choice") else labels.kind
+                config |= huggingface.label_settings(labels.names, kind)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
@@ -415,10 +416,11 @@ def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     kind = ours.get("kind", stored.label_kind)
     if not stored.labels and kind != "text":
         return None
-    labels = Labels(kind=kind, names=() if kind == "number" else stored.labels, tokenizer=stored.target)
+    names = () if kind in ("number", "choice") else stored.labels
+    labels = Labels(kind=kind, names=names, tokenizer=stored.target)
     if kind != "text" and labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
-    return TASKS[ours.get("name", "tag" if kind == "tags" else "classify")](
+    return TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))](
         stored.system, encoder, stored.tokenizer, labels, **settings
     )

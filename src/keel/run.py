@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 
@@ -17,6 +17,7 @@ from keel.config import replace, unknown_name
 from keel.errors import UsageError
 from keel.events import Event, OnEvent, ignore
 from keel.formats.folder import OURS, TARGET
+from keel.systems.base import System
 from keel.text.corpus import Corpus
 from keel.train.checkpoint import exclusive
 from keel.train.parallel import World
@@ -33,8 +34,9 @@ class Text:
     """Of the files; auto tries UTF-8, then GB18030."""
     dedup: Literal["none", "lines", "documents"] = "none"
     """What to keep only once."""
-    sentences: Literal["split", "lines"] = "split"
-    """How sentences are told apart: by their marks, or as lines alone, where text is cut already."""
+    sentences: Literal["auto", "split", "lines", "none"] = "auto"
+    """How sentences are told apart: by their marks (split), as lines alone, where text is cut already, or not at all,
+    so that text keeps its blanks and line breaks (none); auto is for the system to decide."""
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
     vocabulary: int = 0
@@ -57,6 +59,10 @@ class Text:
             raise UsageError("sample must be above 0 bytes and vocabulary 10 pieces or more")
         if self.min_count < 0 or self.phrases < 0:
             raise UsageError("min_count and phrases must not be below 0")
+
+    def settled(self, system: System) -> Self:
+        """The same, with what was left to the system."""
+        return replace(self, sentences=system.sentences) if self.sentences == "auto" else self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,21 +105,22 @@ def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None 
 
 def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
     """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
+    sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
-        return source
+        return source.cut(sentences)
     if hasattr(source, "columns"):
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))
             raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
-        return Corpus.of([str(value) for value in source[text.text_column]], sentences=text.sentences)
+        return Corpus.of([str(value) for value in source[text.text_column]], sentences=sentences)
     if isinstance(source, list) and source and all(_is_text(item) for item in source):
-        return Corpus.of(source, sentences=text.sentences)
+        return Corpus.of(source, sentences=sentences)
     return Corpus(
         source,
         text_column=text.text_column,
         encoding=text.encoding,
         dedup=text.dedup,
-        sentences=text.sentences,
+        sentences=sentences,
         on_event=on_event,
     )
 

@@ -1,5 +1,6 @@
 """Fine-tuning, run by run: several seeds, several folds, the best kept."""
 
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +16,12 @@ from keel.model import Model
 from keel.tasks import Task
 from keel.tasks.base import Head
 from keel.tasks.examples import Examples, Labels, folds
+from keel.tasks.foretelling import Foretelling
 from keel.tasks.metrics import Scores
 from keel.tasks.prepared import Prepared
 from keel.train.draw import seed_of
 from keel.train.loop import History, fit
+from keel.train.objective import Objective
 from keel.train.parallel import pick_device
 from keel.train.plan import Train
 
@@ -63,6 +66,15 @@ class Tuning:
         task.precision = self.train.precision
         return task.to(pick_device(self.train.device))
 
+    def foretelling(self, task: Task) -> Objective:
+        """What teaches a task and, on the same rows, goes on with what the parent was pre-trained by."""
+        objective = task.system.objective(task.encoder, task.tokenizer)
+        known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
+        for name, weight in objective.state_dict().items():
+            if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
+                weight.narrow(0, 0, len(known[name])).copy_(known[name])
+        return Foretelling(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
+
     def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
         task = self.new_task(seed)
         identity = {
@@ -78,7 +90,10 @@ class Tuning:
             **{f"system.{name}": value for name, value in to_dict(task.system).items()},
         }
         learner = None if self.freeze or task.network else task.system.teaching.learner(task)
-        with task.narrowed(data) as narrow:
+        if self.head.lm_loss:
+            learner = self.foretelling(task)
+        # Where every word may be foretold, every word learns.
+        with nullcontext(data) if self.head.lm_loss else task.narrowed(data) as narrow:
             history = fit(learner or task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
         if dev is None:
             return Tuned(task, history, None)

@@ -19,6 +19,7 @@ from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
+from keel.prompting import choose, last_words
 from keel.run import Pieces, Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
@@ -70,6 +71,7 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
+    text = text.settled(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = None
     if probe is not None:  # what is wrong with it shows before anything is learned
@@ -168,7 +170,8 @@ def finetune(
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.tuning(start, freeze, network=network)
-    usual = Head(mix=freeze and start.feature_based)
+    foretelling = 0.0 if freeze or network or "lm_loss" not in kind.takes else start.teaching.lm_loss
+    usual = Head(mix=freeze and start.feature_based, lm_loss=foretelling)
     system, train, columns, head, pieces = route(
         settings, start, tuned, Columns(), usual, Pieces(), only=start.teaching.fields if parent else None
     )
@@ -178,6 +181,11 @@ def finetune(
         if name not in kind.takes:
             able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
             raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
+    if foretelling and "lm_loss" not in settings:
+        note(
+            on_event,
+            f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
+        )
     everything = kind.read(data, columns, on_event)
     labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
@@ -192,7 +200,7 @@ def finetune(
             parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
         elif isinstance(parent.task, kind):
             labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
-        parent = _learner(system, parent)
+        parent = _learner(system, parent, train.seed)
         tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
@@ -231,6 +239,7 @@ def evaluate(
     data: Source,
     *,
     out: str | Path | None = None,
+    by: Literal["", "last-word", "choices"] = "",
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Scores:
@@ -238,11 +247,17 @@ def evaluate(
 
     Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
     wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
-    perplexity of a text.
+    perplexity of a text or, where told so, is scored `by` the last word of each text or by which of some choices it
+    finds likeliest.
     """
     known = loaded(model, on_event)
     published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
-    if published and known.encoder.width:
+    if by:
+        foretold = {"last-word": last_words, "choices": choose}
+        if by not in foretold:
+            raise unknown_name(by, foretold, "--by")
+        scores = foretold[by](known, data, on_event=on_event, **settings)
+    elif published and known.encoder.width:
         scores = judge(space_of(known), data, on_event=on_event)
     elif known.task is None and known.system.foretells:
         scores = perplexity(known, data, on_event=on_event, **settings)
@@ -363,18 +378,27 @@ def _words_of(
     return model, dataclasses.replace(labels, tokenizer=other)
 
 
-def _learner(system: System, parent: Model) -> Model:
-    """The parent with other settings for the task: its encoder keeps every weight that fits."""
-    if system == parent.system:
+def _learner(system: System, parent: Model, seed: int) -> Model:
+    """The parent with other settings for the task, and vectors for the marks of its rows: its encoder keeps every
+    weight that fits."""
+    tokenizer = system.teaching.ready(parent.tokenizer)
+    if system == parent.system and tokenizer is parent.tokenizer:
         return parent
+    vocabulary = max(parent.encoder.vocabulary, len(tokenizer))
     with torch.device("meta"):
-        encoder = system.encoder(parent.encoder.vocabulary)
+        encoder = system.encoder(vocabulary)
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
-    weights = {name: tensor for name, tensor in parent.encoder.state_dict().items() if tensor.shape == shapes[name]}
-    if weights.keys() != shapes.keys():
-        encoder = system.encoder(parent.encoder.vocabulary)
+    held = parent.encoder.state_dict()
+    weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
+    if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
+        torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
+        encoder = system.encoder(vocabulary).to(parent.device)
+        for name, new in encoder.state_dict().items():
+            old = held[name]
+            if len(old) == parent.encoder.vocabulary < len(new) == vocabulary and old.shape[1:] == new.shape[1:]:
+                weights[name] = torch.cat([old, new[len(old) :]])
     encoder.load_state_dict(weights, strict=False, assign=True)
-    return dataclasses.replace(parent, system=system, encoder=encoder)
+    return dataclasses.replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)
 
 
 def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:

@@ -20,10 +20,15 @@ FEW = 5
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
     what = "sentences" if examples.kind == "tags" else "texts" if examples[0].second is None else "pairs"
+    if most := max(map(len, examples.choices)):
+        what += f" with {min(map(len, examples.choices))} to {most} choices"
     facts: dict[str, Any] = {"holds": f"{len(examples):,} {what}{'' if examples.kind else ' without labels'}"}
     if examples.kind == "number":
         values = [example.label for example in examples if isinstance(example.label, float)]
         facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}
+    elif examples.kind == "choice":
+        counts = Counter(example.label for example in examples)
+        facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
     elif examples.kind:
         counts = _counts(examples)
         facts["labels"] = dict(counts.most_common(20))
@@ -34,7 +39,8 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     facts[f"{unit} in each"] = {"median": median, "95% below": most, "longest": int(lengths.max())}
     if model is not None:
         longest = model.system.longest
-        facts["too long"] = f"{(lengths > longest).mean():.1%} above {longest}, read in windows"
+        how = "read from their end on" if examples[0].choices else "read in windows"
+        facts["too long"] = f"{(lengths > longest).mean():.1%} above {longest}, {how}"
     mixed, sorted_ = _padding(np.random.default_rng(0).permutation(lengths)), _padding(np.sort(lengths))
     facts["padding"] = f"{mixed:.0%} of batches of {BATCH} in any order, {sorted_:.0%} sorted by length as Keel does"
     return facts
@@ -75,7 +81,7 @@ def _about_classes(examples: Examples) -> Iterator[Finding]:
     except KeelError as error:
         yield Finding.of("error" if examples.kind else "warning", str(error), examples.source)
         return
-    if examples.kind == "number":
+    if examples.kind in ("number", "choice"):
         return
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < FEW]
@@ -114,15 +120,17 @@ def _counts(examples: Examples) -> Counter[str]:
 
 
 def _key(example: Example) -> tuple[str, str | None]:
-    return " ".join(example.text.split()), example.second and " ".join(example.second.split())
+    second = " | ".join(example.choices) or example.second
+    return " ".join(example.text.split()), second and " ".join(second.split())
 
 
 def _lengths(examples: Examples, model: Model | None) -> tuple[np.ndarray, str]:
     firsts = [example.text for example in examples]
-    seconds = [example.second or "" for example in examples]
+    seconds = [example.second or max(example.choices, key=len, default="") for example in examples]
     if model is None:
         return np.array([len(one) + len(two) for one, two in zip(firsts, seconds, strict=True)]), "characters"
-    marks = len(model.system.frame(model.tokenizer, [], None if examples[0].second is None else []).ids)
+    alone = examples[0].second is None and not examples[0].choices
+    marks = len(model.system.frame(model.tokenizer, [], None if alone else []).ids)
     _, of_firsts = model.tokenizer.encode_flat(firsts)
     _, of_seconds = model.tokenizer.encode_flat(seconds)
     return of_firsts + of_seconds + marks, "tokens"

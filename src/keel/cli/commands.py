@@ -15,7 +15,7 @@ import numpy as np
 
 from keel import verbs
 from keel.checks import check as check_files
-from keel.cli import vectors, writing
+from keel.cli import prompting, vectors, writing
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
@@ -305,12 +305,17 @@ def _evaluate_flags(flags: Flags) -> None:
     )
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
+    flags.add_argument("--stride", type=int, metavar="N", help="tokens by which a GPT's window over a text moves on")
+    foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
+    flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
 
 
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        scores = verbs.evaluate(model, _source(options.file), out=options.out, on_event=console, **options.settings)
+        settings = options.settings | ({} if options.stride is None else {"stride": options.stride})
+        source = _source(options.file)
+        scores = verbs.evaluate(model, source, out=options.out, by=options.by, on_event=console, **settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -528,6 +533,8 @@ COMMANDS = {
     "fill": Command(_fill_flags, fill),
     "translate": Command(writing.translate_flags, writing.translate),
     "generate": Command(writing.generate_flags, writing.generate),
+    "ask": Command(prompting.ask_flags, prompting.ask),
+    "summarize": Command(prompting.summarize_flags, prompting.summarize),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

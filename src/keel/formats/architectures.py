@@ -2,19 +2,23 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+from torch import Tensor
 
 from keel.config import from_dict, to_dict
 from keel.errors import KeelError
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
 
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
 OF_TASKS = "what a task has beside its classifier"
 TAGGING = "ForTokenClassification"
+CHOOSING = "ForMultipleChoice"
 """How their names for classes end that say something of each word."""
 WORD_HEAD, NEXT_HEAD, LEARNING_HEAD = "masked word head", "next sentence head", "what only pre-training needs"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, LEARNING_HEAD}
@@ -47,8 +51,12 @@ class Architecture:
     """The system that a configuration describes, given its place and the parts there are; the vocabulary's size."""
     write_settings: Callable[[Any, int], dict[str, Any]]
     """A system and the size of its vocabulary as their config.json has them."""
-    untrained: Callable[[Any], set[str]]
+    untrained: Callable[[Any], set[str]] = lambda system: set()
     """Parts that a system makes but never trains."""
+    transposed: frozenset[str] = frozenset()
+    """Our modules, by the ends of their names, whose matrices they keep the other way round."""
+    holds: Callable[[Any], bool] = lambda system: True
+    """Whether it has all that such a system needs."""
 
     def theirs(self, ours: str) -> tuple[str, ...]:
         """Their names for the parts of one of our tensors; none if they have nothing like it."""
@@ -63,6 +71,12 @@ class Architecture:
             path = path.replace("*", number[0])
         stem = path[: path.rfind(".") + 1]
         return tuple(f"{stem}{last}.{parameter}" for last in path.removeprefix(stem).split("|"))
+
+    def turned(self, ours: str, tensor: Tensor) -> Tensor:
+        """One of our tensors as they keep it, and the other way round."""
+        module, _, parameter = ours.rpartition(".")
+        turns = parameter == "weight" and module.rpartition(".")[2] in self.transposed
+        return tensor.T.contiguous() if turns else tensor
 
     def part(self, theirs: str) -> str:
         """The part of a model that one of their tensors belongs to."""
@@ -81,7 +95,7 @@ class Architecture:
     @cached_property
     def _bare_starts(self) -> tuple[str, ...]:
         bodies = [path.removeprefix(self.prefix) for path in self.modules.values() if path.startswith(self.prefix)]
-        return tuple({path[: path.index(".") + 1] for path in bodies})
+        return tuple({path.partition(".")[0] + "." for path in bodies})
 
 
 BERT_SETTINGS = {
@@ -103,16 +117,29 @@ ACTIVATIONS = {
 }
 
 
+def _activation(config: Mapping[str, Any], name: str, usual: str, where: str) -> str:
+    """Our name for theirs."""
+    activation = config.get(name, usual)
+    known = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
+    if activation not in known:
+        raise KeelError(f"{where}: {name} is {activation!r}; Keel knows {', '.join(known)}")
+    return known[activation]
+
+
+def _whole_number(config: Mapping[str, Any], name: str, usual: int, where: str) -> int:
+    """A size; where the usual one is 0 it may be left open."""
+    value = config.get(name, usual) if usual else config.get(name) or usual
+    if type(value) is not int or value < min(1, usual):
+        raise KeelError(f"{where}: {name} must be a whole number above 0, not {value!r}")
+    return value
+
+
 def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Bert, int]:
     for name, only in BERT_ONLY.items():
         if config.get(name) not in (None, only):
             raise KeelError(f"{where}: {name} is {config[name]!r}; Keel's BERT has only {only!r}")
     if config.get("pruned_heads"):
         raise KeelError(f"{where}: this model has pruned heads, which Keel's BERT cannot hold")
-    activation = config.get("hidden_act", "gelu")
-    known = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
-    if activation not in known:
-        raise KeelError(f"{where}: hidden_act is {activation!r}; Keel knows {', '.join(known)}")
     base = Bert()
     sizes = {
         "vocab_size": 30_522,
@@ -121,11 +148,9 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
         "intermediate_size": base.hidden,
         "max_position_embeddings": base.positions,
     }
-    for name, default in sizes.items():
-        sizes[name] = config.get(name, default)
-        if type(sizes[name]) is not int or sizes[name] < 1:
-            raise KeelError(f"{where}: {name} must be a whole number above 0, not {sizes[name]!r}")
-    vocabulary, width, heads, hidden, positions = sizes.values()
+    vocabulary, width, heads, hidden, positions = (
+        _whole_number(config, name, usual, where) for name, usual in sizes.items()
+    )
     if width % heads:
         raise KeelError(f"{where}: hidden_size {width} is no multiple of num_attention_heads {heads}")
     keel = config.get("keel", {})
@@ -134,7 +159,7 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
     values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in BERT_SETTINGS.items()} | {
         "head_width": width // heads,
         "expansion": hidden / width,
-        "activation": known[activation],
+        "activation": _activation(config, "hidden_act", "gelu", where),
         "length": min(positions, 4096),  # the longest row there can be
         "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
     }
@@ -190,6 +215,7 @@ BERT = Architecture(
     classes={
         "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
         f"Bert{TAGGING}": {BODY, CLASSIFIER},
+        f"Bert{CHOOSING}": {BODY, POOLER, CLASSIFIER},
         "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
         "BertForMaskedLM": {BODY, WORD_HEAD},
         "BertModel": {BODY, POOLER},
@@ -205,6 +231,99 @@ BERT = Architecture(
     read_settings=_read_bert,
     write_settings=_write_bert,
     untrained=lambda system: set() if system.next_sentence else {NEXT_HEAD},
+)
+
+
+GPT2_SETTINGS = {
+    "layers": "n_layer",
+    "width": "n_embd",
+    "positions": "n_positions",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+    "norm_epsilon": "layer_norm_epsilon",
+}
+GPT2_ONLY = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def _read_gpt2(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Gpt, int]:
+    for name, only in GPT2_ONLY.items():
+        if config.get(name) not in (None, only):
+            raise KeelError(f"{where}: {name} is {config[name]!r}; Keel's GPT has only {only!r}")
+    base = Gpt()
+    vocabulary, width, heads, positions, hidden = (
+        _whole_number(config, name, usual, where)
+        for name, usual in (
+            ("vocab_size", 50_257),
+            ("n_embd", 768),
+            ("n_head", 12),
+            ("n_positions", 1024),
+            ("n_inner", 0),
+        )
+    )
+    if width % heads:
+        raise KeelError(f"{where}: n_embd {width} is no multiple of n_head {heads}")
+    values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in GPT2_SETTINGS.items()} | {
+        "head_width": width // heads,
+        "expansion": (hidden or 4 * width) / width,
+        "activation": _activation(config, "activation_function", "gelu_new", where),
+        "length": positions,
+    }
+    return from_dict(Gpt, values | config.get("keel", {}).get("settings", {}), where), vocabulary
+
+
+def _write_gpt2(system: Gpt, vocabulary: int) -> dict[str, Any]:
+    values = to_dict(system)
+    settings = {theirs: values.pop(ours) for ours, theirs in GPT2_SETTINGS.items()}
+    del values["head_width"]
+    return {
+        "model_type": "gpt2",
+        "vocab_size": vocabulary,
+        "n_head": system.heads,
+        "n_inner": system.hidden,
+        "activation_function": ACTIVATIONS[values.pop("activation")][0],
+        "embd_pdrop": system.dropout,
+        **settings,
+        "keel": {"system": system.name, "settings": values},
+    }
+
+
+GPT2 = Architecture(
+    system=Gpt,
+    modules={
+        "encoder.words": "transformer.wte",
+        "encoder.positions": "transformer.wpe",
+        "encoder.stack.*.attention_norm": "transformer.h.*.ln_1",
+        "encoder.stack.*.attention.qkv": "transformer.h.*.attn.c_attn",
+        "encoder.stack.*.attention.out": "transformer.h.*.attn.c_proj",
+        "encoder.stack.*.output_norm": "transformer.h.*.ln_2",
+        "encoder.stack.*.expand": "transformer.h.*.mlp.c_fc",
+        "encoder.stack.*.contract": "transformer.h.*.mlp.c_proj",
+        "encoder.norm": "transformer.ln_f",
+        "classifier": "classifier",
+    },
+    prefix="transformer.",
+    parts={
+        "transformer.": BODY,
+        "classifier.": CLASSIFIER,
+        "score.": FOREIGN,
+        "qa_outputs.": FOREIGN,
+        "multiple_choice_head.": FOREIGN,
+    },
+    classes={f"GPT2{TAGGING}": {BODY, CLASSIFIER}, "GPT2LMHeadModel": {BODY}, "GPT2Model": {BODY}},
+    bare="GPT2Model",
+    whole=(),
+    ties={"lm_head.weight": "transformer.wte.weight"},
+    old_names={},
+    buffers=re.compile(r".*\.attn\.(bias|masked_bias)"),
+    read_settings=_read_gpt2,
+    write_settings=_write_gpt2,
+    transposed=frozenset({"qkv", "out", "expand", "contract"}),
+    holds=lambda system: system.pre_norm and not system.sink,
 )
 
 
@@ -246,6 +365,7 @@ def _own(system: type[System]) -> Own:
         classes={
             f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
             f"{name}{TAGGING}": {BODY, CLASSIFIER},
+            f"{name}{CHOOSING}": {BODY, CLASSIFIER},
             f"{name}ForPreTraining": {BODY, LEARNING_HEAD},
             f"{name}Model": {BODY},
         },
@@ -256,18 +376,20 @@ def _own(system: type[System]) -> Own:
         buffers=re.compile(r"(?!)"),
         read_settings=read,
         write_settings=write,
-        untrained=lambda system: set(),
     )
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
-    **{name: _own(system) for name, system in SYSTEMS.items() if not issubclass(system, Bert)},
+    "gpt2": GPT2,
+    **{name: _own(system) for name, system in SYSTEMS.items() if not issubclass(system, Bert | Gpt)},
+    "gpt": replace(_own(Gpt), whole=()),  # words are foretold by their own vectors
 }
 """By the `model_type` of their config.json."""
 
 
 def architecture_of(system: System) -> Architecture:
     """The one that a system is written as."""
-    named = ARCHITECTURES.get(system.name)  # a descendant may be written otherwise than its ancestor
-    return named or next(one for one in ARCHITECTURES.values() if isinstance(system, one.system))
+    able = [one for one in ARCHITECTURES.values() if isinstance(system, one.system) and one.holds(system)]
+    # A descendant may be written otherwise than its ancestor.
+    return next((one for one in able if one.system is type(system)), able[0])

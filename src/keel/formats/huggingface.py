@@ -15,6 +15,7 @@ from keel.events import OnEvent, ignore, note
 from keel.formats.architectures import (
     ARCHITECTURES,
     BODY,
+    CHOOSING,
     CLASSIFIER,
     FOREIGN,
     PRETRAINING_HEADS,
@@ -31,8 +32,15 @@ EXTRA = "keel.safetensors"
 
 PROBLEMS = {"one": "single_label_classification", "several": "multi_label_classification", "number": "regression"}
 """Their words for what a task's labels are."""
-PURPOSES = {TAGGING: "token-classification", CLASSIFIER: "text-classification", WORD_HEAD: "fill-mask"}
+PURPOSES = {
+    TAGGING: "token-classification",
+    CHOOSING: "multiple-choice",
+    CLASSIFIER: "text-classification",
+    WORD_HEAD: "fill-mask",
+}
 """Their words for what a model with such a part is for."""
+KINDS = {"tags": TAGGING, "choice": CHOOSING}
+"""How the classes end that tell of labels of these kinds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +62,9 @@ class Stored:
 
     @property
     def pretrained(self) -> bool:
-        """Whether there is any head of pre-training."""
-        return not set(self.missing) >= PRETRAINING_HEADS & set(architecture_of(self.system).whole)
+        """Whether there is any head of pre-training, or none is needed."""
+        heads = PRETRAINING_HEADS & set(architecture_of(self.system).whole)
+        return not heads or not heads <= set(self.missing)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -68,15 +77,10 @@ class Stored:
         return tuple(names[number] for number in numbers)
 
     @property
-    def of_words(self) -> bool:
-        """Whether its classifier says something of each word."""
-        return str((self.config.get("architectures") or [""])[0]).endswith(TAGGING)
-
-    @property
     def label_kind(self) -> str:
         """What a task calls the kind of these labels."""
-        if self.of_words:
-            return "tags"
+        if told := _told_by(str((self.config.get("architectures") or [""])[0])):
+            return next(kind for kind, suffix in KINDS.items() if suffix == told)
         kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
         return kinds.get(self.config.get("problem_type") or "", "number" if len(self.labels) == 1 else "one")
 
@@ -136,18 +140,18 @@ def write(
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
     task = config.get("keel", {}).get("task", {})
-    tags = task.get("kind") == "tags"
+    wanted = KINDS.get(task.get("kind"), "")
     # A network between body and classifier, or another summary of a text, is in no class of theirs.
-    if {"pool", "mix"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
+    if {"pool", "mix", "orders"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
-    classes = {name: needed for name, needed in architecture.classes.items() if name.endswith(TAGGING) == tags}
+    classes = {name: needed for name, needed in architecture.classes.items() if _told_by(name) == wanted}
     named = next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
     theirs: dict[str, Tensor] = {}
     extra: dict[str, Tensor] = {}
     for ours, tensor in tensors.items():
         if architecture.parts_of([ours]) & architecture.classes[named]:
             names = architecture.theirs(ours)
-            theirs |= zip(names, tensor.chunk(len(names)), strict=True)
+            theirs |= zip(names, architecture.turned(ours, tensor).chunk(len(names)), strict=True)
         else:
             extra[ours] = tensor
     if named == architecture.bare:
@@ -161,18 +165,28 @@ def write(
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if task.get("kind") == "text":
         return "text2text-generation"
-    held = {*architecture.classes[named], *([TAGGING] if named.endswith(TAGGING) else [])}
-    return next((PURPOSES[part] for part in PURPOSES if part in held), "feature-extraction")
+    held = {*architecture.classes[named], _told_by(named)}
+    usual = "text-generation" if named.endswith("LMHeadModel") else "feature-extraction"
+    return next((PURPOSES[part] for part in PURPOSES if part in held), usual)
 
 
 def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: OnEvent = ignore) -> Stored:
     """Write another's folder, pickled weights too, as one of ours, and read that again to see that nothing changed."""
     stored = read(source, on_event, pickled=True)
-    kept = ("id2label", "label2id", "problem_type", "classifier_dropout", "pad_token_id")
+    kept = (
+        "id2label",
+        "label2id",
+        "problem_type",
+        "classifier_dropout",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+    )
     config = {name: stored.config[name] for name in kept if name in stored.config}
     if stored.labels:
         config |= label_settings(stored.labels)
-    ours = {"name": "tag", "kind": "tags"} if stored.of_words else None
+    kind = stored.label_kind
+    ours = {"name": {"tags": "tag", "choice": "choose"}[kind], "kind": kind} if kind in KINDS else None
     if task := stored.config.get("keel", {}).get("task", ours):
         config["keel"] = {"task": task}
 
@@ -192,6 +206,11 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
 
     save_folder(target, fill, overwrite=overwrite)
     return stored
+
+
+def _told_by(named: str) -> str:
+    """The end of a class's name, if it tells what the labels are."""
+    return next((suffix for suffix in KINDS.values() if named.endswith(suffix)), "")
 
 
 def label_settings(labels: Iterable[str], kind: str = "") -> dict[str, Any]:
@@ -257,7 +276,7 @@ def _translate(
     tensors = {}
     for ours, (first, *rest) in shapes.items():
         for name in sources[ours]:
-            tensor = found[name]
+            tensor = architecture.turned(ours, found[name])
             shape = (first // len(sources[ours]) or len(tensor), *rest)
             if tensor.shape != shape or tensor.is_floating_point() == (ours in whole):
                 raise KeelError(
@@ -266,7 +285,7 @@ def _translate(
                 )
         # Half precision is for keeping; we compute from full.
         kind = torch.int32 if ours in whole else torch.float32
-        tensors[ours] = torch.cat([found[name].to(kind) for name in sources[ours]])
+        tensors[ours] = torch.cat([architecture.turned(ours, found[name]).to(kind) for name in sources[ours]])
     return tensors
 
 

@@ -14,19 +14,20 @@ ROOM = 1 << 23
 
 
 def softmax_loss(
-    vectors: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None = None
+    vectors: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None = None
 ) -> Tensor:
     """The sum over n of weights[n] (log sum exp(scores[n]) - scores[n, targets[n]]), scores = vectors table' + bias.
 
-    vectors [n, width], table [words, width], bias [words], targets [n], weights [n] or all 1. Where the GPU's kernels
-    run all scores are held in half precision; elsewhere some places are done at a time, gradient and all.
+    vectors [n, width], table [words, width], bias [words] or none, targets [n], weights [n] or all 1. Where the GPU's
+    kernels run all scores are held in half precision; elsewhere some places are done at a time, gradient and all.
     """
     if vectors.is_cuda and torch.is_autocast_enabled("cuda") and usable(vectors):
         room = -len(table) % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest
         padded = F.pad(table.to(torch.get_autocast_dtype("cuda")), (0, 0, 0, room))
-        losses = cross_entropy(F.linear(vectors, padded, F.pad(bias, (0, room))), targets, len(table))
+        scores = F.linear(vectors, padded, None if bias is None else F.pad(bias, (0, room)))
+        losses = cross_entropy(scores, targets, len(table))
         return losses.sum() if weights is None else (losses * weights).sum()
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, table, bias))
+    learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (vectors, table, bias))
     with torch.autocast(vectors.device.type, enabled=False):
         return _SoftmaxLoss.apply(vectors.to(table.dtype), table, bias, targets, weights, learns)
 
@@ -37,17 +38,18 @@ class _SoftmaxLoss(torch.autograd.Function):
         ctx: Any,
         vectors: Tensor,
         table: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         weights: Tensor | None,
         learns: bool,
     ) -> Tensor:
         rows = max(1, ROOM // len(table))
         total = vectors.new_zeros((), dtype=torch.float64)
-        gradients = [torch.empty_like(vectors), torch.zeros_like(table), torch.zeros_like(bias)] if learns else []
+        gradients = [torch.empty_like(vectors), torch.zeros_like(table)] if learns else []
+        gradients += [torch.zeros_like(bias)] if learns and bias is not None else []
         for start in range(0, len(vectors), rows):
             part = slice(start, start + rows)
-            scores = torch.addmm(bias, vectors[part], table.T)
+            scores = vectors[part] @ table.T if bias is None else torch.addmm(bias, vectors[part], table.T)
             sums = scores.logsumexp(1, keepdim=True)
             losses = sums - scores.gather(1, targets[part, None])
             share = None if weights is None else weights[part, None]
@@ -59,11 +61,12 @@ class _SoftmaxLoss(torch.autograd.Function):
                     chances *= share
                 torch.mm(chances, table, out=gradients[0][part])
                 gradients[1].addmm_(chances.T, vectors[part])
-                gradients[2] += chances.sum(0)
+                if bias is not None:
+                    gradients[2] += chances.sum(0)
         ctx.save_for_backward(*gradients)
         return total.to(vectors.dtype)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        vectors, table, bias = (gradient * outputs[0] for gradient in ctx.saved_tensors)
-        return vectors, table, bias, None, None, None
+        vectors, table, *bias = (gradient * outputs[0] for gradient in ctx.saved_tensors)
+        return vectors, table, bias[0] if bias else None, None, None, None

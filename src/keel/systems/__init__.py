@@ -6,6 +6,7 @@ from keel.systems.cnn import Cnn
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.glove import Glove
+from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
 from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
@@ -30,5 +31,6 @@ SYSTEMS: dict[str, type[System]] = {
     "elmo": Elmo,
     "transformer": Transformer,
     "seq2seq": Seq2seq,
+    "gpt": Gpt,
     "bert": Bert,
 }

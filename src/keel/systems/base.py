@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from keel.config import replace as with_settings
 from keel.errors import UsageError
+from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Kernel, Objective, State, Tensors
 from keel.train.plan import Train
@@ -87,6 +88,15 @@ class Recorder(Protocol):
     """Is shown what a network computes on the way, such as attention; pass one to look inside."""
 
     def __call__(self, name: str, layer: int, value: Tensor) -> None: ...
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """An objective that can say how well rows of vectors foretell the ids that follow."""
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
+        ...
 
 
 class Encoder(nn.Module):
@@ -222,6 +232,24 @@ class Decoder(nn.Module):
         return []
 
 
+@runtime_checkable
+class Windowed(Protocol):
+    """An objective that foretells a text in windows; moved on by less than their width, they overlap."""
+
+    @property
+    def window(self) -> int:
+        """Tokens in a window."""
+        ...
+
+    def window_count(self, data: Any, stride: int) -> int:
+        """How many windows foretell each token of a text once, if each lies `stride` tokens further on."""
+        ...
+
+    def windows(self, data: Any, stride: int, rows: range) -> Tensors:
+        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any."""
+        ...
+
+
 @dataclass(frozen=True)
 class Framed:
     """One text or pair with the marks that a system puts around it."""
@@ -252,6 +280,8 @@ class System:
     """The fields that may change when a trained model goes on learning; the others are its shape."""
     pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
+    sentences: ClassVar[Sentences] = "split"
+    """How sentences are told apart in the text that it learns from, unless told otherwise."""
     foretells: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     feature_based: ClassVar[bool] = False
@@ -272,6 +302,11 @@ class System:
     def longest(self) -> int:
         """The longest row that the encoder takes."""
         raise NotImplementedError
+
+    @property
+    def foretold_from(self) -> str:
+        """What it foretells a token from, in words."""
+        return "its own window"
 
     @property
     def needs_words(self) -> bool:
@@ -344,6 +379,21 @@ class Teaching:
     def marked(self, tokenizer: Tokenizer) -> Tokenizer:
         """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
         return tokenizer
+
+    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
+        """A model's tokenizer with the marks that its tasks' rows have and its pre-training did not; their vectors are
+        learned with the task."""
+        return tokenizer
+
+    @property
+    def both_orders(self) -> bool:
+        """Whether a pair with a number for its label is read both ways round unless told otherwise."""
+        return False
+
+    @property
+    def lm_loss(self) -> float:
+        """Weight of foretelling the rows of a task while it is learned, unless told otherwise."""
+        return 0.0
 
     def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
         """The system's settings for labels of this kind, whose names came so often each."""

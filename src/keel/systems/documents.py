@@ -109,6 +109,20 @@ class Documents(Tensors):
             self._rings[key] = self.starts[sentences], sizes, ends, int(ends[-1])
         return self._rings[key]
 
+    @property
+    def joined_size(self) -> int:
+        """How many tokens there are, and marks after the documents."""
+        return self.size + len(self.spans)
+
+    def joined(self, places: Tensor, *, end: int) -> Tensor:
+        """The ids at these places of all text on a ring, with `end` after each document alone."""
+        places = places % self.joined_size
+        ends = self.ends + torch.arange(1, len(self.ends) + 1, device=places.device)
+        document = torch.searchsorted(ends, places, right=True)
+        left = ends[document] - 1 - places  # tokens up to the document's end
+        stop = self.starts[self.spans[document, 1]]
+        return torch.where(left > 0, self.read(stop - left.clamp(min=1)), end)
+
     def find(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """Where in ids the n-th token stands, and which document that is in."""
         document = torch.searchsorted(self.ends, token, right=True)

@@ -137,7 +137,7 @@ class BagTeaching(Teaching):
         return tokenizer.with_word(END)
 
     def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
-        if kind == "tags":  # no bags of words, but one word at a time
+        if kind in ("tags", "choice"):  # no bags of words, but one word at a time
             return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head learns by gradients, as any system's does
             return replace(self.system, label_loss="softmax", label_counts=())

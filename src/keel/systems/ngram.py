@@ -75,6 +75,10 @@ class Ngram(WordSystem):
     def encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
 
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
+
     def objective(self, encoder: "NgramEncoder", tokenizer: Tokenizer) -> "NgramCounting":
         return NgramCounting(self, encoder, tokenizer)
 
@@ -295,6 +299,10 @@ class NgramCounting(Kernel):
             begins = np.flatnonzero(last == self.opening)
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
 
 
 def _sentences(data: Documents) -> "Sentences":

@@ -58,6 +58,10 @@ class Nnlm(StaticSystem):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
+
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "NnlmTraining":
         return NnlmTraining(self, encoder, tokenizer)
 
@@ -178,6 +182,10 @@ class NnlmTraining(Objective):
         elif self.system.loss == "negative":
             scores = scores + self._expected(scores.device)
         return scores, LastWords(ids=context)
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
 
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""

@@ -34,6 +34,10 @@ class Reader(System):
         """A state goes on without end; this bounds the memory of a batch."""
         return 1024
 
+    @property
+    def foretold_from(self) -> str:
+        return "all before it"
+
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
 
@@ -307,6 +311,14 @@ class RnnTraining(Objective):
         top = self.encoder.dropout(layers[-1]).flatten(0, 1)
         return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
 
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The sum of weights * -log p(targets) by the states before them, [rows, time, width], as in pre-training."""
+        flat = self._dropped(top).flatten(0, 1)
+        return softmax_loss(flat, self._table, self.bias, targets.flatten(), weights.flatten())
+
+    def _dropped(self, top: Tensor) -> Tensor:
+        return self.encoder.dropout(top)
+
     def begin(self, rows: int) -> Memory:
         return self.encoder.forwards.start(rows)
 
@@ -314,6 +326,12 @@ class RnnTraining(Objective):
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        device = self.bias.device
+        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))
+        return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
 
     @property
     def _table(self) -> Tensor:

@@ -248,7 +248,7 @@ class UlmfitTraining(RnnTraining):
     def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
         ids = batch.forwards
         layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
-        top = locked(layers[-1], self.system.dropout, self.training)
+        top = self._dropped(layers[-1])
         losses = {"next": softmax_loss(top.flatten(0, 1), self._table, self.bias, ids[:, 1:].flatten())}
         if self.training:
             changes = layers[-1].diff(dim=1)
@@ -256,3 +256,6 @@ class UlmfitTraining(RnnTraining):
             squares = self.system.activation * top.square().mean(-1).sum()
             losses["steady"] = squares + self.system.slowness * share * changes.square().mean(-1).sum()
         return losses, Memories(forwards=after)
+
+    def _dropped(self, top: Tensor) -> Tensor:
+        return locked(top, self.system.dropout, self.training)

@@ -1,9 +1,16 @@
 """What can be learned from labels; a task's name becomes a class here and nowhere else."""
 
 from keel.tasks.base import Task
+from keel.tasks.choose import Choose
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
 from keel.tasks.rewrite import Rewrite
 from keel.tasks.tag import Tag
 
-TASKS: dict[str, type[Task]] = {"classify": Classify, "pair": Pair, "tag": Tag, "rewrite": Rewrite}
+TASKS: dict[str, type[Task]] = {
+    "classify": Classify,
+    "pair": Pair,
+    "tag": Tag,
+    "choose": Choose,
+    "rewrite": Rewrite,
+}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -56,12 +56,18 @@ class Head:
     """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
     mix: bool = False
     """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
+    orders: Literal["own", "one", "both"] = "own"
+    """Of a pair: read it as it stands, or both ways round, the two summaries added; own is the system's way."""
+    lm_loss: float = 0.0
+    """Weight of a second loss, on foretelling each next token of the same rows (GPT-1: 0.5)."""
 
     NETWORK = ("network", "network_width", "network_layers", "network_dropout")
 
     def __post_init__(self) -> None:
         if min(self.network_width, self.network_layers) < 1 or not 0 <= self.network_dropout < 1:
             raise UsageError("network_width and network_layers must be 1 or more, network_dropout from 0 to below 1")
+        if not 0 <= self.lm_loss < float("inf"):
+            raise UsageError(f"lm_loss is the weight of a loss, 0 or more, not {self.lm_loss}: GPT-1 has 0.5")
 
     def network_for(self, encoder: Encoder) -> Network | None:
         """The network that it puts on an encoder, if any."""
@@ -98,6 +104,8 @@ class Task(Objective):
     """The fields of `Head` that it knows."""
     search: Any = NoSearch()
     """How answers are looked for: settings that whoever asks may change."""
+    ways: int = 1
+    """Rows that one answer is made from, where a window has several."""
 
     def __init__(
         self,
@@ -149,7 +157,8 @@ class Task(Objective):
         unless told."""
         if separate:
             raise UsageError(f"--separate is for --task rewrite, which reads and writes, not for {cls.name}")
-        return learn(examples.texts + (examples.seconds or []), system.label_pieces), None
+        choices = [choice for each in examples.choices for choice in each]
+        return learn(examples.texts + (examples.seconds or []) + choices, system.label_pieces), None
 
     @classmethod
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
@@ -241,12 +250,16 @@ class Task(Objective):
             others = examples.seconds or [""] * len(examples)
             seconds = Flat(*self.tokenizer.encode_flat(others, spell=spell))
         room = self.system.longest - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
-        rows = frame_rows(self.system, self.tokenizer, firsts, seconds, room)
-        counts = rows.counts
+        rows = self.framed(firsts, seconds, room)
+        counts = rows.counts // self.ways
         if long := int((counts > 1).sum()):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         return self._laid_out(examples, rows, targets=targets, batch_size=batch_size)
+
+    def framed(self, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
+        """The texts as rows of the system's frame; those longer than `room` have several."""
+        return frame_rows(self.system, self.tokenizer, firsts, seconds, room)
 
     def _laid_out(self, examples: Examples, rows: FramedRows, **more: Any) -> Prepared:
         """The rows of these examples, and what a frozen encoder makes of them."""
@@ -254,7 +267,7 @@ class Task(Objective):
         spelling = None
         if self.system.spells:
             ids, starts, spelling = self.system.teaching.rows(ids, starts, self.tokenizer)
-        shares = np.repeat(1 / counts, counts).astype(np.float32)
+        shares = np.repeat(self.ways / counts, counts).astype(np.float32)
         data = Prepared(
             examples=examples,
             ids=ids,
@@ -262,7 +275,7 @@ class Task(Objective):
             starts=starts,
             owners=np.repeat(np.arange(len(examples)), counts),
             spelling=spelling,
-            **{"shares": shares, **more},
+            **{"shares": shares, "groups": None if self.ways == 1 else np.arange(0, len(starts), self.ways), **more},
         )
         # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
         keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
@@ -309,25 +322,36 @@ class Task(Objective):
 
     def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
-        index = data.drawn(draw, rows)
+        index, members = data.members(data.drawn(draw, rows))
         chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
         asked, numbers = data.asked_of(index, chosen)
+        firsts = index if members is None else index[members[:, 0].numpy()]
         return TaskBatch(
             rows=chosen,
-            targets=data.targets[data.owners[index] if asked is None else numbers],
-            shares=torch.from_numpy(data.shares[index]),
+            targets=data.targets[data.owners[firsts] if asked is None else numbers],
+            shares=torch.from_numpy(data.shares[firsts]),
             features=None if data.features is None else data.features[numbers],
             asked=asked,
+            members=members,
         )
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        response = self._respond(self._picked(batch.rows, batch.asked, batch.features), batch.asked)
-        losses = self.losses(response.float(), batch.targets, batch.asked)
+        return {"loss": self.loss(batch, self._picked(batch.rows, batch.asked, batch.features))}, state
+
+    def loss(self, batch: TaskBatch, picked: Tensor) -> Tensor:
+        """The sum of a batch's losses, by what was picked of each row."""
+        response = self._respond(picked, batch.asked).float()
+        if batch.members is not None:
+            response = self.joined(response, batch.members)
         # Not a dot product: autocast would take that in bf16.
-        return {"loss": (losses * batch.shares).sum()}, state
+        return (self.losses(response, batch.targets, batch.asked) * batch.shares).sum()
+
+    def joined(self, response: Tensor, members: Tensor) -> Tensor:
+        """[groups, ...]: one response from those to all rows of a group, by `TaskBatch.members`."""
+        raise NotImplementedError
 
     def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
@@ -381,7 +405,7 @@ class Task(Objective):
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU
         that has much more room, so that no step waits for it."""
         features = torch.empty(0)
-        count = len(data) if data.asked is None else len(data.asked)
+        count = len(data.owners) if data.asked is None else len(data.asked)
         batch = 512 if next(self.parameters()).is_cuda else 64  # a GPU waits for launches, a CPU for its cache
         for index, picked in self._each(data, batch, lambda picked, asked: picked):
             if not len(features):

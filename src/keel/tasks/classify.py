@@ -25,7 +25,7 @@ class Classify(Task):
     """
 
     name: ClassVar[str] = "classify"
-    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool", "mix")
+    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "pool", "mix", "lm_loss")
     pool: Pool = "own"
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):

@@ -41,6 +41,8 @@ class Columns:
 
 
 ANY = Columns()
+NAMELESS = ("number", "choice", "text")
+"""Kinds of labels that are no names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,18 @@ class Example:
     """Where it was read, as in dev.tsv:17."""
     words: tuple[str, ...] = ()
     """Of a text whose words are told apart, and have a tag each in its label."""
+    choices: tuple[str, ...] = ()
+    """Of a text that is to be completed or answered by one of these, whose number is its label."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names among its label: one, several or none."""
         return names_of(self.label)
+
+    @property
+    def right(self) -> Any:
+        """Its label as people read it: of choices the text of the right one."""
+        return self.choices[self.label] if self.choices and isinstance(self.label, int) else self.label
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,8 @@ class Listed(Sequence[Example]):
     places: Sequence[str]
     words: list[tuple[str, ...]] | None = None
     """Of texts whose words are told apart."""
+    choices: list[tuple[str, ...]] | None = None
+    """Of texts that come with choices."""
 
     @classmethod
     def of(cls, items: Sequence[Example]) -> "Listed":
@@ -85,6 +96,7 @@ class Listed(Sequence[Example]):
             [item.label for item in items] if labelled else None,
             [item.where for item in items],
             [item.words for item in items] if any(item.words for item in items) else None,
+            [item.choices for item in items] if any(item.choices for item in items) else None,
         )
 
     def take(self, indices: Sequence[int]) -> "Listed":
@@ -96,6 +108,7 @@ class Listed(Sequence[Example]):
             None if self.values is None else [self.values[index] for index in indices],
             places.take(indices) if isinstance(places, Places) else [places[index] for index in indices],
             None if self.words is None else [self.words[index] for index in indices],
+            None if self.choices is None else [self.choices[index] for index in indices],
         )
 
     def __len__(self) -> int:
@@ -111,7 +124,8 @@ class Listed(Sequence[Example]):
         second = None if self.seconds is None else self.seconds[index]
         label = None if self.values is None else self.values[index]
         words = () if self.words is None else self.words[index]
-        return Example(self.texts[index], second, label, self.places[index], words)
+        choices = () if self.choices is None else self.choices[index]
+        return Example(self.texts[index], second, label, self.places[index], words, choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +143,12 @@ class Labels:
         return len(self.names) or 1
 
     def targets(self, examples: "Examples") -> Tensor:
-        """[examples] class numbers, [examples, names] zeros and ones, [examples] numbers, or [words] of all examples
-        the tags' numbers, -1 for unknown ones."""
+        """[examples] class numbers, [examples, names] zeros and ones, [examples] numbers, or the choices' numbers,
+        or [words] of all examples the tags' numbers, -1 for unknown ones."""
         if examples.kind is None:
             raise KeelError(f"{examples.source} has no labels to compare with: name their column with --label-column")
+        if self.kind == "choice":
+            return torch.tensor(examples.values)
         if self.kind == "number":
             return torch.tensor(labels_of(examples.values, "number", examples.places))
         number_of = {name: number for number, name in enumerate(self.names)}
@@ -177,7 +193,7 @@ class Examples(Sequence[Example]):
                 raise KeelError(f"{self.source} has words without tags: put each word's tag after it, in a column")
             columns = f" (it has the columns {', '.join(map(repr, self.columns))})" if self.columns else ""
             raise KeelError(f"{self.source} has no labels{columns}: name their column with --label-column")
-        if self.kind not in ("number", "text") and len(self.names) < 2:
+        if self.kind not in NAMELESS and len(self.names) < 2:
             found = f"one class only, {self.names[0]!r}" if self.names else "no class"
             raise KeelError(f"{self.source} has {found}: to tell classes apart takes examples of two or more")
         return Labels(kind=self.kind, names=self.names)
@@ -206,6 +222,11 @@ class Examples(Sequence[Example]):
         """Where each was read."""
         return self._listed.places
 
+    @property
+    def choices(self) -> list[tuple[str, ...]]:
+        """The choices of each, where there are any."""
+        return self._listed.choices or [()] * len(self)
+
     def place_of(self, value: Any) -> str:
         """Where the first with this label was read."""
         return self.places[self.values.index(value)]
@@ -229,7 +250,8 @@ class Examples(Sequence[Example]):
 
     def fingerprint(self) -> str:
         """Another one for any other texts or labels."""
-        digest = hashlib.blake2b(repr((self.values, self._listed.words)).encode("utf-8", "surrogatepass"))
+        told = (self.values, self._listed.words, *([self._listed.choices] if self._listed.choices else []))
+        digest = hashlib.blake2b(repr(told).encode("utf-8", "surrogatepass"))
         for column in (self.texts, self.seconds or []):
             digest.update(np.fromiter(map(len, column), np.int64, len(column)).tobytes())
             digest.update("".join(column).encode("utf-8", "surrogatepass"))

@@ -34,6 +34,17 @@ class FramedRows(NamedTuple):
         segments = np.fromiter(chain.from_iterable(row.segments for row in rows), np.uint8)
         return cls(ids, segments, np.cumsum([0, *(len(row.ids) for row in rows)]), counts)
 
+    def woven(self, other: "FramedRows") -> "FramedRows":
+        """These rows, and after each the one that stands in its place among others."""
+        sizes = np.stack([np.diff(self.starts), np.diff(other.starts)], 1).ravel()
+        starts = np.append(0, np.cumsum(sizes))
+        ids, segments = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
+        for number, rows in enumerate((self, other)):
+            lengths = np.diff(rows.starts)
+            places = np.arange(rows.starts[-1]) + np.repeat(starts[number:-1:2] - rows.starts[:-1], lengths)
+            ids[places], segments[places] = rows.ids, rows.segments
+        return FramedRows(ids, segments, starts, self.counts + other.counts)
+
 
 def frame_rows(system: System, tokenizer: Tokenizer, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
     """Each text, or pair, in the system's frame; in windows where it is longer than `room`."""

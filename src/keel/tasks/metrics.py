@@ -10,7 +10,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.tasks.examples import Examples, Labels
-from keel.tasks.predictions import Predictions
+from keel.tasks.predictions import ChoicePredictions, Predictions
 
 RESAMPLES = 1000
 ERRORS = 20
@@ -220,6 +220,22 @@ def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, rand
     )
 
 
+def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: int = 0) -> Scores:
+    """How often the likeliest choice is the right one, and how often a guess would be."""
+    truth, said = predictions.labels.targets(examples).numpy(), predictions.chosen
+    hits = np.array([each.number for each in said]) == truth
+    resampled = np.random.default_rng(seed).binomial(len(hits), hits.mean(), RESAMPLES) / len(hits)
+    wrong = np.flatnonzero(~hits)
+    guess = np.mean([1 / len(choices) for choices in predictions.choices])
+    return Scores(
+        main="accuracy",
+        values=intervals({"accuracy": np.append(hits.mean(), resampled)}),
+        count=len(hits),
+        errors=_surest(examples, wrong, np.array([said[n].probability for n in wrong]), [each.text for each in said]),
+        remark=f"a guess is right in {guess:.1%}",
+    )
+
+
 def resamples(count: int, random: np.random.Generator) -> Iterator[np.ndarray]:
     """[samples, examples] how often each resample holds each example, in chunks; the first is all of them once."""
     yield np.ones((1, count))
@@ -271,7 +287,7 @@ def _surest(examples: Examples, wrong: np.ndarray, sureness: np.ndarray, predict
             where=examples[number].where,
             text=examples[number].text,
             second=examples[number].second,
-            label=examples[number].label,
+            label=examples[number].right,
             predicted=predicted[number],
             sureness=float(sure),
         )

@@ -1,12 +1,50 @@
 """Two texts to a label, several labels or a number: entailment, paraphrase, similarity."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from torch import Tensor
+
+from keel.errors import UsageError
+from keel.systems.base import Encoder, System
 from keel.tasks.classify import Classify
+from keel.tasks.examples import Labels
+from keel.tasks.framing import Flat, FramedRows
+from keel.tasks.prepared import Asked
+from keel.text.tokenizer import Tokenizer
 
 
 class Pair(Classify):
-    """Both texts stand in one row, the system's marks between them, so that every word of one can look at the other."""
+    """Both texts stand in one row, the system's marks between them, so that every word of one can look at the other.
+
+    In both orders there is a row for each, (a, b) and (b, a), and logits = W (summary + summary') + bias (Radford et
+    al. 2018): who is named first makes no difference.
+    """
 
     name: ClassVar[str] = "pair"
     pair: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = (*Classify.takes, "orders")
+
+    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+        super().__init__(system, encoder, tokenizer, labels, **settings)
+        own = "both" if system.teaching.both_orders and labels.kind == "number" else "one"
+        self.ways = 2 if (own if self.head.orders == "own" else self.head.orders) == "both" else 1
+        if self.ways == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
+            raise UsageError(f"{system.name} reads a pair without order, both ways the same: leave out --orders")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | ({"orders": "both"} if self.ways == 2 else {})
+
+    def framed(self, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
+        if self.ways == 1 or seconds is None:
+            return super().framed(firsts, seconds, room)
+        room -= room % 2  # cut into equal halves, both orders have the same windows
+        return super().framed(firsts, seconds, room).woven(super().framed(seconds, firsts, room))
+
+    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
+        """[batch, outputs]: logits, or the number itself; in both orders what is to be added up of each row."""
+        response = super().respond(picked, asked)
+        return response if self.ways == 1 else response - self.classifier.bias / 2
+
+    def joined(self, response: Tensor, members: Tensor) -> Tensor:
+        return response[members].sum(1)

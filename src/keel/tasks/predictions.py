@@ -93,7 +93,28 @@ class Rewritten:
         }
 
 
-Prediction = Label | list[Label] | float | Tagged | Rewritten | list[Rewritten]
+@dataclass(frozen=True)
+class Chosen:
+    """The likeliest of some choices, by its number and its text, and how probable each of them is."""
+
+    number: int
+    text: str
+    probabilities: tuple[float, ...]
+
+    @property
+    def probability(self) -> float:
+        return self.probabilities[self.number]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        figures = [round(value, 4) for value in self.probabilities]
+        return {"choice": self.number, "answer": self.text, "probability": self.probability, "probabilities": figures}
+
+    def __repr__(self) -> str:
+        return f"Chosen({self.number}, {self.text!r}, {self.probability:.2f})"
+
+
+Prediction = Label | list[Label] | float | Tagged | Chosen | Rewritten | list[Rewritten]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +146,7 @@ class Predictions(Sequence[Prediction]):
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
         for answer in self:
-            if isinstance(answer, Label | Tagged | Rewritten):
+            if isinstance(answer, Label | Tagged | Chosen | Rewritten):
                 plain.append(answer.to_dict())
             elif isinstance(answer, list):
                 plain.append({"labels": [label.to_dict() for label in answer]})
@@ -192,3 +213,39 @@ class RewritePredictions(Predictions):
             {**texts[0].to_dict(), **({"best": [text.to_dict() for text in texts]} if len(texts) > 1 else {})}
             for texts in self.found
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class ChoicePredictions(Predictions):
+    """One of the choices for each example; `estimates` are [choices of all examples] their probabilities."""
+
+    choices: list[tuple[str, ...]]
+    """Of each example."""
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """[examples + 1] where the choices of each start."""
+        return np.cumsum([0, *map(len, self.choices)])
+
+    @property
+    def chosen(self) -> list[Chosen]:
+        """All of them."""
+        return [self[number] for number in range(len(self))]
+
+    @overload
+    def __getitem__(self, index: int) -> Chosen: ...
+    @overload
+    def __getitem__(self, index: slice) -> "ChoicePredictions": ...
+    def __getitem__(self, index: int | slice) -> "Chosen | ChoicePredictions":
+        if isinstance(index, slice):
+            chosen = range(len(self))[index]
+            parts = [self.estimates[slice(*self.starts[[n, n + 1]])] for n in chosen]
+            estimates = np.concatenate(parts) if parts else self.estimates[:0]
+            return ChoicePredictions(self.labels, estimates, [self.choices[n] for n in chosen])
+        number = range(len(self))[index]
+        chances = self.estimates[slice(*self.starts[[number, number + 1]])]
+        best = int(chances.argmax())
+        return Chosen(best, self.choices[number][best], tuple(chances.tolist()))

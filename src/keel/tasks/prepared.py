@@ -31,7 +31,7 @@ class Prepared:
     shares: np.ndarray  # [rows] float32: 1 / windows of its example, so that examples weigh alike
     targets: Tensor | None  # [examples, ...]
     batch_size: int
-    """Rows in one update of the loop: these are kept to about one length."""
+    """Rows, or groups of them, in one update of the loop: these are kept to about one length."""
     spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
     features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
     asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
@@ -40,10 +40,12 @@ class Prepared:
     written_starts: np.ndarray | None = None  # [rows + 1] where that of each row starts
     letters: Spelling | None = None  # of the distinct words that are asked about
     asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
+    groups: np.ndarray | None = None  # [groups + 1] where the rows of each start that one answer is made from
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        return len(self.owners)
+        """What steps draw from: rows or, where an answer takes several of them, groups."""
+        return len(self.owners) if self.groups is None else len(self.groups) - 1
 
     @property
     def lengths(self) -> np.ndarray:
@@ -112,8 +114,19 @@ class Prepared:
             asked = replace(asked, words=torch.from_numpy(places), letters=letters)
         return asked, numbers
 
+    def members(self, drawn: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
+        """The rows of what was drawn and, of groups, [groups, most] the place of each one's rows among these, -1 where
+        it has fewer than others."""
+        if self.groups is None:
+            return drawn, None
+        counts = np.diff(self.groups)[drawn]
+        starts = np.cumsum(counts) - counts
+        index = np.arange(counts.sum()) + np.repeat(self.groups[drawn] - starts, counts)
+        place = np.arange(counts.max())
+        return index, torch.from_numpy(np.where(place < counts[:, None], starts[:, None] + place, -1))
+
     def drawn(self, draw: Draw, rows: range) -> np.ndarray:
-        """Which rows a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
+        """What a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
         place = draw.first + np.arange(rows.start, rows.stop)
         epoch, place = np.divmod(place, len(self))
         index = np.empty_like(place)
@@ -122,7 +135,7 @@ class Prepared:
         return index
 
     def order(self, seed: int, epoch: int) -> np.ndarray:
-        """All rows in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
+        """All of it in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
         if (seed, epoch) not in self._orders:
             if len(self._orders) > 3:
                 self._orders.clear()
@@ -133,10 +146,10 @@ class Prepared:
         random = np.random.default_rng(seed_of(seed, "epoch", epoch))
         order = random.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * self.batch_size)
-        sizes = [self.lengths[order]]
+        sizes = [self.lengths if self.groups is None else np.maximum.reduceat(self.lengths, self.groups[:-1])]
         if self.written_starts is not None:  # of about one length on both sides
-            sizes.append(np.diff(self.written_starts)[order])
-        order = order[np.lexsort((*sizes, pool))]
+            sizes.append(np.diff(self.written_starts))
+        order = order[np.lexsort((*(each[order] for each in sizes), pool))]
         # Where the epoch before ended inside a batch, the first rows of this one fill it up.
         head = min(-epoch * len(self) % self.batch_size, len(self))
         tail = len(self) - (len(self) - head) % self.batch_size
@@ -184,3 +197,4 @@ class TaskBatch(Tensors):
     shares: Tensor  # [batch]
     features: Tensor | None  # [batch, ..., width]
     asked: Asked | None = None
+    members: Tensor | None = None  # [groups, most] of `Prepared.members`; targets and shares then are the groups'

@@ -14,8 +14,9 @@ from keel.errors import KeelError
 from keel.events import OnEvent
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
-Kind = Literal["one", "several", "number", "tags", "text"]
-"""What a label is: one of some names, several of them, a number, a tag for each word, or another text."""
+Kind = Literal["one", "several", "number", "tags", "choice", "text"]
+"""What a label is: one of some names, several of them, a number, a tag for each word, the number of a choice, or
+another text."""
 
 # Other people's names for the same columns, in the order in which they are looked for.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",

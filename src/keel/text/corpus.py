@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -15,12 +16,11 @@ import numpy as np
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
+from keel.text.sentences import Sentences
 
 Part = TypeVar("Part")
 Source = str | Path | Iterable[str | Path]
 Dedup = Literal["none", "lines", "documents"]
-Sentences = Literal["split", "lines"]
-"""How sentences are told apart: by their marks, or as lines alone."""
 
 BLOCK = 1 << 20
 """Characters of text that are handled at once: no line and no document has to fit in memory."""
@@ -49,13 +49,14 @@ class Corpus:
         text_column: str = "text",
         encoding: str = "auto",
         dedup: Dedup = "none",
-        sentences: Sentences = "split",
+        sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ):
         self.text_column = text_column
         self.encoding = encoding
         self.dedup: Dedup = dedup
-        self.sentences: Sentences = sentences
+        self.sentences: Sentences = "split" if sentences == "auto" else sentences
+        self._told = sentences != "auto"
         self.on_event = on_event
         self._texts: list[str] = []
         self._spool = None
@@ -71,7 +72,7 @@ class Corpus:
         documents: Iterable[str],
         *,
         dedup: Dedup = "none",
-        sentences: Sentences = "split",
+        sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ) -> "Corpus":
         """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
@@ -81,8 +82,14 @@ class Corpus:
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
-        corpus.sentences = sentences
+        corpus.sentences, corpus._told = "split" if sentences == "auto" else sentences, sentences != "auto"
         corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
+        return corpus
+
+    def cut(self, sentences: Sentences) -> "Corpus":
+        """The same text with sentences told apart in this way, unless it was told how."""
+        corpus = copy(self)
+        corpus.sentences = self.sentences if self._told else sentences
         return corpus
 
     def documents(self) -> Iterator[str]:
@@ -116,7 +123,7 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
-        read = (self.text_column, self.encoding, self.dedup, *(["lines"] if self.sentences == "lines" else []))
+        read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
             digest.update(f"\0{kind_of(path)}\0".encode())

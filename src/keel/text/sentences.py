@@ -1,6 +1,7 @@
 """Where a sentence ends, in English and in Chinese."""
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 # One pattern serves both languages, so mixed text needs no decision. It begins with a character class, which lets the
@@ -65,6 +66,20 @@ def split_sentences(text: str) -> list[str]:
 def split_lines(text: str) -> list[str]:
     """The lines of a text that is cut already, stripped, empty ones left out."""
     return [stripped for line in text.split("\n") if (stripped := line.strip())]
+
+
+def leave_whole(text: str) -> list[str]:
+    """The text as it stands, blanks and line breaks included."""
+    return [text] if text else []
+
+
+Sentences = Literal["split", "lines", "none"]
+"""How sentences are told apart: by their marks, as lines alone, or not at all: then text keeps its blanks."""
+SPLITTERS: dict[Sentences, Callable[[str], list[str]]] = {
+    "split": split_sentences,
+    "lines": split_lines,
+    "none": leave_whole,
+}
 
 
 def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:

@@ -151,6 +151,18 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(json.dumps(form))
         return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
 
+    def with_marks(self, marks: Sequence[str]) -> "Tokenizer":
+        """This tokenizer with further special pieces, at the end; those it knows stay."""
+        if all(self._inner.token_to_id(mark) is not None for mark in marks):
+            return self
+        inner = tokenizers.Tokenizer.from_str(self.to_json())
+        inner.add_special_tokens(list(marks))
+        return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
+
+    def mark(self, token: str) -> int | None:
+        """Give the id of a piece, if there is one."""
+        return self._inner.token_to_id(token)
+
     @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
@@ -259,6 +271,12 @@ class Tokenizer:
         return self._special("sep")
 
     @property
+    def end_id(self) -> int:
+        """The id that stands between documents: <|endoftext|>, or what ends a sentence where there is none."""
+        number = self._inner.token_to_id(END_OF_TEXT)
+        return self.sep_id if number is None else number
+
+    @property
     def mask_id(self) -> int:
         """The id of a blank."""
         return self._special("mask")
@@ -266,7 +284,15 @@ class Tokenizer:
     @property
     def special_ids(self) -> list[int]:
         """The ids that stand for no text of their own."""
-        return sorted(self._special(name) for name in self._specials)
+        end = self._inner.token_to_id(END_OF_TEXT)
+        return sorted({*(self._special(name) for name in self._specials), *([] if end is None else [end])})
+
+    @property
+    def published_ids(self) -> dict[str, int]:
+        """The ids of its marks by the names that a Hugging Face config.json has for them."""
+        ids = {"pad_token_id": self.pad_id} if self.has("pad") else {}
+        end = self._inner.token_to_id(END_OF_TEXT)
+        return ids if end is None else ids | {"bos_token_id": end, "eos_token_id": end}
 
     @cached_property
     def continues_word(self) -> np.ndarray:

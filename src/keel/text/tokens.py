@@ -171,8 +171,8 @@ def _build(
     )
     with _Files(folder, progress, id_type(tokenizer), settings["words"]) as files:
         last = time.monotonic()
-        lines = corpus.sentences == "lines"
-        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], lines=lines, workers=workers):
+        cut = corpus.sentences
+        for encoded in encode_chunks(tokenizer, chunks, words=settings["words"], sentences=cut, workers=workers):
             files.append(encoded)
             progress.unknown += int(np.count_nonzero(encoded.ids == unknown))
             if time.monotonic() - last >= COMMIT_SECONDS:

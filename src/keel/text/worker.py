@@ -19,7 +19,7 @@ import numpy as np
 
 from keel.errors import KeelError
 from keel.text.parallel import in_order
-from keel.text.sentences import split_lines, split_sentences
+from keel.text.sentences import SPLITTERS, Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.text.words import word_starts
 
@@ -38,24 +38,24 @@ class Encoded:
     """Whether a document has begun of which no sentence has come yet."""
 
 
-def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, lines: bool = False) -> Encoded:
+def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, sentences: Sentences = "split") -> Encoded:
     """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
-    sentences: list[str] = []
+    found: list[str] = []
     firsts: set[int] = set()
     for begins, text in chunk:
         if begins:
-            firsts.add(len(sentences))
-        sentences += split_lines(text) if lines else split_sentences(text)
-    ids, lengths = tokenizer.encode_flat(sentences)
+            firsts.add(len(found))
+        found += SPLITTERS[sentences](text)
+    ids, lengths = tokenizer.encode_flat(found)
     kept = np.flatnonzero(lengths)
-    begins = np.zeros(len(sentences) + 1, np.int64)
+    begins = np.zeros(len(found) + 1, np.int64)
     begins[list(firsts)] = 1
     begun = np.cumsum(begins)  # documents begun at each sentence, and at the end
     before = np.concatenate([[0], begun[kept]])
     return Encoded(
         ids=ids.astype(id_type(tokenizer)),
         bounds=(np.cumsum(lengths) - lengths)[kept] << 1 | (np.diff(before) > 0),
-        words=word_starts(tokenizer, sentences, ids, lengths) if words else None,
+        words=word_starts(tokenizer, found, ids, lengths) if words else None,
         open_document=bool(begun[-1] > before[-1]),
     )
 
@@ -66,7 +66,7 @@ def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 def encode_chunks(
-    tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, lines: bool = False, workers: int
+    tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, sentences: Sentences = "split", workers: int
 ) -> Iterator[Encoded]:
     """Encode chunks on so many processes (threads, for compiled code) at once, and give them in order."""
     chunks = iter(chunks)
@@ -75,14 +75,14 @@ def encode_chunks(
         return
     if workers == 1 or second is None:
         for chunk in chain([first], [second] if second else [], chunks):
-            yield encode_chunk(tokenizer, chunk, words, lines)
+            yield encode_chunk(tokenizer, chunk, words, sentences)
         return
     chunks = chain([first, second], chunks)
     if tokenizer.compile():
-        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words, lines), chunks, workers)
+        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
         return
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    crew = [_Worker(tokenizer, words, lines) for _ in range(workers)]
+    crew = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
     for worker in crew:
         idle.put(worker)
 
@@ -103,7 +103,7 @@ def encode_chunks(
 class _Worker:
     """One process that encodes chunks."""
 
-    def __init__(self, tokenizer: Tokenizer, words: bool, lines: bool):
+    def __init__(self, tokenizer: Tokenizer, words: bool, sentences: Sentences):
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "TOKENIZERS_PARALLELISM": "false",
@@ -117,7 +117,7 @@ class _Worker:
         )
         self.requests = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
-        self._send((tokenizer.to_json(), tokenizer.own_rules, words, lines))
+        self._send((tokenizer.to_json(), tokenizer.own_rules, words, sentences))
 
     def encode(self, chunk: Chunk) -> Encoded:
         try:
@@ -145,7 +145,7 @@ def serve() -> None:
     """Answer messages on the standard streams until the parent is gone."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    description, own, words, lines = pickle.load(requests)
+    description, own, words, sentences = pickle.load(requests)
     tokenizer = None
     while True:
         try:
@@ -154,7 +154,7 @@ def serve() -> None:
             return
         try:
             tokenizer = tokenizer or Tokenizer.from_json(description, **own)
-            answer = encode_chunk(tokenizer, chunk, words, lines)
+            answer = encode_chunk(tokenizer, chunk, words, sentences)
         except KeelError as error:
             answer = str(error)
         except Exception as error:

@@ -1,0 +1,536 @@
+"""GPT (Radford et al., 2018; GPT-2: 2019): the decoder of a Transformer without an encoder, p(s) = prod p(w_i | w_<i).
+
+New then: one network, taught to foretell the next piece of any text and nothing else, is fine-tuned to every task by
+how the task is written down, or, when large, is asked in plain text. GPT-2 norms before each sub-layer (`pre_norm`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from keel.errors import UsageError
+from keel.kernels import usable
+from keel.kernels.attention import WIDTHS, attend
+from keel.kernels.gelu import bias_gelu
+from keel.kernels.norm import add_then_norm, norm
+from keel.kernels.softmax import softmax_loss
+from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System, Teaching
+from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
+from keel.systems.documents import Documents
+from keel.systems.stepping import Graph, Slot, stepper
+from keel.text.sentences import Sentences
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+from keel.train.objective import Objective, State, Tensors
+from keel.train.plan import Train
+
+MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+"""Of the rows of a task; pre-training knows none of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt(System):
+    """The hyper-parameters of GPT; as they stand, GPT-2 small."""
+
+    layers: int = 12
+    """Blocks."""
+    width: int = 768
+    """Of every vector between the blocks."""
+    head_width: int = 64
+    """Of one attention head: there are width / head_width heads."""
+    expansion: float = 4.0
+    """The feed-forward layer is this many times as wide."""
+    positions: int = 1024
+    """The longest text there are position vectors for."""
+    dropout: float = 0.1
+    """On embeddings and on the output of every sub-layer."""
+    attention_dropout: float = 0.1
+    """On the attention weights."""
+    activation: Activation = "gelu_tanh"
+    """Between the two feed-forward layers."""
+    norm_epsilon: float = 1e-5
+    """Inside the layer norms."""
+    pre_norm: bool = True
+    """Whether norms come before the sub-layers, as in GPT-2, and one after the last; GPT has them after each sum."""
+    sink: bool = False
+    """Whether a learned vector stands before the first token: somewhere to look when there is nothing to look at."""
+    length: int = 1024
+    """Tokens in a row of pre-training."""
+
+    name: ClassVar[str] = "gpt"
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"layers": 2, "width": 128, "positions": 256, "length": 256},
+        "mini": {"layers": 4, "width": 256, "positions": 256, "length": 256},
+        "gpt1": {"pre_norm": False, "positions": 512, "length": 512},
+        "small": {"layers": 12, "width": 768},
+        "medium": {"layers": 24, "width": 1024},
+        "large": {"layers": 36, "width": 1280},
+        "xl": {"layers": 48, "width": 1600},
+    }
+    train: ClassVar[Train] = Train(epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1)
+    tokenizer: ClassVar[str] = "bpe"
+    vocabulary: ClassVar[int] = 50_257
+    sentences: ClassVar[Sentences] = "none"
+    foretells: ClassVar[bool] = True
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "length")
+
+    def __post_init__(self) -> None:
+        for name, most in (("layers", 1000), ("width", 65_536), ("head_width", 65_536), ("positions", 1 << 20)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.expansion <= 0 or self.norm_epsilon <= 0:
+            raise UsageError("expansion and norm_epsilon must be above 0")
+        if self.width % self.head_width:
+            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        if not 2 <= self.length <= self.positions:
+            raise UsageError(f"length {self.length} must lie between 2 and positions ({self.positions})")
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_width
+
+    @property
+    def hidden(self) -> int:
+        return round(self.width * self.expansion)
+
+    @property
+    def longest(self) -> int:
+        """Positions beyond the rows of pre-training have vectors that nothing has taught."""
+        return self.length
+
+    def after(self, parent: Any) -> Self:
+        return self if self.longest >= parent.longest else replace(self, length=parent.longest)
+
+    def tuning(self, frozen: bool) -> Train:
+        """The paper's 6.25e-5 is for 768 wide; narrower networks want a larger rate."""
+        if frozen:
+            return Train(epochs=20, batch=32, lr=1e-3)
+        return Train(epochs=3, batch=32, lr=6.25e-5 * max(1.0, 768 / self.width), warmup=0.002)
+
+    def encoder(self, vocabulary: int) -> "GptEncoder":
+        return GptEncoder(self, vocabulary)
+
+    def objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptTraining":
+        return GptTraining(self, encoder, tokenizer)
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
+        Before a task is learned there are no such marks, and the end of a text stands for each."""
+        start, delimiter, extract = (tokenizer.end_id if (id := tokenizer.mark(mark)) is None else id for mark in MARKS)
+        if second is None:
+            return Framed([start, *first, extract], [0] * (len(first) + 2), 1)
+        ids = [start, *first, delimiter, *second, extract]
+        return Framed(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
+
+    @property
+    def teaching(self) -> "GptTeaching":
+        return GptTeaching(self)
+
+
+class GptTeaching(Teaching):
+    """Tasks are written down in rows with marks of their own; and GPT-1 goes on to foretell them (lambda = 0.5)."""
+
+    system: Gpt
+
+    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_marks(MARKS)
+
+    @property
+    def both_orders(self) -> bool:
+        return True
+
+    @property
+    def lm_loss(self) -> float:
+        return 0.0 if self.system.pre_norm else 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache(Tensors):
+    """The keys and values of all that each row has read. Going on from a state writes into it, so that it serves once;
+    `take` makes a copy of the rows it is asked for."""
+
+    memory: Tensor  # [rows, layers, 2, heads, room, head width]
+    count: int = 0
+    """Places in use."""
+    graph: Graph | None = None
+    """On a GPU: the step over this very memory."""
+
+    def take(self, index: Tensor) -> Self:
+        index = index.to(self.memory.device)
+        return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index), graph=None)
+
+    def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
+        """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
+        zero where a graph looks at all of it."""
+        rows, layers, two, heads, room, width = self.memory.shape
+        if self.count + time <= room:
+            return self
+        room = min(most, max(2 * room, -(-(self.count + time) // 64) * 64))
+        memory = self.memory.new_zeros(rows, layers, two, heads, room, width, dtype=dtype)
+        memory[..., : self.count, :] = self.memory[..., : self.count, :]
+        return replace(self, memory=memory, graph=None)
+
+    def layer(self, number: int) -> "Past":
+        return Past(memory=self.memory[:, number], count=self.count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past(Tensors):
+    """What one layer keeps of the places before."""
+
+    memory: Tensor  # [rows, 2, heads, room, head width]
+    count: int
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values, each [rows, heads, places, head width], with these of further places at the end."""
+        end = self.count + keys.shape[2]
+        self.memory[:, 0, :, self.count : end] = keys
+        self.memory[:, 1, :, self.count : end] = values
+        return self.memory[:, 0, :, :end], self.memory[:, 1, :, :end]
+
+
+class Causal(Attention):
+    """Attention in which a place sees itself and those before it; padding comes last, so that nobody sees it."""
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0, past: Past | None = None
+    ) -> Tensor:
+        """[batch, time, width] to the same."""
+        assert mask is None
+        assert not asking
+        batch, time, width = x.shape
+        # Each [batch, heads, time, width / heads].
+        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        before = 0
+        if past is not None:
+            before = past.count
+            k, v = past.extend(k, v)
+        seen = None
+        if record is not None or (before and time > 1):
+            seen = torch.ones(time, before + time, dtype=torch.bool, device=x.device).tril(before)
+        if record is not None:
+            record("attention", self.weights(q, k, seen))
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen if before else None, dropout_p=dropout, is_causal=not before and time > 1
+        )
+        return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
+
+    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
+        mixed = attend(
+            F.linear(x, self.qkv.weight),
+            self.qkv.bias,
+            spans.starts,
+            spans.lengths,
+            longest=spans.longest,
+            heads=self.heads,
+            dropout=self.dropout if self.training else 0.0,
+            seed=seed,
+            causal=True,
+        )
+        return F.linear(mixed, self.out.weight)
+
+
+class GptBlock(Block):
+    """A block whose attention looks back alone."""
+
+    def __init__(self, system: Gpt):
+        super().__init__(
+            width=system.width,
+            heads=system.heads,
+            hidden=system.hidden,
+            dropout=system.dropout,
+            attention_dropout=system.attention_dropout,
+            activation=system.activation,
+            epsilon=system.norm_epsilon,
+            pre_norm=system.pre_norm,
+        )
+        self.attention = Causal(system.width, system.heads, system.attention_dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        record: Record | None = None,
+        asking: int = 0,
+        past: Past | None = None,
+    ) -> Tensor:
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), mask, record, asking, past))
+            return x + self.dropout(self.feed_forward(self.output_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, mask, record, asking, past)))
+        return self.output_norm(x + self.dropout(self.feed_forward(x)))
+
+    def fused_before(
+        self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: Spans, seed: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """A pre-norm block by our kernels on tokens end to end: the stream [tokens, width], and its norm by this block,
+        to the stream after it and its norm by what follows."""
+        dropout = self.dropout.p if self.training else 0.0
+
+        def add(x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
+            settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
+            return add_then_norm(x, y, bias, norm.weight, norm.bias, **settings)
+
+        x, y = add(x, self.attention.fused(normed, spans, seed), self.attention.out.bias, self.output_norm, 1)
+        hidden = bias_gelu(F.linear(y, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
+        return add(x, F.linear(hidden, self.contract.weight), self.contract.bias, following, 2)
+
+    @property
+    def fusible(self) -> bool:
+        width = self.attention.out.in_features // self.attention.heads
+        return self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
+
+
+class GptEncoder(Encoder):
+    """Words + positions, causal blocks and, with pre-norm, a last norm; a row's last vector has seen all of it."""
+
+    def __init__(self, system: Gpt, vocabulary: int):
+        super().__init__()
+        self.system = system
+        self.vocabulary, self.width = vocabulary, system.width
+        self.words = nn.Embedding(vocabulary, system.width)
+        self.positions = nn.Embedding(system.positions, system.width)
+        self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
+        self.dropout = Dropout(system.dropout)
+        self.stack = Stack(GptBlock(system) for _ in range(system.layers))
+        self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else None
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Normal with deviation 0.02, biases zero; what is added to the stream is less, the more there is of it."""
+        for name, weight in self.named_parameters():
+            if "norm" in name:
+                continue
+            if name.endswith("bias"):
+                nn.init.zeros_(weight)
+                continue
+            added = name.endswith(("out.weight", "contract.weight"))
+            nn.init.normal_(weight, std=0.02 / (2 * len(self.stack)) ** 0.5 if added else 0.02)
+
+    @property
+    def packs(self) -> bool:
+        return self.sink is None and self.stack.fusible and usable(self.words.weight)
+
+    def start(self, rows: int) -> Cache:
+        """The state of so many rows of which nothing has been read."""
+        system, weight = self.system, self.words.weight
+        shape = rows, system.layers, 2, system.heads, 0, system.head_width
+        return Cache(memory=torch.empty(shape, dtype=weight.dtype, device=weight.device))
+
+    def embed(self, rows: Rows) -> Tensor:
+        # [time, width], or [1, tokens, width]
+        positions = self.positions.weight[: rows.ids.shape[1]] if rows.places is None else self.positions(rows.places)
+        return self.dropout(self.words(rows.ids) + positions)
+
+    def contextualize(
+        self,
+        vectors: Tensor,
+        rows: Rows,
+        *,
+        state: State | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> Output:
+        spans = rows.starts is not None
+        added = int(self.sink is not None and not spans and (state is None or state.count == 0))
+        x = (
+            vectors
+            if self.sink is None or not added
+            else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
+        )
+        if spans or (record is None and state is None and fast(vectors) and self.stack.fusible):
+            assert self.stack.fusible
+            top, layers = self._fused(x, rows, added, all_layers)
+        else:
+            state = None if state is None else state.grown(x.shape[1], self.system.positions + added, _kind(x))
+            layers = [x] if all_layers else []
+            for number, block in enumerate(self.stack):
+                shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
+                x = block(x, None, shown, past=None if state is None else state.layer(number))
+                if all_layers:
+                    layers.append(x)
+            top = x if self.norm is None else self.norm(x)
+            state = None if state is None else replace(state, count=state.count + x.shape[1])
+        if all_layers:
+            layers[-1] = top
+        return Output(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
+
+    def _fused(self, x: Tensor, rows: Rows, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
+        """The blocks by our kernels, for rows padded or packed: the norm before a sub-layer is found with the sum
+        before it. The stream keeps fp32: what is added is small beside it."""
+        spans = Spans.of(rows)
+        if added:
+            starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
+            spans = Spans(starts=starts, lengths=spans.lengths + 1, longest=spans.longest + 1)
+        if self.norm is None:
+            return self.stack.run_fused(x, spans, all_layers=all_layers)
+        shape, x = x.shape, x.flatten(0, -2)
+        seeds = torch.randint(2**31, (len(self.stack),), device=x.device) if self.training else None
+        layers = [x.view(shape)] if all_layers else []
+        blocks = [block for block in self.stack if isinstance(block, GptBlock)]
+        first = blocks[0].attention_norm
+        y = norm(x, first.weight, first.bias, epsilon=first.eps, out_dtype=_kind(x))
+        for number, (block, after) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
+            following = self.norm if after is None else after.attention_norm
+            x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
+            if all_layers:
+                layers.append(x.view(shape))
+        return y.view(shape), layers
+
+    def pick(self, output: Output, rows: Rows) -> Tensor:
+        if rows.starts is not None:
+            return output.top[0, rows.starts + rows.lengths - 1]
+        return output.top[torch.arange(len(output.top), device=rows.ids.device), rows.lengths - 1]
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.stack)
+
+    def inputs(self) -> list[nn.Parameter]:
+        return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
+
+
+def _kind(x: Tensor) -> torch.dtype:
+    """What products give where x is."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch(Tensors):
+    """Pieces of text end to end, with a mark between documents."""
+
+    ids: Tensor  # [rows, length + 1]
+    fresh: Tensor | None = None  # [rows] how many of the last are foretold, if not all: others were, in another row
+
+
+class GptTraining(Objective):
+    """-log p(w_i | w_<i) summed over all pieces ("next"): a softmax over the products with the words' own vectors."""
+
+    def __init__(self, system: Gpt, encoder: GptEncoder, tokenizer: Tokenizer):
+        super().__init__()
+        self.system, self.encoder = system, encoder
+        self.opening = self.closing = tokenizer.end_id
+        """Stands between documents, and so before each text."""
+
+    def blocks(self) -> list[nn.Module]:
+        return self.encoder.blocks()
+
+    def inputs(self) -> list[nn.Parameter]:
+        return self.encoder.inputs()
+
+    def rows(self, data: Documents) -> int:
+        return -(-data.joined_size // self.system.length)
+
+    def batch(self, data: Documents, draw: Draw, rows: range) -> Stretch:
+        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        index, epoch = draw.order(numbers, self.rows(data))
+        # Every epoch cuts elsewhere, so that what began a row does not always lack what came before it.
+        starts = index * self.system.length + epoch * (self.system.length // 3)
+        return Stretch(ids=self._read(data, starts, self.system.length + 1))
+
+    def _read(self, data: Documents, starts: Tensor, time: int) -> Tensor:
+        """[rows, time] from the mark before the first document on, in which place 0 is."""
+        places = starts[:, None] + torch.arange(time, device=starts.device) - 1
+        return data.joined(places, end=self.closing)
+
+    def counts(self, batch: Stretch) -> dict[str, Tensor]:
+        rows, time = batch.ids.shape
+        count = batch.ids.new_full((), rows * (time - 1), dtype=torch.float32)  # a fill: no GPU is waited for
+        return {"next": count if batch.fresh is None else batch.fresh.sum().float(), "tokens": count}
+
+    def forward(self, batch: Stretch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
+        ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
+        weights = None
+        if batch.fresh is not None:
+            place = torch.arange(targets.shape[1], device=ids.device)
+            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float()
+        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return {"next": self.foretold(top, targets, weights)}, None
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
+        them."""
+        flat = None if weights is None else weights.flatten()
+        return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
+
+    @property
+    def window(self) -> int:
+        return self.system.length
+
+    def window_count(self, data: Documents, stride: int) -> int:
+        return 1 + max(0, -(-(data.joined_size - self.system.length) // stride))
+
+    def windows(self, data: Documents, stride: int, rows: range) -> Stretch:
+        size, length = data.joined_size, min(self.system.length, data.joined_size)
+        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        ends = (length + numbers * stride).clamp(max=size)
+        fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))
+        return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
+
+    @property
+    def longest(self) -> int:
+        """How many ids it can read, one after the other."""
+        return self.system.longest
+
+    def begin(self, rows: int) -> Cache:
+        return self.encoder.start(rows)
+
+    def next(self, ids: Tensor, state: Cache | None = None, record: Recorder | None = None) -> tuple[Tensor, Cache]:
+        """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
+        state = self.begin(len(ids)) if state is None else state
+        if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
+            return self._step(ids[:, 0], state)
+        vectors, state = self.read(ids, state, record)
+        return F.linear(vectors[:, -1], self.encoder.words.weight), state
+
+    def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+        """The same for one further id of each row, the fast way."""
+        encoder, system = self.encoder, self.system
+        self._check(state.count - system.sink + 1)
+        words = encoder.words.weight
+        state = state.grown(1, system.positions + system.sink, words.dtype)
+        blocks = [block for block in encoder.stack if isinstance(block, GptBlock)]
+        step = stepper(encoder, blocks, encoder.norm, words, len(ids))
+
+        memory = state.memory
+
+        def scores(ids: Tensor, slot: Slot) -> Tensor:
+            return step(encoder.words(ids) + encoder.positions.weight[slot - system.sink], memory, slot)
+
+        ids = ids.to(words.device)
+        if words.is_cuda:
+            state = state if state.graph else replace(state, graph=Graph(scores))
+            assert state.graph is not None
+            return state.graph(ids, state.count), replace(state, count=state.count + 1)
+        return scores(ids, state.count), replace(state, count=state.count + 1)
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
+        table = self.encoder.words.weight
+        ids = ids.to(table.device)
+        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
+
+    def read(self, ids: Tensor, state: Cache, record: Recorder | None = None) -> tuple[Tensor, Cache]:
+        """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
+        ids = ids.to(self.encoder.words.weight.device)
+        before = max(0, state.count - self.system.sink)
+        time = ids.shape[1]
+        self._check(before + time)
+        places = torch.arange(before, before + time, device=ids.device)[None]
+        rows = Rows(ids=ids, lengths=ids.new_full((len(ids),), time), places=places)
+        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state, record=record)
+        assert isinstance(output.state, Cache)
+        return output.top, output.state
+
+    def _check(self, count: int) -> None:
+        if count > self.longest:
+            what = f"{count} tokens are more than the {self.longest} that this model reads"
+            raise UsageError(f"{what}: give a shorter text, or ask for less")
