@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, inputs, language, networks, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -32,6 +32,8 @@ CLAIMS: dict[int, Claim] = {
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
+    76: Claim(title="a task is written down as a row that GPT reads", minutes=0.1, run=inputs.four_inputs),
+    77: Claim(title="reading one way hurts reading comprehension", minutes=0.5, run=inputs.one_way_reading),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
     95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=0.5, run=tasks.symmetric_pairs),
