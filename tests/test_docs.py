@@ -41,6 +41,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     quiz = ['{"context": "the farmer is", "choices": ["kind", "a pilot", "late"], "label": 0}'] * 20
     (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
+    choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
+    (folder / "questions.jsonl").write_text(choices * 3)
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
+    from keel.prompting import ask, summarize
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -51,6 +52,7 @@ __all__ = [
     "Word2vec",
     "Wordclass",
     "analogy",
+    "ask",
     "check",
     "convert",
     "embed",
@@ -66,6 +68,7 @@ __all__ = [
     "pretrain",
     "senses",
     "similarity",
+    "summarize",
     "word_map",
 ]
 _HOMES = {
@@ -89,6 +92,7 @@ _HOMES = {
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
     "analogy": "keel.words",
+    "ask": "keel.prompting",
     "check": "keel.checks",
     "generate": "keel.language",
     "nearest": "keel.words",
@@ -96,6 +100,7 @@ _HOMES = {
     "perplexity": "keel.language",
     "senses": "keel.words",
     "similarity": "keel.words",
+    "summarize": "keel.prompting",
     "word_map": "keel.words",
 }
 

@@ -1,70 +1,235 @@
 """What language models do, as verbs: perplexity and generate."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from keel.decode.sample import sample
-from keel.decode.writer import Writer
-from keel.errors import KeelError
+from keel.decode.beam import Search
+from keel.decode.beam import beam as beam_search
+from keel.decode.sample import Sampling, sample
+from keel.decode.trace import Trace
+from keel.decode.writer import Writer, room
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
+from keel.explain.decoding import decoding
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
 from keel.model import Model
+from keel.report import decoding_page
 from keel.run import Text, corpus_of, route
+from keel.text.tokenizer import Tokenizer
 from keel.words import loaded
 
 
-def perplexity(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Perplexity:
+def perplexity(
+    model: Model | str | Path, source: Any, *, stride: int = 0, on_event: OnEvent = ignore, **settings: Any
+) -> Perplexity:
     """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
-    the text that the model learned from.
+    the text that the model learned from. A model with a window moves it on by `stride` tokens, 0 for half of it.
     """
     known = loaded(model, on_event)
     learned = known.card.recipe.get("text", {})
     (text,) = route(settings, Text(sentences=learned.get("sentences", "auto")))
-    return perplexity_of(known, corpus_of(source, text.settled(known.system), on_event), on_event=on_event)
+    return perplexity_of(
+        known, corpus_of(source, text.settled(known.system), on_event), stride=stride, on_event=on_event
+    )
+
+
+Prompted = TypeVar("Prompted", str, list[str])
 
 
 def generate(
-    prompt: str = "",
+    prompt: Prompted = cast(Any, ""),  # noqa: B008
     *,
     model: Model | str | Path,
     tokens: int = 50,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
     seed: int = 0,
+    beam: int | None = None,
+    length_penalty: float = 0.6,
+    stop: str | Sequence[str] = (),
+    trace: str | Path | None = None,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> str:
-    """Text of so many tokens that goes on from a prompt; `on_text` hears each part of it as it is drawn.
+) -> Prompted:
+    """Text of at most so many tokens that goes on from a prompt; of several prompts, a text for each, written in one
+    batch. `on_text` hears each part of the first text as it is drawn.
 
     A `temperature` below 1 prefers what is likely, and 0 always takes the likeliest; `top_k` and `top_p` leave out what
-    is not. The same seed gives the same text.
+    is not; a `repetition_penalty` above 1 makes what came before less likely. The same seed gives the same text. With
+    `beam` nothing is drawn: the likeliest text is searched for, up to the end of a sentence. A text ends before any of
+    the strings `stop`. `trace` is where to write how each word was chosen: a folder, an .html or a .json file.
     """
-    known = loaded(model, on_event)
+    drawing = Sampling(
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
+    )
+    how = drawing if beam is None else Search(beams=beam, length_penalty=length_penalty)
+    if beam is not None and drawing != Sampling(seed=seed):
+        raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
+    prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+    found = continuations(
+        prompts, model=model, how=how, tokens=tokens, stop=stop, trace=trace,
+        on_text=lambda row, text: on_text(text) if row == 0 else None, on_event=on_event,
+    )  # fmt: skip
+    texts = [best.text for best, *_ in found]
+    return cast(Any, texts[0] if isinstance(prompt, str) else texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A text that goes on from a prompt."""
+
+    text: str
+    score: float | None = None
+    """What a beam search compared it by."""
+    log_probability: float | None = None
+
+
+def continuations(
+    prompts: Sequence[str],
+    *,
+    model: Model | str | Path,
+    how: Sampling | Search,
+    tokens: int = 50,
+    stop: str | Sequence[str] = (),
+    trace: str | Path | None = None,
+    on_text: Callable[[int, str], object] = lambda row, text: None,
+    on_event: OnEvent = ignore,
+) -> list[list[Continuation]]:
+    """For each prompt what a language model goes on with: one text that is drawn, or the best that a search finds.
+
+    `on_text` hears a prompt's number and each further part of its text.
+    """
+    known, stop = loaded(model, on_event), [stop] if isinstance(stop, str) else [*stop]
     writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
     if not isinstance(writer, Writer):
         what = f"{known.system.name} does not write text"
-        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
-    read = tokenizer.encode(prompt).ids
-    unknown = read.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
-    if read and unknown == len(read):
+        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
+    if "" in stop:
+        raise UsageError("--stop is empty, and every text would end before it starts: give it some letters")
+    read = [_read(prompt, tokenizer, on_event) for prompt in prompts]
+    fits = room(writer, read, tokens) if tokens > 0 else tokens
+    if fits < tokens:
+        note(on_event, f"after this prompt the model has room for {fits:,} of {tokens:,} tokens, and stops there")
+    seen, paths = None if trace is None else Trace(), None
+    written = [Unfolding(tokenizer, ids, stop) for ids in read]
+    banned = set(tokenizer.special_ids) - {writer.closing}
+    if isinstance(how, Search):
+        answers = beam_search(writer, read, **asdict(how), tokens=fits, banned=banned, trace=seen)
+        found = [
+            [
+                Continuation(
+                    text=Unfolding(tokenizer, ids, stop).whole(each.ids),
+                    score=each.score,
+                    log_probability=each.log_probability,
+                )
+                for each in best
+            ]
+            for ids, best in zip(read, answers, strict=True)
+        ]
+        paths = [best.closed(writer) for best, *_ in answers]
+        for row, best in enumerate(found):
+            on_text(row, best[0].text)
+    else:
+        steps = sample(
+            writer, read, how, tokens=fits, banned=banned, trace=seen,
+            ended=lambda row, number: written[row].add(number),
+        )  # fmt: skip
+        for _ in steps:
+            for row, text in enumerate(written):
+                on_text(row, text.new())
+        for row, text in enumerate(written):
+            if rest := text.new(last=True):
+                on_text(row, rest)
+        found = [[Continuation(text=text.said)] for text in written]
+    if trace is not None and seen is not None:
+        answers = [[asdict(each) for each in best] for best in found]
+        write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths))
+    return found
+
+
+def _read(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
+    ids = tokenizer.encode(prompt).ids
+    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
+    if ids and unknown == len(ids):
         raise KeelError(f"the model knows no word of {prompt!r:.80}: begin with others")
     if unknown:
-        note(on_event, f"{unknown} of {len(read)} words of the prompt are unknown to the model")
-    special = set(tokenizer.special_ids)
-    before, written, said = tokenizer.decode(read), [], ""
-    drawn = sample(
-        writer, [read], tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-        banned=special - {writer.closing},
-    )  # fmt: skip
-    for (number,) in drawn:
-        written += [number] if number not in special else []
-        text = tokenizer.decode([*read, *written])[len(before) :]
-        if not text.endswith("\ufffd"):  # a character whose bytes are not all there yet
-            on_text(text[len(said) :])
-            said = text
-    return said
+        note(on_event, f"{unknown} of {len(ids)} words of the prompt are unknown to the model")
+    return ids
+
+
+BROKEN = "\ufffd"
+"""Stands for a character whose bytes are not all there yet."""
+CONTEXT = 16
+"""Ids before another on which it may hang how that is written."""
+
+
+class Unfolding:
+    """The text of ids that come one by one after others, up to the first of some strings."""
+
+    def __init__(self, tokenizer: Tokenizer, read: list[int], stop: Sequence[str] = ()):
+        self.tokenizer, self.stop = tokenizer, stop
+        self.said = ""
+        """What was given."""
+        self._special = set(tokenizer.special_ids)
+        self._text, self._ended = "", False
+        self._settle(read)
+
+    def add(self, number: int) -> bool:
+        """Take an id; whether one of the strings has come, so that nothing more is asked for."""
+        if number not in self._special:
+            self._ids.append(number)
+            self._text = self._settled + self.tokenizer.decode(self._ids)[self._before :]
+            places = [self._text.find(stop, max(0, len(self.said) - len(stop))) for stop in self.stop]
+            places = [place for place in places if place >= 0]
+            if places:
+                self._text, self._ended = self._text[: min(places)], True
+            elif len(self._ids) > 8 * CONTEXT and not self._text.endswith(BROKEN):
+                self._settle(self._ids)
+        return self._ended
+
+    def _settle(self, ids: list[int]) -> None:
+        """Go on from the text so far: how an id is written hangs on a few before it, not on all."""
+        self._settled, self._ids = self._text, ids[-CONTEXT:]
+        self._before = len(self.tokenizer.decode(self._ids))
+
+    def new(self, *, last: bool = False) -> str:
+        """What has come and was not given yet, without what might be the start of one of the strings, or of a character
+        whose bytes are not all there; the last time all of it."""
+        text = self._text
+        if not last and not self._ended:
+            if text.endswith(BROKEN):
+                return ""
+            starts = (size for stop in self.stop for size in range(1, len(stop)) if text.endswith(stop[:size]))
+            text = text[: len(text) - max(starts, default=0)]
+        fresh = text[len(self.said) :] if text.startswith(self.said) else ""
+        self.said += fresh
+        return fresh
+
+    def whole(self, ids: Sequence[int]) -> str:
+        """The text of all these ids."""
+        any(self.add(number) for number in ids)
+        return self.new(last=True)
+
+
+def write_trace(path: str | Path, found: dict[str, Any]) -> list[Path]:
+    """Write how texts were found into an .html or a .json file, or both into a folder."""
+    path = Path(path)
+    names = {".html": [path], ".json": [path]}.get(path.suffix.lower(), [path / "trace.json", path / "trace.html"])
+    try:
+        names[0].parent.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if name.suffix.lower() == ".html":
+                decoding_page(found).write(name)
+            else:
+                name.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise KeelError(f"{path} cannot be written: {error.strerror}") from None
+    return names

@@ -19,6 +19,7 @@ from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
+from keel.prompting import choose, last_words
 from keel.run import Text, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
@@ -232,6 +233,7 @@ def evaluate(
     data: Source,
     *,
     out: str | Path | None = None,
+    by: Literal["", "last-word", "choices"] = "",
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Scores:
@@ -239,11 +241,17 @@ def evaluate(
 
     Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
     wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
-    perplexity of a text.
+    perplexity of a text or, where told so, is scored `by` the last word of each text or by which of some choices it
+    finds likeliest.
     """
     known = loaded(model, on_event)
     published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
-    if published and known.encoder.width:
+    if by:
+        foretold = {"last-word": last_words, "choices": choose}
+        if by not in foretold:
+            raise unknown_name(by, foretold, "--by")
+        scores = foretold[by](known, data, on_event=on_event, **settings)
+    elif published and known.encoder.width:
         scores = judge(space_of(known), data, on_event=on_event)
     elif known.task is None and known.system.foretells:
         scores = perplexity(known, data, on_event=on_event, **settings)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.decode.sample import sample
-from keel.decode.writer import Writer
+from keel.decode.sample import Sampling, draw, penalized, sample
+from keel.decode.writer import Writer, likeliest
 from keel.errors import UsageError
 from keel.train.objective import Tensors
 
@@ -34,15 +34,16 @@ class Dice:
     def begin(self, rows: int) -> Seen:
         return Seen(steps=torch.zeros(rows))
 
-    def next(self, ids: Tensor, state: Any) -> tuple[Tensor, Seen]:
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
         self.read.append(ids.tolist())
         certain = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])
         scores = torch.where(ids[:, -1:] == self.sure, certain, CHANCES).log()
         return scores + state.steps[:, None], Seen(steps=state.steps + 1)
 
 
-def alone(writer: Dice, prompt: list[int], **settings: Any) -> list[int]:
-    return [number for (number,) in sample(writer, [prompt], **settings)]
+def alone(writer: Dice, prompt: list[int], *, tokens: int, **settings: Any) -> list[int]:
+    asked = {name: settings.pop(name) for name in ("stop", "banned", "ended") if name in settings}
+    return [number for (number,) in sample(writer, [prompt], Sampling(**settings), tokens=tokens, **asked)]
 
 
 def shares(**settings: Any) -> list[float]:
@@ -73,15 +74,99 @@ def test_the_writer_reads_the_prompt_once_and_then_what_it_wrote() -> None:
 
 def test_rows_are_drawn_side_by_side_as_each_would_be_alone() -> None:
     prompts = [[2, 3], [1, 4], [1, 4]]
-    rows = list(zip(*sample(Dice(), prompts, tokens=30, seed=7), strict=True))
+    seven = Sampling(seed=7)
+    rows = list(zip(*sample(Dice(), prompts, seven, tokens=30), strict=True))
     assert rows == [tuple(alone(Dice(), prompt, tokens=30, seed=7 + row)) for row, prompt in enumerate(prompts)]
     assert rows[1] != rows[2]
     ends = [row.index(1) for row in rows]
     assert len(set(ends)) > 1
-    steps = list(sample(Dice(), prompts, tokens=30, seed=7, stop={1}))
+    writer = Dice()
+    steps = list(sample(writer, prompts, seven, tokens=30, stop={1}))
     assert len(steps) == max(ends) + 1, "it goes on until the last row has ended"
-    likeliest = list(sample(Dice(sure=4), prompts, tokens=3, temperature=0))
-    assert likeliest == [[4, 1, 1], [1, 4, 4], [4, 1, 1]]
+    assert [row[: end + 1] for row, end in zip(rows, ends, strict=True)] == [
+        tuple(step[row] for step in steps[: end + 1]) for row, end in enumerate(ends)
+    ]
+    left = [sum(end >= step for end in ends) for step in range(len(steps))]
+    assert [len(ids) for ids in writer.read] == left, "rows that have ended are not asked for"
+    best = list(sample(Dice(sure=4), prompts, Sampling(temperature=0), tokens=3))
+    assert best == [[4, 1, 1], [1, 4, 4], [4, 1, 1]]
+
+
+def test_prompts_of_unequal_length_are_written_as_each_would_be_alone() -> None:
+    prompts = [[2, 3], [], [1, 4], [2], []]
+    writer = Dice()
+    rows = list(zip(*sample(writer, prompts, Sampling(seed=3), tokens=12, stop={1}), strict=True))
+    assert len(writer.read[0]) == 2, "those of one length in one batch"
+    for number, prompt in enumerate(prompts):
+        text = alone(Dice(), prompt, tokens=12, seed=3 + number, stop={1})
+        assert rows[number] == (*text, *text[-1:] * (len(rows[number]) - len(text)))
+
+
+def test_a_row_ends_where_its_reader_says_so() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def ended(row: int, number: int) -> bool:
+        seen.append((row, number))
+        return sum(other == row for other, _ in seen) == row + 1
+
+    steps = list(sample(Dice(), [[], [], []], tokens=9, ended=ended))
+    assert len(steps) == 3
+    assert [row for row, _ in seen] == [0, 1, 2, 1, 2, 2]
+
+
+@pytest.mark.parametrize("penalty", [0.7, 1.0, 1.5])
+def test_the_penalty_and_what_may_be_drawn_are_those_of_transformers(penalty: float) -> None:
+    from transformers import (
+        LogitsProcessorList,
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    torch.manual_seed(0)
+    scores, read = torch.randn(3, 5000) * 3, torch.randint(5000, (3, 400))
+    seen = torch.zeros(3, 5000, dtype=torch.bool).scatter_(1, read, True)
+    ours = penalized(scores, seen, penalty)
+    processor: Any = RepetitionPenaltyLogitsProcessor(penalty)
+    theirs = processor(read, scores.clone())
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    chances = torch.linspace(0, 0.999, 400, dtype=torch.float64)
+    for top_k, top_p in ((0, 0.7), (50, 0.7), (7, 1.0), (0, 0.999)):
+        sampling = Sampling(temperature=0.8, top_k=top_k, top_p=top_p)
+        drawn = torch.stack([draw(ours, sampling, chance.expand(3)) for chance in chances])
+        warpers: Any = LogitsProcessorList([TemperatureLogitsWarper(0.8), TopPLogitsWarper(top_p)])
+        if top_k:
+            warpers.insert(1, TopKLogitsWarper(top_k))
+        shares = warpers(read, theirs.clone()).softmax(1)
+        for row in range(3):
+            expected = set(shares[row].nonzero()[:, 0].tolist())
+            found = set(drawn[:, row].tolist())
+            assert found <= expected
+            assert {number for number in expected if shares[row, number] > 0.005} <= found
+
+
+def test_what_was_written_is_penalized_from_then_on() -> None:
+    class Still(Dice):
+        def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
+            return CHANCES.log().repeat(len(ids), 1), state
+
+    greedy: dict[str, Any] = {"temperature": 0.0, "repetition_penalty": 50.0}
+    assert alone(Still(), [], tokens=5, **greedy) == [4, 3, 2, 1, 4]
+    assert alone(Still(), [4, 2], tokens=2, **greedy) == [3, 1], "the prompt counts"
+    steps = list(sample(Still(), [[], [4], [3]], Sampling(**greedy), tokens=3, stop={2}))
+    assert [*zip(*steps, strict=True)] == [(4, 3, 2), (3, 2, 2), (4, 2, 2)]
+
+
+def test_the_largest_scores_are_found_block_by_block() -> None:
+    torch.manual_seed(1)
+    for vocabulary in (5, 64, 1000, 4099):
+        scores = torch.randn(6, vocabulary).round(decimals=2)
+        for count in (1, 5, 12):
+            values, places = likeliest(scores, min(count, vocabulary))
+            assert torch.equal(values, scores.topk(min(count, vocabulary), dim=1).values)
+            assert torch.equal(values, scores.gather(1, places))
+            assert all(len(set(row)) == len(row) for row in places.tolist())
 
 
 @pytest.mark.parametrize(
@@ -90,11 +175,15 @@ def test_rows_are_drawn_side_by_side_as_each_would_be_alone() -> None:
         ({"tokens": 0}, "--tokens must be 1 or more, not 0"),
         ({"temperature": -0.5}, r"--temperature must be 0 \(always the likeliest\) or above, not -0.5"),
         ({"temperature": float("nan")}, "--temperature"),
+        ({"repetition_penalty": 0.0}, r"--repetition-penalty must be above 0 \(1: none\), not 0.0"),
+        ({"repetition_penalty": -1.0}, "--repetition-penalty"),
+        ({"repetition_penalty": float("nan")}, "--repetition-penalty"),
         ({"top_k": -1}, "--top-k"),
         ({"top_p": 0.0}, "--top-p"),
         ({"top_p": 1.5}, "--top-p"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_drawn(settings: dict[str, Any], sentence: str) -> None:
+    tokens = settings.pop("tokens", 5)
     with pytest.raises(UsageError, match=sentence):
-        sample(Dice(), [[]], **{"tokens": 5, **settings})
+        sample(Dice(), [[]], Sampling(**settings), tokens=tokens)

@@ -63,9 +63,10 @@ def test_theirs_gives_equal_numbers_here_and_after_saving_there(
 
 def test_ours_gives_equal_numbers_and_greedy_text_there(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 48, "length": 24, "threads": 1}
-    model = keel.pretrain(
+    keel.pretrain(
         "gpt", TEXTS * 5, out=tmp_path / "m", steps=30, batch=8, lr=1e-2, vocabulary=320, device="cpu", **settings
     )
+    model = Model.load(tmp_path / "m")
     theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
     words: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     for text in TEXTS:
@@ -109,7 +110,7 @@ def test_a_classifier_is_kept_beside_what_transformers_reads(tmp_path: Path, tok
     tuned = keel.finetune(tmp_path / "theirs", examples, dev=None, epochs=2, batch=4, device="cpu")
     tuned.save(tmp_path / "tuned")
     again = Model.load(tmp_path / "tuned")
-    assert again.predict("a sailor").chances == pytest.approx(tuned.predict("a sailor").chances)
+    assert again.predict("a sailor") == tuned.predict("a sailor")
     theirs: Any = transformers.AutoModel.from_pretrained(tmp_path / "tuned").eval()
     ids = torch.tensor([[5, 6, 7]])
     torch.testing.assert_close(

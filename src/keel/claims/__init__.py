@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, inputs, language, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, inputs, language, networks, pretraining, prompting, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -34,6 +34,11 @@ CLAIMS: dict[int, Claim] = {
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
     76: Claim(title="a task is written down as a row that GPT reads", minutes=0.1, run=inputs.four_inputs),
     77: Claim(title="reading one way hurts reading comprehension", minutes=0.5, run=inputs.one_way_reading),
+    80: Claim(title="larger models answer better, untaught", minutes=8.0, run=prompting.reading_by_size),
+    81: Claim(title="summaries by TL;DR: look random", minutes=2.0, run=prompting.short_summaries),
+    82: Claim(title="translation by pattern is poor", minutes=2.0, run=prompting.poor_translation),
+    83: Claim(title="unicorns in the Andes: a story goes on", minutes=2.0, run=prompting.story_of_unicorns),
+    84: Claim(title="what a model wrote can be told from what people wrote", minutes=2.0, run=prompting.telling_apart),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
     95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=0.5, run=tasks.symmetric_pairs),

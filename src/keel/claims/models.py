@@ -12,6 +12,8 @@ from keel.claims.finding import Say
 from keel.config import to_dict
 from keel.demo.docstrings import Docstring, gather
 from keel.events import ignore
+from keel.systems.base import System
+from keel.systems.gpt import Gpt
 from keel.text.tokens import cache_folder
 
 TINY = keel.Bert(
@@ -25,10 +27,13 @@ TINY = keel.Bert(
     attention_dropout=0,
     mask=0.3,
 )
+ONE_WAY = Gpt(layers=1, width=32, head_width=32, positions=16, length=10, dropout=0.0, attention_dropout=0.0)
 SMALL = keel.Bert(layers=2, width=128, head_width=32, positions=128, length=64, dropout=0.0, attention_dropout=0.0)
 
+WRITER = Gpt(layers=2, width=128, head_width=32, positions=128, length=128, dropout=0.0, attention_dropout=0.0)
 
-def learn_sentences(sentences: list[str], system: keel.Bert, steps: int) -> keel.Model:
+
+def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:
     """A tiny model that has learned a few sentences by heart, words as pieces."""
     with tempfile.TemporaryDirectory() as folder:
         return keel.pretrain(
@@ -80,9 +85,23 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
         "beta2": 0.98,
         "evaluate_every": 0,
     }
+    return _kept("bert", system, corpus, settings, say, "mlm and nsp" if next_sentence else "mlm alone")
+
+
+def learn_to_write(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
+    """A small GPT that has read this text, a sentence in each line; learned once, then kept in the cache."""
+    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    settings: dict[str, Any] = {
+        "vocabulary": 4000, "held_out": 0.02, "steps": steps, "batch": 16, "lr": 2e-3, "warmup": 0.1, "device": "cpu",
+        "evaluate_every": 0,
+    }  # fmt: skip
+    return _kept("gpt", WRITER, corpus, settings, say, "the next word")
+
+
+def _kept(name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
     identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
-    folder = cache_folder() / "claims" / f"bert-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+    folder = cache_folder() / "claims" / f"{name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
     if not (folder / "config.json").exists():
-        say.progress(f"pre-training with {'mlm and nsp' if next_sentence else 'mlm alone'} for {steps} steps")
+        say.progress(f"pre-training with {what} for {settings['steps']} steps")
         keel.pretrain(system, corpus, out=folder, on_event=say.on_event, **settings)
     return keel.Model.load(folder)

@@ -1,5 +1,6 @@
 """Claims about how BERT is pre-trained."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -7,9 +8,11 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.finding import Finding, Say
-from keel.claims.models import TINY, learn_docstrings, learn_sentences, read_docstrings
+from keel.claims.models import ONE_WAY, TINY, learn_docstrings, learn_sentences, read_docstrings
+from keel.decode.likelihood import asked, likelihoods
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
+from keel.explain.foretold import writer_of
 from keel.systems.base import Rows
 from keel.systems.bert import BertEncoder
 from keel.systems.documents import Documents
@@ -65,7 +68,8 @@ def sees_itself(say: Say) -> Finding:
 def limits(say: Say) -> Finding:
     """102: what [MASK] costs: a word that no task has, blanks that do not know of each other; and a longest row."""
     cities = [("new", "york"), ("los", "angeles"), ("san", "diego"), ("las", "vegas")]
-    model = learn_sentences([f"she lives in {first} {second} now ." for first, second in cities], TINY, steps=400)
+    sentences = [f"she lives in {first} {second} now ." for first, second in cities]
+    model = learn_sentences(sentences, TINY, steps=400)
     text = "she lives in [MASK] [MASK] now ."
     first, second = (dict(found) for found in model.fill(text, top=len(model.tokenizer)))
     real = sum(first[one] * second[two] for one, two in cities)
@@ -74,6 +78,8 @@ def limits(say: Say) -> Finding:
     say(f"{real:.0%} on cities that exist, {mixed:.0%} on mixtures such as 'new vegas'")
     one = dict(model.fill("she lives in new [MASK] now .", top=len(model.tokenizer))[0])["york"]
     say(f"with the first word in place the second is known: 'york' {one:.0%}")
+    written = _written_cities(learn_sentences(sentences, ONE_WAY, steps=400), cities)
+    say(f"a GPT as small, by the product of two next words: {written:.0%} on cities that exist")
     mask = model.tokenizer.mask_id
     pretraining = 0.8 * keel.Bert().mask
     say(f"[MASK] (piece {mask}) is {pretraining:.0%} of the words in pre-training and 0% of those in any task")
@@ -84,10 +90,17 @@ def limits(say: Say) -> Finding:
         refused = str(error)
     say(f"a longer row than there are positions for: {refused or 'accepted'}")
     return Finding(
-        mixed > 0.4 and one > 0.8 and bool(refused),
-        f"two blanks filled apart give {mixed:.0%} to pairs that were never seen, {pretraining:.0%} of the input is a "
+        mixed > 0.4 and one > 0.8 and written > 0.8 and bool(refused),
+        f"two blanks filled apart give {mixed:.0%} to pairs that were never seen, where a one-way model writes "
+        f"{written:.0%} cities that exist; {pretraining:.0%} of the input is a "
         "word that tasks lack, and rows are limited",
     )
+
+
+def _written_cities(model: keel.Model, cities: list[tuple[str, str]]) -> float:
+    """How likely a language model is to write one of these cities after "she lives in"."""
+    questions = asked(model.tokenizer, ["she lives in"] * len(cities), [f" {one} {two}" for one, two in cities])
+    return sum(math.exp(each.total) for each in likelihoods(writer_of(model), questions))
 
 
 def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:

@@ -12,17 +12,17 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from keel import language, verbs
+from keel import verbs
 from keel.checks import check as check_files
-from keel.cli import vectors
+from keel.cli import prompting, vectors, writing
 from keel.cli.answer import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.cli.info import describe
+from keel.cli.loading import device_flags, load
 from keel.decode.writer import Writer
-from keel.errors import Interrupted, UsageError
+from keel.errors import UsageError
 from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
@@ -217,12 +217,12 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
     flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
     flags.add_argument("file", metavar="FILE", help=file)
     flags.section("columns", Columns())
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def predict(options: Namespace) -> Answer:
     console = Console(quiet=options.quiet)
-    records = verbs.predict(_load(options, console), options.file, on_event=console, **options.settings)
+    records = verbs.predict(load(options, console), options.file, on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
 
 
@@ -241,12 +241,16 @@ def _evaluate_flags(flags: Flags) -> None:
     data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
+    flags.add_argument("--stride", type=int, metavar="N", help="tokens by which a GPT's window over a text moves on")
+    foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
+    flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
 
 
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        model = _load(options, console)
-        scores = verbs.evaluate(model, options.file, out=options.out, on_event=console, **options.settings)
+        model = load(options, console)
+        settings = options.settings | ({} if options.stride is None else {"stride": options.stride})
+        scores = verbs.evaluate(model, options.file, out=options.out, by=options.by, on_event=console, **settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -273,71 +277,18 @@ def _fill_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT", help="with [MASK] or ___ where a word is missing; or -")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a pre-trained model")
     flags.add_argument("--top", type=int, default=5, metavar="N", help="words for each blank [5]")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def fill(options: Namespace) -> Answer:
     text = sys.stdin.read().strip() if options.text == "-" else options.text
     with Console(quiet=options.quiet) as console:
-        blanks = verbs.fill(text, model=_load(options, console), top=options.top, on_event=console)
+        blanks = verbs.fill(text, model=load(options, console), top=options.top, on_event=console)
     lines: list[str] = []
     for number, words in enumerate(blanks, 1):
         lines += [f"blank {number}"] * (len(blanks) > 1)
         lines += [f"{probability:7.1%}  {word}" for word, probability in words]
     return Answer(lines=lines, data=[[word._asdict() for word in words] for words in blanks])
-
-
-def _generate_flags(flags: Flags) -> None:
-    flags.add_argument("text", nargs="?", default="", metavar="PROMPT", help="what to go on from; nothing, or -")
-    flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
-    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
-    flags.add_argument(
-        "--temperature", type=float, default=1.0, metavar="X", help="below 1 prefers the likely; 0 the likeliest [1]"
-    )
-    flags.add_argument("--top-k", type=int, default=0, metavar="N", help="draw from the N likeliest; 0: from all [0]")
-    flags.add_argument(
-        "--top-p", type=float, default=1.0, metavar="X", help="of these, from as few as hold this share [1]"
-    )
-    flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
-    _device_flags(flags)
-
-
-def generate(options: Namespace) -> Answer:
-    prompt = sys.stdin.read().strip() if options.text == "-" else options.text
-    parts: list[str] = []
-
-    def show(text: str) -> None:
-        if not parts and not options.json:
-            sys.stdout.write(prompt)
-        parts.append(text if parts or prompt else text.lstrip())
-        if not options.json:
-            sys.stdout.write(parts[-1])
-            sys.stdout.flush()
-
-    with Console(quiet=options.quiet) as console:
-        try:
-            language.generate(
-                prompt,
-                model=_load(options, console),
-                tokens=options.tokens,
-                temperature=options.temperature,
-                top_k=options.top_k,
-                top_p=options.top_p,
-                seed=options.seed,
-                on_text=show,
-                on_event=console,
-            )
-        except KeyboardInterrupt:
-            if not parts:
-                raise
-            sys.stdout.write(json.dumps(_written(prompt, parts), ensure_ascii=False) if options.json else "")
-            sys.stdout.write("\n")
-            raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
-    return Answer(lines=[""], data=_written(prompt, parts))
-
-
-def _written(prompt: str, parts: list[str]) -> dict[str, str]:
-    return {"prompt": prompt, "text": "".join(parts)}
 
 
 def _embed_flags(flags: Flags) -> None:
@@ -349,7 +300,7 @@ def _embed_flags(flags: Flags) -> None:
     )
     flags.add_argument("--text-column", default="", metavar="NAME", help="of a csv, tsv, jsonl or parquet file")
     flags.add_argument("--out", metavar="FILE.npy", help="write one array there instead of JSON lines to stdout")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def embed(options: Namespace) -> Answer:
@@ -358,7 +309,7 @@ def embed(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         texts = _texts(options, console)
         vectors = verbs.embed(
-            texts, model=_load(options, console), layer=options.layer, pool=options.pool, on_event=console
+            texts, model=load(options, console), layer=options.layer, pool=options.pool, on_event=console
         )
     if options.out:
         beside = Path(f"{options.out}.part")
@@ -395,12 +346,12 @@ def _texts(options: Namespace, console: Console) -> list[str]:
 
 def _layers_flags(flags: Flags) -> None:
     flags.add_argument("model", metavar="MODEL", help="the folder of a model, fine-tuned with --mix")
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def layers(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        found = verbs.layers(_load(options, console), on_event=console)
+        found = verbs.layers(load(options, console), on_event=console)
     return Answer(lines=found.lines(), data=found.to_dict())
 
 
@@ -442,14 +393,14 @@ def _check_flags(flags: Flags) -> None:
         "--minutes", type=float, default=0, metavar="X", help="recommend a size for this device and time"
     )
     flags.section("columns", Columns())
-    _device_flags(flags)
+    device_flags(flags)
 
 
 def check(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         report = check_files(
             options.files,
-            model=_load(options, console) if options.model else None,
+            model=load(options, console) if options.model else None,
             task=options.task,
             minutes=options.minutes,
             device=options.device,
@@ -488,21 +439,6 @@ def claim(options: Namespace) -> Answer:
     return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})
 
 
-def _device_flags(flags: Flags) -> None:
-    flags.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto takes the GPU if there is one [auto]")
-    flags.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads; 0 leaves torch's own number [0]"
-    )
-
-
-def _load(options: Namespace, console: Console) -> Model:
-    if not options.model:
-        raise UsageError("no default model ships with Keel yet: say which one by --model FOLDER")
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    return Model.load(options.model, device=options.device, on_event=console)
-
-
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     return (json.dumps(record, ensure_ascii=False) for record in records)
 
@@ -528,7 +464,9 @@ COMMANDS = {
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
-    "generate": Command(_generate_flags, generate),
+    "generate": Command(writing.generate_flags, writing.generate),
+    "ask": Command(prompting.ask_flags, prompting.ask),
+    "summarize": Command(prompting.summarize_flags, prompting.summarize),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

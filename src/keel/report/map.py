@@ -62,7 +62,7 @@ def _label(
     word: str, point: np.ndarray, taken: np.ndarray, width: float, height: float
 ) -> tuple[np.ndarray, bool] | None:
     """The box of a label that touches nothing, as near as possible, and whether a line must lead to it."""
-    half = np.array([_length(word) / 2, FONT / 2 + 2])
+    half = np.array([text_width(word) / 2, FONT / 2 + 2])
     for ring in RINGS:
         for turn in TURNS:
             direction = np.array([math.cos(turn), -math.sin(turn)])
@@ -78,7 +78,7 @@ def _label(
     return None
 
 
-def _length(word: str) -> float:
+def text_width(word: str) -> float:
     """About how wide a word is, in pixels."""
     return FONT * sum(1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6 for letter in word)
 

@@ -53,6 +53,10 @@ class Page:
         """Add a picture and what it shows."""
         self._main.append(tag("figure", picture, tag("figcaption", caption)))
 
+    def add(self, element: Element) -> None:
+        """Add whatever else a page may hold."""
+        self._main.append(element)
+
     def render(self) -> str:
         """The whole file."""
         head = tag(

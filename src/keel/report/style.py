@@ -48,7 +48,11 @@ th { font-weight: 500; font-size: .8rem; color: var(--faint); text-align: right;
 td { text-align: right; padding: .4rem .6rem; border-top: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td:has(> em) { text-align: left; }
-figure { margin: 1.6rem 0; }
+figure { margin: 1.6rem 0; overflow-x: auto; }
+details { margin: 1.2rem 0; }
+summary { cursor: pointer; color: var(--mark); }
+.words td { text-align: left; }
+tr.dropped { color: var(--faint); }
 figcaption { font-size: .82rem; line-height: 1.45; color: var(--faint); margin-top: .4rem; }
 """
 PICTURE = """
@@ -64,6 +68,10 @@ svg .point { fill: var(--plain); }
 svg .point.mark { fill: var(--mark); }
 svg .leader { stroke: var(--plain); stroke-width: .7; }
 svg .arrow { stroke: var(--mark); stroke-width: 1.3; opacity: .75; }
+svg .box { fill: var(--paper); stroke: var(--plain); stroke-width: 1.2; }
+svg .box.mark { stroke: var(--mark); stroke-width: 2; }
+svg .box.faint { stroke: var(--line); }
+svg .box.inner { fill: none; stroke-width: 1; }
 svg .dot { fill: var(--paper); stroke: var(--ink); stroke-width: 1.2; }
 """
 

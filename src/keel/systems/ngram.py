@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Rows, Teaching, Untaught
+from keel.systems.base import Encoder, Recorder, Rows, Teaching, Untaught
 from keel.systems.documents import Documents
 from keel.systems.static import LastWords, WordSystem
 from keel.text.tokenizer import Tokenizer
@@ -74,6 +74,10 @@ class Ngram(WordSystem):
 
     def encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
+
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
 
     def objective(self, encoder: "NgramEncoder", tokenizer: Tokenizer) -> "NgramCounting":
         return NgramCounting(self, encoder, tokenizer)
@@ -279,7 +283,9 @@ class NgramCounting(Kernel):
     def begin(self, rows: int) -> LastWords:
         return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
 
-    def next(self, ids: Tensor, state: LastWords | None = None) -> tuple[Tensor, LastWords]:
+    def next(
+        self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
+    ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngrams import spread
 
@@ -293,6 +299,10 @@ class NgramCounting(Kernel):
             begins = np.flatnonzero(last == self.opening)
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
 
 
 def _sentences(data: Documents) -> "Sentences":

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
+from keel.systems.base import Recorder
 from keel.systems.documents import Documents
 from keel.systems.huffman import huffman
 from keel.systems.static import LastWords, StaticEncoder, StaticSystem
@@ -56,6 +57,10 @@ class Nnlm(StaticSystem):
         for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("length", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
+
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
 
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "NnlmTraining":
         return NnlmTraining(self, encoder, tokenizer)
@@ -164,7 +169,9 @@ class NnlmTraining(Objective):
         shape = rows, self.system.order - 1
         return LastWords(ids=torch.full(shape, self.opening, device=self.output.weight.device))
 
-    def next(self, ids: Tensor, state: LastWords | None = None) -> tuple[Tensor, LastWords]:
+    def next(
+        self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
+    ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
         before = (state or self.begin(len(ids))).ids
         context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]
@@ -175,6 +182,10 @@ class NnlmTraining(Objective):
         elif self.system.loss == "negative":
             scores = scores + self._expected(scores.device)
         return scores, LastWords(ids=context)
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
 
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""

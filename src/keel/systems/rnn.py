@@ -34,6 +34,10 @@ class Reader(System):
         """A state goes on without end; this bounds the memory of a batch."""
         return 1024
 
+    @property
+    def foretold_from(self) -> str:
+        return "all before it"
+
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
 
@@ -318,10 +322,16 @@ class RnnTraining(Objective):
     def begin(self, rows: int) -> Memory:
         return self.encoder.forwards.start(rows)
 
-    def next(self, ids: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
+    def next(self, ids: Tensor, state: Memory | None = None, record: Recorder | None = None) -> tuple[Tensor, Memory]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
+        device = self.bias.device
+        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))
+        return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
 
     @property
     def _table(self) -> Tensor:

@@ -1,0 +1,229 @@
+"""Beam search: the best texts of a writer that can be found by keeping a few open at each step.
+
+The score of a text of n ids, its closing mark counted, is its log p / ((5 + n) / 6)^alpha (Wu et al., "Google's Neural
+Machine Translation System", 2016): without the length penalty alpha every id more makes a text worse.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.decode.trace import Trace
+from keel.decode.writer import Writer, groups, kept, likeliest, started
+from keel.errors import UsageError
+
+NEAR = 4
+"""Rows of scores that are looked at together on a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypothesis:
+    """A text that a search found."""
+
+    ids: list[int]
+    """Without the closing mark."""
+    score: float
+    log_probability: float
+    """Of all ids, its closing mark counted if it has `ended`."""
+    ended: bool
+    """Whether it was closed, or only cut off where the tokens were used up."""
+
+    def closed(self, writer: Writer) -> list[int]:
+        """Its ids with the closing mark, if it has one."""
+        return [*self.ids, writer.closing] if self.ended and writer.closing is not None else self.ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How texts are searched for."""
+
+    beams: int = 5
+    """Hypotheses of a text that are open at each step; 1 is greedy: the first to close is the answer."""
+    length_penalty: float = 0.6
+    """Alpha; 0 leaves the plain log p."""
+    best: int = 1
+    """Texts to give."""
+
+    def __post_init__(self) -> None:
+        if self.beams < 1:
+            raise UsageError(f"--beam must be 1 (greedy) or more, not {self.beams}")
+        if not 1 <= self.best <= self.beams:
+            raise UsageError(f"--best must lie between 1 and --beam {self.beams}, not at {self.best}")
+        if not abs(self.length_penalty) < float("inf"):
+            raise UsageError(f"--length-penalty must be a number, not {self.length_penalty}")
+
+    def divisor(self, size: int) -> float:
+        return ((5 + size) / 6) ** self.length_penalty
+
+
+def beam(
+    writer: Writer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    tokens: int,
+    beams: int = 5,
+    length_penalty: float = 0.6,
+    best: int = 1,
+    banned: Collection[int] = (),
+    trace: Trace | None = None,
+) -> list[list[Hypothesis]]:
+    """For each prompt the `best` continuations that were found, the best first, of at most `tokens` ids.
+
+    A hypothesis ends where the closing mark is among its text's `beams` likeliest candidates; others take its place.
+    What is open when the tokens are used up competes as it is. A text leaves the batch when no open hypothesis can
+    still come before its `best` ended ones, so that it has what it would have without leaving.
+    """
+    search = Search(beams=beams, length_penalty=length_penalty, best=best)
+    if tokens < 1:
+        raise UsageError(f"--tokens must be 1 or more, not {tokens}")
+    found: list[list[Hypothesis]] = [[] for _ in prompts]
+    for numbers in groups(prompts):
+        _search(writer, prompts, numbers, search, tokens, list(banned), found, trace)
+    return found
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Hypotheses of each text, the best first; a score of -inf where there is none."""
+
+    scores: Tensor  # [texts, hypotheses]
+    sums: Tensor  # [texts, hypotheses] log p
+    sizes: Tensor  # [texts, hypotheses]
+    ids: Tensor  # [texts, hypotheses, time]
+
+    def with_others(self, other: Self, count: int) -> "_Pool":
+        """The best of both."""
+        scores, places = torch.cat([self.scores, other.scores], 1).topk(count, dim=1)
+        sums, sizes = (
+            torch.cat(pair, 1).gather(1, places) for pair in ((self.sums, other.sums), (self.sizes, other.sizes))
+        )
+        ids = torch.cat([F.pad(self.ids, (0, other.ids.shape[2] - self.ids.shape[2])), other.ids], 1)
+        return _Pool(scores, sums, sizes, _taken(ids, places))
+
+    def of(self, texts: Tensor) -> "_Pool":
+        return _Pool(self.scores[texts], self.sums[texts], self.sizes[texts], self.ids[texts])
+
+    def hypotheses(self, closing: int) -> list[list[Hypothesis]]:
+        listed = zip(*(part.tolist() for part in (self.scores, self.sums, self.sizes, self.ids)), strict=True)
+        return [
+            [
+                Hypothesis(
+                    ids=ids[: size - (ids[size - 1] == closing)],
+                    score=score,
+                    log_probability=total,
+                    ended=ids[size - 1] == closing,
+                )
+                for score, total, size, ids in zip(*text, strict=True)
+                if score > -torch.inf
+            ]
+            for text in listed
+        ]
+
+
+@torch.no_grad()
+def _search(
+    writer: Writer,
+    prompts: Sequence[Sequence[int]],
+    texts: list[int],
+    search: Search,
+    tokens: int,
+    banned: list[int],
+    found: list[list[Hypothesis]],
+    trace: Trace | None,
+) -> None:
+    """Search for the texts of these numbers, whose prompts are equally long."""
+    beams, closing = search.beams, -1 if writer.closing is None else writer.closing
+    ids, state = started(writer, prompts, texts)
+    sums, written, pool, never = None, None, None, None
+    for size in range(1, tokens + 1):
+        if trace is None:
+            scores, state = writer.next(ids, state)
+        else:
+            scores, state = writer.next(ids, state, trace.record)
+            trace.read(texts, ids, state)
+        if (
+            sums is None or written is None or pool is None or never is None
+        ):  # one row for each text, as all hypotheses begin alike
+            sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)
+            never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
+            written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
+            empty = sums.new_full((len(texts), search.best), -torch.inf)
+            pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
+        before = sums.shape[1]
+        sums, parents, words = _candidates(scores, sums, 2 * beams, never)  # [texts, 2 x beams] each, the best first
+        ends = words == closing
+        reached = torch.cat([_taken(written, parents), words[..., None]], 2)  # [texts, 2 x beams, size]
+        divisor = search.divisor(size)
+        closed = _Pool((sums / divisor).masked_fill(~ends, -torch.inf), sums, torch.full_like(words, size), reached)
+        pool = pool.with_others(_first(closed, beams), search.best)
+        open_sums, chosen = sums.masked_fill(ends, -torch.inf).topk(beams, dim=1)
+        if trace is not None:
+            trace.searched(texts, (sums, parents, words), sums / divisor, ends, chosen)
+        parents, words, written = parents.gather(1, chosen), words.gather(1, chosen), _taken(reached, chosen)
+        sums = open_sums
+        if size == tokens:
+            cut = _Pool(sums / divisor, sums, torch.full_like(words, size), written)
+            pool = pool.with_others(cut, search.best)
+            done = [True] * len(texts)
+        else:
+            done = _settled(pool, sums[:, 0], search, size, tokens).tolist()  # the step's one wait for the device
+        device = sums.device
+        if any(done):
+            gone = [place for place, over in enumerate(done) if over]
+            for place, hypotheses in zip(
+                gone, pool.of(torch.tensor(gone, device=device)).hypotheses(closing), strict=True
+            ):
+                found[texts[place]] = hypotheses
+            still = torch.tensor([place for place, over in enumerate(done) if not over], device=device)
+            if not len(still):
+                return
+            texts = [text for text, over in zip(texts, done, strict=True) if not over]
+            rows = still[:, None] * before + parents[still]
+            sums, words, written, pool = sums[still], words[still], written[still], pool.of(still)
+            state = kept(state, rows.flatten(), still)
+        else:
+            rows = torch.arange(len(texts), device=device)[:, None] * before + parents
+            state = kept(state, rows.flatten())
+        ids = words.view(-1, 1)
+
+
+def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """[texts, count] log p of the best hypotheses that are one id longer, the best first, which one each goes on from,
+    and its new id; from scores [texts x hypotheses, vocabulary] and log p [texts, hypotheses]."""
+    texts, hypotheses = sums.shape
+    each = min(count, scores.shape[1])
+    # The best of a text are among the best of its rows. On a CPU a few rows at a time: they stay in its cache.
+    parts = [_likeliest(part, each, banned) for part in ([scores] if scores.is_cuda else scores.split(NEAR))]
+    values, words = (torch.cat(part).view(texts, hypotheses * each) for part in zip(*parts, strict=True))
+    longer = values + sums.repeat_interleave(each, 1)
+    best, places = longer.topk(min(count, hypotheses * each), dim=1)
+    words, parents = words.gather(1, places), places // each
+    missing = (0, count - best.shape[1])  # of a tiny vocabulary
+    return F.pad(best, missing, value=-torch.inf), F.pad(parents, missing), F.pad(words, missing)
+
+
+def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
+    """[rows, count] log p of the likeliest words but the banned, and their ids; they are no likelier without these."""
+    return likeliest(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
+
+
+def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, tokens: int) -> Tensor:
+    """[texts] whether nothing that is open can still come before the worst of the pool: its log p can only fall, so
+    that its score can at best be that of the same log p at the length which is best for it."""
+    worst = pool.scores[:, -1]
+    reachable = likeliest_open / max(search.divisor(size + 1), search.divisor(tokens))
+    settled = worst >= reachable
+    return settled | (worst > -torch.inf) if search.beams == 1 else settled
+
+
+def _first(pool: _Pool, count: int) -> _Pool:
+    return _Pool(pool.scores[:, :count], pool.sums[:, :count], pool.sizes[:, :count], pool.ids[:, :count])
+
+
+def _taken(ids: Tensor, places: Tensor) -> Tensor:
+    """[texts, places, time] these rows of each text's ids [texts, rows, time]."""
+    return ids.gather(1, places[..., None].expand(-1, -1, ids.shape[2]))

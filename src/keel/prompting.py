@@ -1,0 +1,177 @@
+"""What a language model does because it is asked in plain text, untaught, as verbs: ask, summarize, translate by
+pattern; and how well, by the likelihood of given answers."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keel.decode.likelihood import reads_at_most
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, ignore, note
+from keel.explain.foretold import Question, choose_likeliest, foretell_last_words, writer_of
+from keel.language import generate
+from keel.model import Model
+from keel.run import route
+from keel.tasks.choices import read_choices
+from keel.tasks.examples import Columns, Labels, read_examples
+from keel.tasks.metrics import Scores
+from keel.text.files import read_rows
+from keel.text.sentences import split_sentences
+from keel.words import loaded
+
+Pairs = str | Path | Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What a model wrote, and what it went on from."""
+
+    prompt: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def ask(
+    passage: str,
+    question: str,
+    *,
+    model: Model | str | Path,
+    tokens: int = 30,
+    cut: bool = False,
+    on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> Prompted:
+    """What a model says to a question about a passage: it goes on from passage, "Q: ...", "A:", by the likeliest word
+    each time, to the end of the line. With `cut` a passage that is too long loses its beginning.
+
+    Passage and questions may also be a talk: "Q: ...", "A: ..." in turns, the last question apart.
+    """
+    _given(passage, "the passage is empty: give a text, or a file of it")
+    _given(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
+    known = loaded(model, on_event)
+    prompt = _fitting(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
+    return _prompted(known, prompt, on_text, on_event, tokens=tokens, temperature=0.0, to_line_end=True)
+
+
+def summarize(
+    text: str,
+    *,
+    model: Model | str | Path,
+    tokens: int = 100,
+    top_k: int = 2,
+    sentences: int = 3,
+    cue: str = "TL;DR:",
+    seed: int = 0,
+    cut: bool = False,
+    on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> Prompted:
+    """The first sentences of what a model writes after a text and "TL;DR:", as GPT-2's authors did: 100 tokens, each
+    drawn from the two likeliest, three sentences; without a `cue` it just goes on."""
+    _given(text, "the text is empty: give one, or a file of it")
+    if sentences < 1:
+        raise UsageError(f"--sentences must be 1 or more, not {sentences}")
+    known = loaded(model, on_event)
+    prompt = _fitting(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
+    found = _prompted(known, prompt, on_text, on_event, tokens=tokens, top_k=top_k, seed=seed)
+    return Prompted(prompt, " ".join(split_sentences(found.text)[:sentences]))
+
+
+def translate_by_pattern(
+    text: str,
+    pairs: Pairs,
+    *,
+    model: Model | str | Path,
+    tokens: int = 50,
+    cut: bool = False,
+    on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> Prompted:
+    """What a model puts after "text =" when lines of "english = french" stand before: `pairs`, or a tsv of them. With
+    `cut` the first of too many pairs are left out."""
+    _given(text, "there is nothing to translate: give a text")
+    known = loaded(model, on_event)
+    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
+    prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
+    return _prompted(known, prompt, on_text, on_event, tokens=tokens, temperature=0.0, to_line_end=True)
+
+
+def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
+    """How often a model foretells the last word of a text from all before it (LAMBADA), and its perplexity."""
+    known = loaded(model, on_event)
+    writer_of(known)
+    (columns,) = route(settings, Columns())
+    examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
+    return foretell_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
+
+
+def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
+    """How often a model that was taught no task finds the right one of some choices likeliest."""
+    known = loaded(model, on_event)
+    writer_of(known)
+    (columns,) = route(settings, Columns())
+    examples = read_choices(source, columns, on_event)
+    labels = Labels(kind="choice").targets(examples).tolist()
+    questions = [
+        Question(context=each.text, choices=each.choices, label=label, where=each.where)
+        for each, label in zip(examples, labels, strict=True)
+    ]
+    return choose_likeliest(known, questions, on_event=on_event)
+
+
+def _given(text: str, otherwise: str) -> None:
+    if not text.strip():
+        raise UsageError(otherwise)
+
+
+def _pairs(pairs: Pairs, on_event: OnEvent) -> list[tuple[str, str]]:
+    if not isinstance(pairs, str | Path):
+        found = [(first.strip(), second.strip()) for first, second in pairs]
+        source = "the pattern"
+    else:
+        rows = [row for _, row in read_rows(pairs, on_event=on_event)]
+        found, source = [(row[0].strip(), row[1].strip()) for row in rows if len(row) > 1], str(pairs)
+    found = [pair for pair in found if all(pair)]
+    if not found:
+        raise KeelError(f"{source} holds no pairs: write a text, a tab and its translation in each line")
+    return found
+
+
+def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent) -> str:
+    """The prompt, which fits into what the model reads together with what it is to write."""
+    longest, encode = reads_at_most(writer_of(model)), model.tokenizer.encode
+    if longest is None:
+        return passage + rest
+    most = longest - tokens  # the opening mark is read, the last token is not
+    size = len(encode(passage + rest).ids)
+    if size <= most:
+        return passage + rest
+    what = f"the prompt of {size:,} tokens and {tokens:,} to write do not fit into the {longest:,} that the model reads"
+    starts = [start for start, _ in encode(passage).offsets][size - most :]
+    shorter = (passage[start:].lstrip() for start in starts)  # cut elsewhere, a word may be of more pieces
+    kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
+    if not cut or not kept:
+        remedy = "" if cut else ", or --cut to leave out its beginning"
+        raise UsageError(f"{what}: give a shorter passage or fewer --tokens{remedy}")
+    note(on_event, f"{what}: {len(passage) - len(kept):,} characters at the beginning are left out")
+    return kept + rest
+
+
+def _prompted(
+    model: Model,
+    prompt: str,
+    on_text: Callable[[str], object],
+    on_event: OnEvent,
+    *,
+    to_line_end: bool = False,
+    **settings: Any,
+) -> Prompted:
+    on_event({"event": "prompt", "text": prompt})
+    stop = ["\n"] if to_line_end else []
+    text = generate(prompt, model=model, stop=stop, on_text=on_text, on_event=on_event, **settings).strip()
+    if to_line_end and not model.tokenizer.decode(model.tokenizer.encode("a\nb").ids).count("\n"):
+        text = next(iter(split_sentences(text)), "")  # it knows no line breaks: a sentence is what ends
+    return Prompted(prompt, text)
