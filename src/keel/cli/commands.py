@@ -165,7 +165,7 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="a label for a text, or two; a tag for each word; another text [classify]",
+        help="a label for a text, or two; a tag for each word; one of several choices; another text [classify]",
     )
     flags.add_argument("--out", metavar="DIR", help="the model folder to write")
     flags.add_argument(

@@ -30,6 +30,8 @@ BARE = {
     "search.best": "best",
     "search.length_penalty": "length-penalty",
     "head.crf": "crf",
+    "head.orders": "orders",
+    "head.lm_loss": "lm-loss",
     "head.pool": "pool",
     "head.network": "network",
     "head.characters": "characters",

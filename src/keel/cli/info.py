@@ -85,10 +85,15 @@ def _model(path: Path) -> dict[str, Any]:
 
 def _labels(task: Task) -> str:
     """What a task says of a text."""
-    if task.labels.kind != "text":
-        return ", ".join(task.labels.names) or "a number"
     own = task.labels.tokenizer
-    return "another text" if own is None else f"another text, in {len(own):,} pieces of its own ({own.kind})"
+    match task.labels.kind:
+        case "number":
+            return "a number"
+        case "choice":
+            return "the number of a choice"
+        case "text":
+            return "another text" if own is None else f"another text, in {len(own):,} pieces of its own ({own.kind})"
+    return ", ".join(task.labels.names)
 
 
 def _tokens(path: Path) -> dict[str, Any]:
