@@ -151,7 +151,8 @@ def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_e
         return passage + rest
     what = f"the prompt of {size:,} tokens and {tokens:,} to write do not fit into the {longest:,} that the model reads"
     starts = [start for start, _ in encode(passage).offsets][size - most :]
-    shorter = (passage[start:].lstrip() for start in starts)  # cut elsewhere, a word may be of more pieces
+    words = [start for start in starts if passage[start - 1 : start + 1].strip() != passage[start - 1 : start + 1]]
+    shorter = (passage[start:].lstrip() for start in words or starts)  # cut elsewhere, a word may be of more pieces
     kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
     if not cut or not kept:
         remedy = "" if cut else ", or --cut to leave out its beginning"
