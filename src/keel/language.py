@@ -23,16 +23,20 @@ from keel.text.tokenizer import Tokenizer
 from keel.words import loaded
 
 
-def perplexity(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Perplexity:
+def perplexity(
+    model: Model | str | Path, source: Any, *, stride: int = 0, on_event: OnEvent = ignore, **settings: Any
+) -> Perplexity:
     """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
-    the text that the model learned from.
+    the text that the model learned from. A model with a window moves it on by `stride` tokens, 0 for half of it.
     """
     known = loaded(model, on_event)
     learned = known.card.recipe.get("text", {})
     (text,) = route(settings, Text(sentences=learned.get("sentences", "auto")))
-    return perplexity_of(known, corpus_of(source, text.settled(known.system), on_event), on_event=on_event)
+    return perplexity_of(
+        known, corpus_of(source, text.settled(known.system), on_event), stride=stride, on_event=on_event
+    )
 
 
 Prompted = TypeVar("Prompted", str, list[str])
@@ -107,7 +111,7 @@ def continuations(
     writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
     if not isinstance(writer, Writer):
         what = f"{known.system.name} does not write text"
-        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
+        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if "" in stop:
         raise UsageError("--stop is empty, and every text would end before it starts: give it some letters")
     read = [_read(prompt, tokenizer, on_event) for prompt in prompts]

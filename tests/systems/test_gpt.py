@@ -30,7 +30,7 @@ TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in rang
 
 
 def small(**settings: Any) -> Gpt:
-    return Gpt(**{"layers": 2, "width": 32, "head_width": 16, "positions": 24, "length": 16, **settings})
+    return Gpt(**{"layers": 2, "width": 32, "head_width": 16, "positions": 24, "length": 24, **settings})
 
 
 def made(system: Gpt, tokenizer: Tokenizer) -> GptTraining:
@@ -81,6 +81,33 @@ def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTrain
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("rows", [1, 3])
+def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> None:
+    ids = torch.randint(objective.encoder.vocabulary, (rows, 20))
+    wanted = objective.encoder(rows_of(ids)).top @ objective.encoder.words.weight.T
+    scores, state = objective.next(ids[:, :4], objective.begin(rows))
+    for place in range(4, 20):
+        torch.testing.assert_close(scores, wanted[:, place - 1], atol=2e-5, rtol=0)
+        scores, state = objective.next(ids[:, place : place + 1], state)
+    torch.testing.assert_close(scores, wanted[:, -1], atol=2e-5, rtol=0)
+    for _ in range(4):
+        scores, state = objective.next(ids[:, :1], state)
+    with pytest.raises(UsageError, match="25 tokens"):
+        objective.next(ids[:, :1], state)
+
+
+@torch.no_grad()
+def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
+    objective = made(small(), tokenizer)
+    ids = torch.tensor([[1, 2, 3]])
+    before, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    objective.encoder.words.weight.mul_(2)
+    after, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, objective.next(ids)[0], atol=2e-5, rtol=0)
+
+
+@torch.no_grad()
 def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocabulary, (3, 6))
     order = torch.tensor([2, 0, 2, 1])
@@ -108,7 +135,7 @@ def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptTrain
 
 
 def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
-    objective = made(small(sink=True), tokenizer)
+    objective = made(small(sink=True, length=16), tokenizer)
     batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=2), range(2))
     losses, _ = objective(batch)
     assert objective.counts(batch)["next"] == 2 * 16
@@ -137,7 +164,7 @@ def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: D
 def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
     data: Documents, tokenizer: Tokenizer, stride: int
 ) -> None:
-    objective = made(small(), tokenizer)
+    objective = made(small(length=16), tokenizer)
     count = objective.window_count(data, stride)
     batch = objective.windows(data, stride, range(count))
     losses, _ = objective(batch)
@@ -193,7 +220,14 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     written = keel.generate("The judge sees", model=again, temperature=0, tokens=15)
     assert ".\nThe " in written
     assert " is glad." in written
-    assert keel.perplexity(again, TEXTS).values["next by token"].value < 2
+    found = keel.perplexity(again, TEXTS)
+    assert found.values["next by token"].value < 2
+    assert found.count == found.tokens + len(TEXTS)
+    assert found.bytes == sum(len(text) for text in TEXTS)
+    assert str(found).endswith("each from at least 16 before it (windows of 32, stride 16)")
+    assert "stride 4)" in str(keel.evaluate(again, TEXTS, stride=4))
+    with pytest.raises(UsageError, match="between 1 and the 32"):
+        keel.perplexity(again, TEXTS, stride=33)
 
 
 @pytest.mark.parametrize(

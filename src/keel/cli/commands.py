@@ -241,6 +241,7 @@ def _evaluate_flags(flags: Flags) -> None:
     data = "labelled examples; for word vectors scored pairs or analogies; for a language model text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
+    flags.add_argument("--stride", type=int, metavar="N", help="tokens by which a GPT's window over a text moves on")
     foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
     flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
 
@@ -248,9 +249,8 @@ def _evaluate_flags(flags: Flags) -> None:
 def evaluate(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        scores = verbs.evaluate(
-            model, options.file, out=options.out, by=options.by, on_event=console, **options.settings
-        )
+        settings = options.settings | ({} if options.stride is None else {"stride": options.stride})
+        scores = verbs.evaluate(model, options.file, out=options.out, by=options.by, on_event=console, **settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 

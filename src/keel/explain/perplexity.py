@@ -11,6 +11,7 @@ import torch
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
+from keel.systems.base import Windowed
 from keel.systems.documents import Documents
 from keel.tasks.metrics import RESAMPLES, Score, Scores
 from keel.text.corpus import Corpus
@@ -72,11 +73,15 @@ class Perplexity(Scores):
         return "\n".join(lines)
 
 
-def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> Perplexity:
-    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end."""
+def perplexity(model: Model, corpus: Corpus, *, stride: int = 0, on_event: OnEvent = ignore) -> Perplexity:
+    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end.
+
+    One that reads a window at a time moves it on by `stride` tokens, 0 for half of it: the fewer, the more each token
+    is foretold from, and the longer it takes.
+    """
     if not model.system.foretells:
         what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
-        raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
+        raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:
         raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
     tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_words, on_event=on_event)
@@ -85,7 +90,17 @@ def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> P
     unknown = tokens.index["unknown"]
     spelled = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
     spelling = (spelled + unknown) * log(SYMBOLS)
-    found = _foretell(model.objective, data)
+    windowed = isinstance(model.objective, Windowed)
+    if stride and not windowed:
+        raise UsageError(f"{model.system.name} is moved on by no stride: leave out --stride")
+    window = model.objective.window if isinstance(model.objective, Windowed) else 0
+    if not 0 <= stride <= window:
+        raise UsageError(f"--stride must lie between 1 and the {window} tokens of a window, not at {stride}")
+    stride = stride or -(-window // 2)
+    context = model.system.foretold_from
+    if windowed:
+        context = f"at least {window - stride:,} before it (windows of {window:,}, stride {stride:,})"
+    found = _foretell(model.objective, data, stride)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
         means = np.array(_mean(nats, counts))
@@ -109,25 +124,29 @@ def perplexity(model: Model, corpus: Corpus, *, on_event: OnEvent = ignore) -> P
         words=words,
         unit=unit,
         bytes=size,
-        context=_context(model),
+        context=f"from {context}",
     )
 
 
-def _foretell(objective: Objective, data: Documents) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """By loss: the sums of -log p over parts of the text, and of how many predictions."""
     device = next(objective.parameters()).device
     objective.eval()
     sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, list[torch.Tensor]] = {}
-    total = objective.rows(data)
+    windowed = objective if isinstance(objective, Windowed) else None
+    total = windowed.window_count(data, stride) if windowed else objective.rows(data)
     with torch.inference_mode():
         state = objective.start(1)
         carried = state is not None
         chunk = 1 if carried or isinstance(objective, Kernel) else 64
+        if windowed:
+            chunk = max(1, 4096 // windowed.window)
         for start in range(0, total, chunk):
             rows = range(1) if carried else range(start, min(start + chunk, total))
             draw = Draw(seed=0, step=0, first=start if carried else 0, rows=len(rows))
-            batch = objective.batch(data, draw, rows).to(device)
+            batch = windowed.windows(data, stride, rows) if windowed else objective.batch(data, draw, rows)
+            batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)
             for name, loss in losses.items():
@@ -171,12 +190,3 @@ def _unknown_bytes(corpus: Corpus, tokenizer: Tokenizer) -> int:
         for texts in corpus.texts()
         for word in tokenizer.unknown_words([sentence for text in texts for sentence in split(text)])
     )
-
-
-def _context(model: Model) -> str:
-    """What a token is foretold from, in words."""
-    order = getattr(model.system, "order", None)
-    if order is not None:
-        return f"from at most {order - 1} before it"
-    assert model.objective is not None
-    return "from all before it" if model.objective.start(1) is not None else "from its own window"

@@ -232,6 +232,24 @@ class Decoder(nn.Module):
         return []
 
 
+@runtime_checkable
+class Windowed(Protocol):
+    """An objective that foretells a text in windows; moved on by less than their width, they overlap."""
+
+    @property
+    def window(self) -> int:
+        """Tokens in a window."""
+        ...
+
+    def window_count(self, data: Any, stride: int) -> int:
+        """How many windows foretell each token of a text once, if each lies `stride` tokens further on."""
+        ...
+
+    def windows(self, data: Any, stride: int, rows: range) -> Tensors:
+        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any."""
+        ...
+
+
 @dataclass(frozen=True)
 class Framed:
     """One text or pair with the marks that a system puts around it."""
@@ -284,6 +302,11 @@ class System:
     def longest(self) -> int:
         """The longest row that the encoder takes."""
         raise NotImplementedError
+
+    @property
+    def foretold_from(self) -> str:
+        """What it foretells a token from, in words."""
+        return "its own window"
 
     @property
     def needs_words(self) -> bool:

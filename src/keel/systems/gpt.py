@@ -20,6 +20,7 @@ from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System, Teaching
 from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
 from keel.systems.documents import Documents
+from keel.systems.stepping import Graph, Slot, stepper
 from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
@@ -157,10 +158,12 @@ class Cache(Tensors):
     memory: Tensor  # [rows, layers, 2, heads, room, head width]
     count: int = 0
     """Places in use."""
+    graph: Graph | None = None
+    """On a GPU: the step over this very memory."""
 
     def take(self, index: Tensor) -> Self:
         index = index.to(self.memory.device)
-        return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index))
+        return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index), graph=None)
 
     def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
         """The same with room for so many places more, of `most` in all; it doubles, so that little is copied."""
@@ -170,7 +173,7 @@ class Cache(Tensors):
         room = min(most, max(2 * room, -(-(self.count + time) // 64) * 64))
         memory = self.memory.new_empty(rows, layers, two, heads, room, width, dtype=dtype)
         memory[..., : self.count, :] = self.memory[..., : self.count, :]
-        return replace(self, memory=memory)
+        return replace(self, memory=memory, graph=None)
 
     def layer(self, number: int) -> "Past":
         return Past(memory=self.memory[:, number], count=self.count)
@@ -456,12 +459,14 @@ class GptTraining(Objective):
         flat = None if weights is None else weights.flatten()
         return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
 
+    @property
+    def window(self) -> int:
+        return self.system.length
+
     def window_count(self, data: Documents, stride: int) -> int:
-        """Of windows that foretell each piece of a text once, moved on by `stride`."""
         return 1 + max(0, -(-(data.joined_size - self.system.length) // stride))
 
     def windows(self, data: Documents, stride: int, rows: range) -> Stretch:
-        """Some of these: each piece is foretold from at least length - stride before it, if there are so many."""
         size, length = data.joined_size, min(self.system.length, data.joined_size)
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
@@ -471,16 +476,39 @@ class GptTraining(Objective):
     @property
     def longest(self) -> int:
         """How many ids it can read, one after the other."""
-        return self.system.positions
+        return self.system.longest
 
     def begin(self, rows: int) -> Cache:
         return self.encoder.start(rows)
 
-    def next(self, ids: Tensor, state: Cache | None = None) -> tuple[Tensor, Cache]:
+    def next(self, ids: Tensor, state: Cache | None = None, record: Recorder | None = None) -> tuple[Tensor, Cache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         state = self.begin(len(ids)) if state is None else state
-        vectors, state = self.read(ids, state)
+        if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
+            return self._step(ids[:, 0], state)
+        vectors, state = self.read(ids, state, record)
         return F.linear(vectors[:, -1], self.encoder.words.weight), state
+
+    def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+        """The same for one further id of each row, the fast way."""
+        encoder, system = self.encoder, self.system
+        self._check(state.count - system.sink + 1)
+        words = encoder.words.weight
+        state = state.grown(1, system.positions + system.sink, words.dtype)
+        blocks = [block for block in encoder.stack if isinstance(block, GptBlock)]
+        step = stepper(encoder, blocks, encoder.norm, words, len(ids))
+
+        memory = state.memory
+
+        def scores(ids: Tensor, slot: Slot) -> Tensor:
+            return step(encoder.words(ids) + encoder.positions.weight[slot - system.sink], memory, slot)
+
+        ids = ids.to(words.device)
+        if words.is_cuda:
+            state = state if state.graph else replace(state, graph=Graph(scores))
+            assert state.graph is not None
+            return state.graph(ids, state.count), replace(state, count=state.count + 1)
+        return scores(ids, state.count), replace(state, count=state.count + 1)
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
@@ -489,16 +517,19 @@ class GptTraining(Objective):
         top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
         return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
 
-    def read(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+    def read(self, ids: Tensor, state: Cache, record: Recorder | None = None) -> tuple[Tensor, Cache]:
         """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
         ids = ids.to(self.encoder.words.weight.device)
         before = max(0, state.count - self.system.sink)
         time = ids.shape[1]
-        if before + time > self.longest:
-            what = f"{before + time} tokens are more than the {self.longest} that this model reads"
-            raise UsageError(f"{what}: give a shorter text, or ask for less")
+        self._check(before + time)
         places = torch.arange(before, before + time, device=ids.device)[None]
         rows = Rows(ids=ids, lengths=ids.new_full((len(ids),), time), places=places)
-        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state)
+        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state, record=record)
         assert isinstance(output.state, Cache)
         return output.top, output.state
+
+    def _check(self, count: int) -> None:
+        if count > self.longest:
+            what = f"{count} tokens are more than the {self.longest} that this model reads"
+            raise UsageError(f"{what}: give a shorter text, or ask for less")

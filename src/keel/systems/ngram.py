@@ -75,6 +75,10 @@ class Ngram(WordSystem):
     def encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
 
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
+
     def objective(self, encoder: "NgramEncoder", tokenizer: Tokenizer) -> "NgramCounting":
         return NgramCounting(self, encoder, tokenizer)
 

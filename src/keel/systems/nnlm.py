@@ -58,6 +58,10 @@ class Nnlm(StaticSystem):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
+    @property
+    def foretold_from(self) -> str:
+        return f"at most {self.order - 1} before it"
+
     def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "NnlmTraining":
         return NnlmTraining(self, encoder, tokenizer)
 

@@ -34,6 +34,10 @@ class Reader(System):
         """A state goes on without end; this bounds the memory of a batch."""
         return 1024
 
+    @property
+    def foretold_from(self) -> str:
+        return "all before it"
+
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
 
