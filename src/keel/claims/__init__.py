@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, language, networks, pretraining, prompting, tasks, words
+from keel.claims import attention, contexts, inputs, language, networks, pretraining, prompting, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -32,6 +32,8 @@ CLAIMS: dict[int, Claim] = {
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
+    76: Claim(title="a task is written down as a row that GPT reads", minutes=0.1, run=inputs.four_inputs),
+    77: Claim(title="reading one way hurts reading comprehension", minutes=0.5, run=inputs.one_way_reading),
     80: Claim(title="larger models answer better, untaught", minutes=8.0, run=prompting.reading_by_size),
     81: Claim(title="summaries by TL;DR: look random", minutes=2.0, run=prompting.short_summaries),
     82: Claim(title="translation by pattern is poor", minutes=2.0, run=prompting.poor_translation),
