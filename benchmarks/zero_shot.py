@@ -21,7 +21,6 @@ from statistics import fmean
 from typing import Any
 
 import keel
-from keel.prompting import translate_by_pattern
 from keel.report import lines, write_picture
 from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
@@ -93,7 +92,7 @@ def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> d
     for name, file in (("swag", "swag_slice/all.jsonl.xz"), ("csqa", "csqa/dev.jsonl.xz")):
         found[name] = keel.evaluate(model, head(tasks / file, out, 5 * count), by="choices").main_value
     examples, pairs = french(data, count)
-    wrote = [translate_by_pattern(text, examples, model=model, tokens=30, cut=True).text for text, _ in pairs]
+    wrote = [keel.translate(text, by_pattern=examples, model=model, tokens=30, cut=True).text for text, _ in pairs]
     found["french exact"] = 100 * fmean(exact_match(one, [right]) for one, (_, right) in zip(wrote, pairs, strict=True))
     found["french chrf"] = chrf(wrote, [right for _, right in pairs])
     return found

@@ -42,6 +42,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
+    (folder / "french.tsv").write_text("good night\tbonne nuit\nmorning\tmatin\n")
     (folder / "questions.jsonl").write_text(choices * 3)
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder

@@ -80,21 +80,21 @@ def summarize(
     return Prompted(prompt, " ".join(split_sentences(found.text)[:sentences]))
 
 
-def translate_by_pattern(
+def translate(
     text: str,
-    pairs: Pairs,
     *,
+    by_pattern: Pairs,
     model: Model | str | Path,
     tokens: int = 50,
     cut: bool = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> Prompted:
-    """What a model puts after "text =" when lines of "english = french" stand before: `pairs`, or a tsv of them. With
+    """What a model puts after "text =" when lines of "english = french" stand before: pairs, or a tsv of them. With
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
+    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(by_pattern, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
     return _prompted(known, prompt, on_text, on_event, tokens=tokens, temperature=0.0, to_line_end=True)
 

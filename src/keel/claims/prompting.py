@@ -15,7 +15,6 @@ from keel.claims.models import learn_to_write, read_docstrings
 from keel.decode.likelihood import Asked, asked, likelihoods
 from keel.demo.docstrings import Docstring
 from keel.explain.foretold import writer_of
-from keel.prompting import translate_by_pattern
 from keel.systems.gpt import Gpt
 from keel.tasks.answer_scores import exact_match, normal_words, overlap_f1
 
@@ -104,7 +103,7 @@ def poor_translation(say: Say) -> Finding:
     pairs = [(one, other) for one, other in (line.split() for line in FRENCH.split("|"))]
     right = copied = seen = 0
     for english, french in pairs[10:]:
-        said = translate_by_pattern(english, pairs[:10], model=model, tokens=6).text
+        said = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
         right += bool(exact_match(said, [french]))
         copied += bool(exact_match(said, [english]))
         seen += said in [other for _, other in pairs[:10]]
