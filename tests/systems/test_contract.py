@@ -19,6 +19,20 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
     "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
+    "gpt": {
+        "layers": 1,
+        "width": 32,
+        "head_width": 16,
+        "positions": 64,
+        "length": 24,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "steps": 60,
+        "batch": 8,
+        "lr": 1e-2,
+        "vocabulary": 400,
+        "device": "cpu",
+    },
     "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
     "elmo": {
         "width": 16,
@@ -45,7 +59,7 @@ EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("
 @pytest.fixture(scope="module", params=SYSTEMS)
 def learned(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("learned") / request.param
-    pretrain(request.param, english_corpus, out=folder, **SETTINGS, **SYSTEMS[request.param])
+    pretrain(request.param, english_corpus, out=folder, **SETTINGS | SYSTEMS[request.param])
     return folder
 
 
@@ -59,7 +73,8 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     assert again.predict("the sailor, the sailor").name == "who"
     assert evaluate(again, EXAMPLES).main_value == 1.0
     before, after = base.encoder.state_dict(), again.encoder.state_dict()
-    moved = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    # A task's own marks may have vectors after those of words.
+    moved = [name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])]
     assert bool(moved) is not freeze
 
 
@@ -79,7 +94,7 @@ def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tm
     assert vectors.shape == (3, model.encoder.width)
     assert vectors[0].any()
     # The nnlm learns a vector for unknown words too, and recurrent networks read the marks around a text.
-    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn", "ulmfit", "elmo")
+    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn", "ulmfit", "elmo", "gpt")
     model.save(tmp_path / "copy")
     one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
     assert one == two

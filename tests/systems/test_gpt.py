@@ -19,7 +19,8 @@ from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Rows
 from keel.systems.documents import Documents
-from keel.systems.gpt import Gpt, GptEncoder, GptTraining
+from keel.systems.gpt import Gpt, GptBlock, GptEncoder, GptTraining
+from keel.systems.stepping import stepper
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -94,6 +95,32 @@ def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> N
         scores, state = objective.next(ids[:, :1], state)
     with pytest.raises(UsageError, match="25 tokens"):
         objective.next(ids[:, :1], state)
+
+
+@torch.no_grad()
+def test_a_slot_that_a_graph_looks_up_is_the_same_slot(tokenizer: Tokenizer) -> None:
+    encoder = made(small(), tokenizer).encoder
+    blocks = [block for block in encoder.stack if isinstance(block, GptBlock)]
+    step = stepper(encoder, blocks, encoder.norm, encoder.words.weight, 2)
+    one, vectors = torch.randn(2, 2, 2, 2, 8, 16), torch.randn(2, 32)
+    other = one.clone()
+    torch.testing.assert_close(step(vectors, one, 5), step(vectors, other, torch.tensor([5])))
+    assert torch.equal(one, other)
+
+
+@torch.no_grad()
+@pytest.mark.gpu
+def test_a_captured_step_gives_what_the_blocks_give(tokenizer: Tokenizer) -> None:
+    objective = made(small(positions=200, length=200), tokenizer).to("cuda")
+    ids = torch.randint(objective.encoder.vocabulary, (3, 150), device="cuda")
+    wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
+    scores, state = objective.next(ids[:, :4], objective.begin(3))
+    for place in range(4, 150):
+        torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
+        scores, state = objective.next(ids[:, place : place + 1], state)
+        if place == 20:
+            assert state.graph is not None
+            assert state.graph.graph is not None
 
 
 @torch.no_grad()

@@ -166,12 +166,13 @@ class Cache(Tensors):
         return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index), graph=None)
 
     def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
-        """The same with room for so many places more, of `most` in all; it doubles, so that little is copied."""
+        """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
+        zero where a graph looks at all of it."""
         rows, layers, two, heads, room, width = self.memory.shape
         if self.count + time <= room:
             return self
         room = min(most, max(2 * room, -(-(self.count + time) // 64) * 64))
-        memory = self.memory.new_empty(rows, layers, two, heads, room, width, dtype=dtype)
+        memory = self.memory.new_zeros(rows, layers, two, heads, room, width, dtype=dtype)
         memory[..., : self.count, :] = self.memory[..., : self.count, :]
         return replace(self, memory=memory, graph=None)
 

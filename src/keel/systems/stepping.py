@@ -50,7 +50,7 @@ class Stepper:
         this slot of a memory [rows, layers, 2, heads, room, head width]."""
         mask = None
         if isinstance(slot, Tensor):
-            mask = torch.arange(memory.shape[4], device=x.device) <= slot
+            mask = (torch.arange(memory.shape[4], device=x.device) <= slot)[None, None, None]
         for number, (block, products) in enumerate(zip(self.blocks, self.products, strict=True)):
             qkv, out, expand, contract = products
             before = block.pre_norm
@@ -88,24 +88,21 @@ class Graph:
         self.warm = self.off = False
 
     def __call__(self, ids: Tensor, slot: int) -> Tensor:
-        place = torch.tensor([slot], device=ids.device)
-        if self.off or not self.warm:
-            self.warm = True
-            return self.step(ids, place)
-        if self.graph is None:
+        if self.warm and not self.off and self.graph is None:
             try:
-                self._capture(ids, place)
+                self._capture(ids, slot)
             except RuntimeError:  # some driver or kernel that cannot: it costs speed alone
                 self.off, self.graph = True, None
-                return self.step(ids, place)
-        assert self.graph is not None
+        self.warm = True
+        if self.graph is None:
+            return self.step(ids, torch.full((1,), slot, device=ids.device))
         self.ids.copy_(ids)
-        self.place.copy_(place)
+        self.place.fill_(slot)  # no copy from the CPU, which would be waited for
         self.graph.replay()
         return self.scores.clone()  # the next replay writes over them
 
-    def _capture(self, ids: Tensor, place: Tensor) -> None:
-        self.ids, self.place = ids.clone(), place.clone()
+    def _capture(self, ids: Tensor, slot: int) -> None:
+        self.ids, self.place = ids.clone(), torch.full((1,), slot, device=ids.device)
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(ids.device)
         stream.wait_stream(torch.cuda.current_stream(ids.device))
