@@ -1,10 +1,10 @@
 """Multiple choice: models, or systems from labels alone, on published sets, several seeds each.
 
-Fixed epochs, the last one counts, no setting is chosen on what is scored. SWAG's part and CODAH have no splits of their own: a fifth is
-held out (seed 0; CODAH: its published fold 0). RACE is RACE-middle.
+Fixed epochs, the last one counts, no setting is chosen on what is scored. Of SWAG's part, which has no splits, a fifth
+is held out (seed 0); CODAH is its published fold 0, RACE is RACE-middle.
 
-    python benchmarks/choose.py MODEL [MODEL ...] --sets race swag csqa mutual codah --seeds 3 --epochs 3 --out choose.json
-    python benchmarks/choose.py gpt bert --sets swag --seeds 1 --limit 200 --shape layers=1 width=64 head_width=32     # a try in seconds
+    python benchmarks/choose.py MODEL [MODEL ...] --sets race swag csqa mutual codah --seeds 3 --epochs 3
+    python benchmarks/choose.py gpt bert --sets swag --seeds 1 --limit 200 --shape layers=1 width=64 head_width=32
 """
 
 import argparse
