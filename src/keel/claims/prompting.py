@@ -53,7 +53,7 @@ def reading_by_size(say: Say) -> Finding:
         weights = sum(weight.numel() for weight in model.encoder.parameters())
         say(f"{layers} layers, {width} wide ({weights:,} weights): F1 {found[-1]:.2f} on {len(unseen)} new passages")
     return Finding(
-        found[-1] > found[0] + 0.1 and found[-1] == max(found),
+        None if max(found) < min(found) + 0.1 else found[-1] == max(found),
         f"F1 goes from {found[0]:.2f} to {found[-1]:.2f} with size; naming any of the three places of a passage gives "
         "about 0.33",
     )
@@ -185,5 +185,5 @@ def telling_apart(say: Say) -> Finding:
     return Finding(
         likelier > 0.7 or right > 0.7,
         f"text of this small model is told from people's by its likelihood in {likelier:.0%} of pairs, and by a "
-        f"classifier in {right:.0%} of cases (guessing: 50%); what larger models write is harder to tell",
+        f"classifier in {right:.0%} of cases (guessing: 50%)",
     )
