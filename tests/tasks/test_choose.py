@@ -139,7 +139,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
     from keel.cli import main
 
     assert main(["info", str(out)]) == 0
-    assert "a model for choose" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "a model for choose" in said
+    assert "the number of a choice" in said
     with pytest.raises(UsageError, match=r"made for \(text, \[choice, choice, ...\]\)"):
         again.predict("red")
 

@@ -124,7 +124,7 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
         (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
         (RNN, {"network": "lstm"}, "leave out --network"),
         (RNN, {"lm_loss": -1.0}, "0 or more"),
-        (RNN, {"task": "tag"}, "--lm_loss is for --task"),
+        (RNN, {"task": "tag"}, "--lm-loss is for --task"),
     ],
 )
 def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, Any], said: str):

@@ -157,7 +157,7 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="a label for a text, or two; a tag for each word [classify]",
+        help="a label for a text, or two; a tag for each word; one of several choices [classify]",
     )
     flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
     flags.add_argument(
