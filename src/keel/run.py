@@ -85,9 +85,9 @@ def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None 
 
 def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
     """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
-    if isinstance(source, Corpus):
-        return source
     sentences = "split" if text.sentences == "auto" else text.sentences
+    if isinstance(source, Corpus):
+        return source.cut(sentences)
     if hasattr(source, "columns"):
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))

@@ -243,6 +243,8 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 32, "threads": 1}
     model = keel.pretrain("gpt", TEXTS, out=tmp_path / "m", steps=120, batch=8, lr=1e-2, vocabulary=300, **settings)
     assert model.card.recipe["text"]["sentences"] == "none"
+    assert str(keel.perplexity(model, Corpus.of(TEXTS))) == str(keel.perplexity(model, TEXTS))
+    assert str(keel.perplexity(model, Corpus.of(TEXTS, sentences="split"))) != str(keel.perplexity(model, TEXTS))
     again = keel.Model.load(tmp_path / "m")
     written = keel.generate("The judge sees", model=again, temperature=0, tokens=15)
     assert ".\nThe " in written

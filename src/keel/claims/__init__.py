@@ -2,7 +2,19 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, decoding, inputs, language, networks, pretraining, prompting, tasks, words
+from keel.claims import (
+    attention,
+    causal,
+    contexts,
+    decoding,
+    inputs,
+    language,
+    networks,
+    pretraining,
+    prompting,
+    tasks,
+    words,
+)
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -33,13 +45,18 @@ CLAIMS: dict[int, Claim] = {
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
+    75: Claim(title="GPT is a decoder, and p(s) a product", minutes=0.1, run=causal.one_way),
     76: Claim(title="a task is written down as a row that GPT reads", minutes=0.1, run=inputs.four_inputs),
     77: Claim(title="reading one way hurts reading comprehension", minutes=0.5, run=inputs.one_way_reading),
+    78: Claim(title="潮水 → 退了 → 就: q·k, softmax, v, and back", minutes=0.1, run=causal.by_hand),
+    79: Claim(title="ELMo < GPT < BERT < GPT-2 < GPT-3 in size", minutes=0.1, run=causal.sizes),
     80: Claim(title="larger models answer better, untaught", minutes=8.0, run=prompting.reading_by_size),
     81: Claim(title="summaries by TL;DR: look random", minutes=2.0, run=prompting.short_summaries),
     82: Claim(title="translation by pattern is poor", minutes=2.0, run=prompting.poor_translation),
     83: Claim(title="unicorns in the Andes: a story goes on", minutes=2.0, run=prompting.story_of_unicorns),
     84: Claim(title="what a model wrote can be told from what people wrote", minutes=2.0, run=prompting.telling_apart),
+    85: Claim(title="a pronoun looks at its person", minutes=0.5, run=causal.pronouns),
+    86: Claim(title="heads look at the first token for want of a nowhere", minutes=4.0, run=causal.nowhere),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
     95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=0.5, run=tasks.symmetric_pairs),

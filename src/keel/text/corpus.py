@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -48,13 +49,14 @@ class Corpus:
         text_column: str = "text",
         encoding: str = "auto",
         dedup: Dedup = "none",
-        sentences: Sentences = "split",
+        sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ):
         self.text_column = text_column
         self.encoding = encoding
         self.dedup: Dedup = dedup
-        self.sentences: Sentences = sentences
+        self.sentences: Sentences = "split" if sentences == "auto" else sentences
+        self._told = sentences != "auto"
         self.on_event = on_event
         self._texts: list[str] = []
         self._spool = None
@@ -70,7 +72,7 @@ class Corpus:
         documents: Iterable[str],
         *,
         dedup: Dedup = "none",
-        sentences: Sentences = "split",
+        sentences: Sentences | Literal["auto"] = "auto",
         on_event: OnEvent = ignore,
     ) -> "Corpus":
         """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
@@ -80,8 +82,14 @@ class Corpus:
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
-        corpus.sentences = sentences
+        corpus.sentences, corpus._told = "split" if sentences == "auto" else sentences, sentences != "auto"
         corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
+        return corpus
+
+    def cut(self, sentences: Sentences) -> "Corpus":
+        """The same text with sentences told apart in this way, unless it was told how."""
+        corpus = copy(self)
+        corpus.sentences = self.sentences if self._told else sentences
         return corpus
 
     def documents(self) -> Iterator[str]:
