@@ -535,6 +535,7 @@ COMMANDS = {
     "generate": Command(writing.generate_flags, writing.generate),
     "ask": Command(prompting.ask_flags, prompting.ask),
     "summarize": Command(prompting.summarize_flags, prompting.summarize),
+    "translate": Command(prompting.translate_flags, prompting.translate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),
