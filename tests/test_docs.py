@@ -22,6 +22,7 @@ SHORTER = {
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
+    "--task rewrite": "--task rewrite --epochs 1",
 }
 
 
@@ -37,6 +38,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
+    for name, count in (("train", 20), ("val", 5)):
+        for side, words in (("en", "a dog runs"), ("de", "Ein Hund rennt.")):
+            (folder / f"{name}.{side}").write_text(f"{words}\n" * count)
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder
