@@ -24,6 +24,7 @@ SHORTER = {
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
     "--out models/quiz": "--epochs 1 --out models/quiz",
+    "--task rewrite": "--task rewrite --epochs 1",
 }
 
 
@@ -41,6 +42,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
     quiz = ['{"context": "the farmer is", "choices": ["kind", "a pilot", "late"], "label": 0}'] * 20
     (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
+    for name, count in (("train", 20), ("val", 5)):
+        for side, words in (("en", "a dog runs"), ("de", "Ein Hund rennt.")):
+            (folder / f"{name}.{side}").write_text(f"{words}\n" * count)
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
     (folder / "french.tsv").write_text("good night\tbonne nuit\nmorning\tmatin\n")

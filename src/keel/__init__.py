@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
-    from keel.prompting import ask, summarize, translate
+    from keel.prompting import ask, summarize
     from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
@@ -110,7 +110,6 @@ _HOMES = {
     "similarity": "keel.words",
     "translate": "keel.rewriting",
     "summarize": "keel.prompting",
-    "translate": "keel.prompting",
     "word_map": "keel.words",
 }
 

@@ -81,10 +81,10 @@ def summarize(
     return Prompted(prompt, " ".join(split_sentences(found.text)[:sentences]))
 
 
-def translate(
+def translate_by_pattern(
     text: str,
+    pairs: Pairs,
     *,
-    by_pattern: Pairs,
     model: Model | str | Path,
     tokens: int = 50,
     cut: bool = False,
@@ -95,7 +95,7 @@ def translate(
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(by_pattern, on_event))
+    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
     return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
 

@@ -1,4 +1,4 @@
-"""What a model does that learned to rewrite texts, as a verb: translate."""
+"""What a model does that learned to rewrite texts, as a verb: translate; or, by examples, one that learned to write."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -12,6 +12,7 @@ from keel.events import OnEvent, ignore
 from keel.explain.decoding import decoding, spelled
 from keel.language import write_trace
 from keel.model import Model
+from keel.prompting import Pairs, translate_by_pattern
 from keel.run import route
 from keel.tasks.examples import Examples
 from keel.tasks.predictions import Rewritten
@@ -23,6 +24,7 @@ def translate(
     texts: str | Iterable[str],
     *,
     model: Model | str | Path,
+    by_pattern: Pairs | None = None,
     trace: str | Path | None = None,
     on_event: OnEvent = ignore,
     **settings: Any,
@@ -30,10 +32,15 @@ def translate(
     """What a model that learned to rewrite makes of a text, or of many; with `best` above 1 the best few for each, with
     their scores. `settings` are `beams`, `best` and `length_penalty`.
 
-    `trace` is an .html or .json file, or a folder for both, that shows how each word was chosen.
+    `trace` is an .html or .json file, or a folder for both, that shows how each word was chosen. With pairs in
+    `by_pattern` a language model is asked to go on from them, and `settings` are `tokens` and `cut`.
     """
     one = isinstance(texts, str)
     many: Iterable[str] = [texts] if one else texts
+    if by_pattern is not None:
+        known = loaded(model, on_event)
+        answers = [translate_by_pattern(text, by_pattern, model=known, on_event=on_event, **settings) for text in many]
+        return answers[0] if one else answers
     found: list[Any] = list(translations(many, model=model, trace=trace, on_event=on_event, **settings))
     if all(len(best) == 1 for best in found):
         found = [str(best[0]) for best in found]

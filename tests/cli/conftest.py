@@ -75,3 +75,24 @@ def refused() -> Callable[..., None]:
             assert part in sentence
 
     return refused
+
+
+@pytest.fixture(scope="session")
+def small() -> list[str]:
+    """Flags for a Transformer that is trained in a moment."""
+    shape = ["--system.layers", "1", "--system.decoder_layers", "1", "--system.width", "16", "--system.head_width", "8"]
+    return [*shape, "--system.length", "24", "--vocabulary", "280", "--batch", "4", "--steps", "2"]
+
+
+@pytest.fixture(scope="session")
+def desk(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
+    """With train, val and test on both sides, and `ende`, a model that rewrites."""
+    desk = tmp_path_factory.mktemp("rewrite")
+    for name, count in (("train", 12), ("val", 4), ("test", 3)):
+        for side, word in (("en", "boat"), ("de", "Boot")):
+            (desk / f"{name}.{side}").write_text("".join(f"{word} {number}\n" for number in range(count)))
+    sides = [str(desk / f"train.{side}") for side in ("en", "de")]
+    held = [str(desk / f"val.{side}") for side in ("en", "de")]
+    words = ["finetune", "transformer", *sides, "--task", "rewrite", "--dev", *held, *small]
+    assert main([*words, "--out", str(desk / "ende")]) == 0
+    return desk

@@ -144,6 +144,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
     run: Run,
     folder: Path,
     ngram: Path,
+    desk: Path,
     tmp_path: Path,
     english_corpus: Path,
     tiny: list[str],
@@ -161,6 +162,7 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "evaluate": [folder / "tuned", folder / "test.tsv"],
         "predict": [folder / "tuned", folder / "test.tsv"],
         "fill": ["a [MASK]", "--model", folder / "base"],
+        "translate": ["boat 0", "--model", desk / "ende"],
         "generate": ["the boat", "--model", ngram],
         "embed": ["a boat", "--model", folder / "base"],
         "nearest": ["the", "--model", folder / "base"],
@@ -220,6 +222,15 @@ def test_json_and_quiet(run: Run, tmp_path: Path, folder: Path, english_corpus: 
 def test_every_recipe_runs(
     recipe: Path, run: Run, tmp_path: Path, english_corpus: Path, chinese_corpus: Path, tiny: list[str]
 ) -> None:
+    if "multi30k" in recipe.stem:
+        for side in ("en", "de"):
+            (tmp_path / f"train.{side}").write_text("".join(f"{side} {number}\n" for number in range(12)))
+        sides, small = [tmp_path / "train.en", tmp_path / "train.de"], ["--vocabulary", "280", "--system.width", "64"]
+        flags = ["--recipe", recipe, *small, "--steps", "2", "--dev", "none", "--out", tmp_path / "m"]
+        code, out, err = run("finetune", *sides, *flags)
+        assert code == 0, err
+        assert "2 steps" in out
+        return
     corpus = chinese_corpus if "chinese" in recipe.stem else english_corpus
     code, out, err = run(
         "pretrain", corpus, "--recipe", recipe, *tiny, "--steps", "2", "--json", "--out", tmp_path / "m"

@@ -300,9 +300,7 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = (
-        "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for language models text"
-    )
+    data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for others text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
     flags.add_argument("--stride", type=int, metavar="N", help="tokens by which a GPT's window over a text moves on")
@@ -535,7 +533,6 @@ COMMANDS = {
     "generate": Command(writing.generate_flags, writing.generate),
     "ask": Command(prompting.ask_flags, prompting.ask),
     "summarize": Command(prompting.summarize_flags, prompting.summarize),
-    "translate": Command(prompting.translate_flags, prompting.translate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

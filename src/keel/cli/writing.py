@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keel import language, rewriting
+from keel.cli import prompting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
@@ -125,11 +126,17 @@ def translate_flags(flags: Flags) -> None:
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
     search_flags(flags, beams=5)
     trace_flag(flags)
+    what = 'pairs of texts, a tab between: a language model then goes on from "english = french" lines'
+    flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
+    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="by pattern: to write at most [50]")
+    flags.add_argument("--cut", action="store_true", help="by pattern: leave out the first of too many pairs")
     device_flags(flags)
 
 
 def translate(options: Namespace) -> Answer:
     """A line for each text as soon as it is there; several best ones are numbered by their scores."""
+    if options.by_pattern:
+        return prompting.translate(options)
     done = 0
     with Console(quiet=options.quiet) as console:
         model = load(options, console)

@@ -74,7 +74,7 @@ def _side_by_side(first: Any, second: Any, columns: Columns, on_event: OnEvent) 
     if len(sides[0]) != len(sides[1]):
         counts = f"{names[0]} has {len(sides[0]):,} lines and {names[1]} has {len(sides[1]):,}"
         raise KeelError(f"{counts}: line n of one must be what line n of the other becomes, so mend the shorter one")
-    source = f"{names[0]} and {names[1]}"
+    source = f"{names[0]} and {Path(names[1]).name}"
     return Table(source, ["source", "target"], sides, Places(f"{names[0]}:", range(1, len(sides[0]) + 1)))
 
 

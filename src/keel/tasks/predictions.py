@@ -114,7 +114,7 @@ class Chosen:
         return f"Chosen({self.number}, {self.text!r}, {self.probability:.2f})"
 
 
-Prediction = Label | list[Label] | float | Tagged | Chosen | Rewritten | list[Rewritten]
+Prediction = Label | list[Label] | float | Tagged | Chosen | Rewritten
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,19 +193,19 @@ class TagPredictions(Predictions):
 
 @dataclass(frozen=True, eq=False)
 class RewritePredictions(Predictions):
-    """A text for each example, or the best few; `estimates` are [examples] the scores of the best."""
+    """A text for each example; `estimates` are [examples] their scores."""
 
     found: list[list[Rewritten]]
+    """For each example the best few, the best first."""
 
     @overload
-    def __getitem__(self, index: int) -> Rewritten | list[Rewritten]: ...
+    def __getitem__(self, index: int) -> Rewritten: ...
     @overload
     def __getitem__(self, index: slice) -> "RewritePredictions": ...
-    def __getitem__(self, index: int | slice) -> "Rewritten | list[Rewritten] | RewritePredictions":
+    def __getitem__(self, index: int | slice) -> "Rewritten | RewritePredictions":
         if isinstance(index, slice):
             return RewritePredictions(self.labels, self.estimates[index], self.found[index])
-        texts = self.found[index]
-        return texts[0] if len(texts) == 1 else texts
+        return self.found[index][0]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines: the best text, and where more were asked for all of them."""

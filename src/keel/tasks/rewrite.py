@@ -165,7 +165,7 @@ class Rewrite(Task):
     def _pairs(self, data: Prepared, index: np.ndarray) -> RewriteBatch:
         assert data.written is not None, "to learn, examples are prepared with their targets"
         assert data.written_starts is not None
-        multiple = GRID if next(self.parameters()).is_cuda else 1
+        multiple = grid_of(self)
         targets = padded(data.written, data.written_starts, index, multiple)
         return RewriteBatch(
             rows=data.rows(index, multiple),
@@ -262,7 +262,7 @@ class Rewrite(Task):
 
     def _hypotheses(self, data: Prepared, index: np.ndarray, trace: Trace | None = None) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
-        rows = data.rows(index, GRID if device.type == "cuda" else 1).to(device)
+        rows = data.rows(index, grid_of(self)).to(device)
         # What is written is seldom twice as long as what is read.
         tokens = min(self.system.longest, 2 * rows.ids.shape[1] + 20)
         banned = {*self.target.special_ids} - {self.target.sep_id}
@@ -275,6 +275,11 @@ class Rewrite(Task):
         assert isinstance(predictions, RewritePredictions)
         self.accept(examples, self.labels)
         return score_texts(examples, predictions, *self.losses_of(self.prepare(examples)))
+
+
+def grid_of(task: Rewrite) -> int:
+    """The tokens to a multiple of which rows are padded."""
+    return GRID if next(task.parameters()).is_cuda else 1
 
 
 def _those(flat: Flat, chosen: np.ndarray) -> Flat:

@@ -1,0 +1,202 @@
+"""Beam search on a CPU: Keel against joeynmt, the same trained weights in both, the same sentences, the same beam.
+
+    pip install joeynmt==2.3.0
+    python benchmarks/multi30k.py --data multi30k/ --out DIR          # trains the model
+    python benchmarks/translation_speed.py --model DIR/transformer --data multi30k/ --threads 2 --rounds 3
+
+Sentences go in batches sorted by length, for both the same; rounds alternate, and medians are told, of the search alone
+(ids in, ids out). As the weights are the same, so is BLEU but for ties and for when a search stops: both are shown.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import keel
+from keel.decode.beam import beam
+from keel.systems.base import Rows
+from keel.systems.transformer import Transformer
+from keel.tasks.rewrite import Rewrite
+from keel.text.files import open_text
+
+
+class Words:
+    """What joeynmt wants to know of a vocabulary."""
+
+    def __init__(self, task: Rewrite) -> None:
+        tokenizer = task.target
+        self.size = len(tokenizer)
+        self.pad_index, self.unk_index, self.sep_index = tokenizer.pad_id, tokenizer.unknown_id, None
+        self.bos_index, self.eos_index = tokenizer.cls_id, tokenizer.sep_id
+        self.specials: list[str] = []
+        self.lang_tags: list[str] = []
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def theirs_of(task: Rewrite) -> Any:
+    """Their model of the same shape, with our weights."""
+    from joeynmt.model import build_model
+
+    system = task.system
+    assert isinstance(system, Transformer)
+    shape = {
+        "type": "transformer",
+        "num_heads": system.heads,
+        "hidden_size": system.width,
+        "ff_size": system.hidden,
+        "dropout": 0.0,
+        "layer_norm": "post",
+        "embeddings": {"embedding_dim": system.width, "scale": True},
+    }
+    words = Words(task)
+    config = {
+        "encoder": {**shape, "num_layers": system.layers},
+        "decoder": {**shape, "num_layers": system.decoder_layers},
+        "tied_embeddings": True,
+        "tied_softmax": True,
+    }
+    model = build_model(config, words, words)
+    ours, found = task.state_dict(), {}
+
+    def attention(mine: str, theirs: str) -> None:
+        for name in ("weight", "bias"):
+            parts = ours[f"{mine}.qkv.{name}"].chunk(3)
+            for letter, part in zip("qkv", parts, strict=True):
+                found[f"{theirs}.{letter}_layer.{name}"] = part
+            found[f"{theirs}.output_layer.{name}"] = ours[f"{mine}.out.{name}"]
+
+    def plain(mine: str, theirs: str) -> None:
+        for name in ("weight", "bias"):
+            found[f"{theirs}.{name}"] = ours[f"{mine}.{name}"]
+
+    for side, layers in (("encoder", system.layers), ("decoder", system.decoder_layers)):
+        for number in range(layers):
+            mine, theirs = f"{side}.stack.{number}", f"{side}.layers.{number}"
+            attention(f"{mine}.attention", f"{theirs}.{'src_src_att' if side == 'encoder' else 'trg_trg_att'}")
+            plain(f"{mine}.attention_norm", f"{theirs}.{'layer_norm' if side == 'encoder' else 'x_layer_norm'}")
+            if side == "decoder":
+                attention(f"{mine}.cross", f"{theirs}.src_trg_att")
+                plain(f"{mine}.cross_norm", f"{theirs}.dec_layer_norm")
+            plain(f"{mine}.expand", f"{theirs}.feed_forward.pwff_layer.0")
+            plain(f"{mine}.contract", f"{theirs}.feed_forward.pwff_layer.3")
+            plain(f"{mine}.output_norm", f"{theirs}.feed_forward.layer_norm")
+    for name in ("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"):
+        found[name] = ours["encoder.words.weight"]
+    missing, unknown = model.load_state_dict(found, strict=False)
+    assert not unknown, unknown
+    assert all(name.endswith(".pe") for name in missing), missing
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = system.norm_epsilon
+    return model.eval()
+
+
+def search_theirs(model: Any, rows: Rows, beams: int, alpha: float, tokens: int) -> list[list[int]]:
+    from joeynmt.search import beam_search
+
+    inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
+    with torch.no_grad():
+        output, hidden, _, _ = model(return_type="encode", src=rows.ids, src_length=rows.lengths, src_mask=inside)
+        found, _, _ = beam_search(model, beams, output, hidden, inside, tokens, alpha, generate_unk=False)
+    ends = model.eos_index
+    lists = [row.tolist() for row in found]
+    return [row[: row.index(ends)] if ends in row else row for row in lists]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a Transformer that benchmarks/multi30k.py trained")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--length-penalty", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    task = keel.Model.load(options.model).task
+    assert isinstance(task, Rewrite)
+    theirs = theirs_of(task.eval())
+    sides = [open_text(options.data / f"test_2016_flickr.{side}.gz").lines() for side in ("en", "de")]
+    sources, wanted = (side[: options.sentences] for side in sides)
+    data = task.prepare(Rewrite.read(sources), labelled=False)
+    order = (-data.lengths).argsort(kind="stable")
+    batches = [order[start : start + options.batch] for start in range(0, len(order), options.batch)]
+    banned = {*task.target.special_ids} - {task.target.sep_id}
+
+    def search_ours(rows: Rows, tokens: int) -> list[list[int]]:
+        with torch.inference_mode():
+            found = beam(
+                task.writer(rows),
+                [[]] * len(rows.ids),
+                beams=options.beam,
+                length_penalty=options.length_penalty,
+                tokens=tokens,
+                banned=banned,
+            )
+        return [best.ids for best, *_ in found]
+
+    def run(search: Any) -> tuple[float, list[str]]:
+        found = [""] * len(data)
+        seconds = 0.0
+        for index in batches:
+            rows = data.rows(index)
+            tokens = min(task.system.longest, 2 * rows.ids.shape[1] + 20)
+            start = time.monotonic()
+            texts = search(rows, tokens)
+            seconds += time.monotonic() - start
+            for number, ids in zip(index.tolist(), texts, strict=True):
+                found[number] = task.target.decode(ids)
+        return seconds, found
+
+    def both(rows: Rows, tokens: int) -> list[list[int]]:
+        return search_theirs(theirs, rows, options.beam, options.length_penalty, tokens)
+
+    check_equal(task, theirs, data.rows(batches[0]))
+    times: dict[str, list[float]] = {"Keel": [], "joeynmt": []}
+    texts: dict[str, list[str]] = {}
+    for _ in range(options.rounds):
+        for name, search in (("Keel", search_ours), ("joeynmt", both)):
+            seconds, texts[name] = run(search)
+            times[name].append(seconds)
+    same = sum(one == two for one, two in zip(texts["Keel"], texts["joeynmt"], strict=True))
+    print(f"{len(sources):,} sentences, beam {options.beam}, batch {options.batch}, {options.threads} threads")
+    for name, found in texts.items():
+        from sacrebleu.metrics.bleu import BLEU
+
+        metric = BLEU()
+        score = metric.corpus_score(found, [wanted]).score
+        print(f"{name:8} {median(times[name]):7.2f} s  BLEU {score:.2f} ({metric.get_signature()})")
+    print(f"{median(times['joeynmt']) / median(times['Keel']):.2f}x; {same:,} texts are the same")
+
+
+def check_equal(task: Rewrite, theirs: Any, rows: Rows) -> None:
+    """Both networks give the same numbers."""
+    ids = torch.full((len(rows.ids), 1), task.target.cls_id)
+    inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
+    with torch.no_grad():
+        output, hidden, _, _ = theirs(return_type="encode", src=rows.ids, src_length=rows.lengths, src_mask=inside)
+        told: Tensor = theirs(
+            return_type="decode",
+            trg_input=ids,
+            encoder_output=output,
+            encoder_hidden=hidden,
+            src_mask=inside,
+            unroll_steps=None,
+            decoder_hidden=None,
+            trg_mask=torch.ones(len(ids), 1, 1, dtype=torch.bool),
+        )[0]
+        vectors, _ = task.decoder(ids, task.decoder.read(task.encoder(rows), rows))
+        torch.testing.assert_close(told, task.decoder.scores(vectors), rtol=1e-3, atol=1e-3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Translation by commands: two files side by side in, a line for each line out, and one sentence for what is wrong."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keel import rewriting
+
+Run = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+
+def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
+    config = json.loads((desk / "ende" / "config.json").read_text())
+    assert config["keel"]["card"]["scores"]["dev"]["count"] == 4
+    assert config["keel"]["card"]["text"] == "12 examples of train.en and train.de"
+    for files in ([desk / "test.en", desk / "test.de"], [f"{desk / 'test.en'},{desk / 'test.de'}"]):
+        code, out, err = run("evaluate", desk / "ende", *files, "--beam", "2", "--json")
+        assert code == 0, err
+        assert json.loads(out)["count"] == 3
+        assert json.loads(out)["values"].keys() == {"bleu", "chrf", "exact", "loss"}
+    code, out, _ = run("predict", desk / "ende", desk / "test.en", "--best", "2")
+    first = json.loads(out.splitlines()[0])
+    assert first["text"] == "boat 0"
+    assert first["best"][0]["rewritten"] == first["rewritten"]
+    assert "another text" in run("info", desk / "ende")[1]
+
+
+def test_flags_before_the_files_take_no_file_away(desk: Path, run: Run, tmp_path: Path, small: list[str]) -> None:
+    files = [desk / "train.en", desk / "train.de"]
+    held = ["--dev", desk / "val.en", desk / "val.de", "--test", f"{desk / 'test.en'},{desk / 'test.de'}"]
+    words = ["--task", "rewrite", *held, "transformer", *files, *small, "--separate", "--out", tmp_path / "m", "--json"]
+    code, out, err = run("finetune", *words)
+    assert code == 0, err
+    scores = json.loads(out)["scores"]
+    assert (scores["dev"]["count"], scores["test"]["count"]) == (4, 3)
+    assert (tmp_path / "m" / "target" / "tokenizer.json").exists()
+
+
+def test_translate_writes_a_line_for_each_line(desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = run("translate", desk / "test.en", "--model", desk / "ende")
+    assert (code, out.count("\n")) == (0, 3), err
+    monkeypatch.setattr("sys.stdin", io.StringIO("boat 0\n\nboat 2\n"))
+    code, piped, _ = run("translate", "-", "--model", desk / "ende")
+    lines, whole = piped.splitlines(), out.splitlines()
+    assert lines == [whole[0], "", whole[2]]
+    code, out, _ = run("translate", "boat 0", "--model", desk / "ende", "--best", "2", "--json")
+    record = json.loads(out)
+    assert (record["text"], record["rewritten"], len(record["best"])) == ("boat 0", whole[0], 2)
+
+
+def test_a_trace_shows_how_it_was_found(desk: Path, run: Run, tmp_path: Path) -> None:
+    code, _, err = run("translate", "boat 0", "--model", desk / "ende", "--trace", tmp_path / "trace.json")
+    assert code == 0, err
+    (text,) = json.loads((tmp_path / "trace.json").read_text())["texts"]
+    assert "".join(text["source"]).startswith("bo")
+    assert text["path"]
+
+
+def test_interrupted_it_keeps_what_it_has(desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rewriting.translations
+
+    def stopped(*given: Any, **settings: Any) -> Iterator[Any]:
+        yield next(whole(*given, **settings))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rewriting, "translations", stopped)
+    code, out, err = run("translate", desk / "test.en", "--model", desk / "ende")
+    assert (code, out.count("\n")) == (130, 1)
+    assert "stopped after 1 texts" in err
+
+
+def test_what_is_wrong_is_said(
+    desk: Path, run: Run, refused: Refused, tmp_path: Path, folder: Path, small: list[str]
+) -> None:
+    def finetune(*words: str | Path) -> tuple[int, str, str]:
+        return run("finetune", "transformer", *words, "--task", "rewrite", *small, "--out", tmp_path / "m")
+
+    refused(finetune(desk / "train.en", desk / "val.de"), 1, "train.en has 12 lines", "val.de has 4")
+    gap = tmp_path / "gap.de"
+    gap.write_text("Boot\n" * 5 + "\n" + "Boot\n" * 6)
+    refused(finetune(desk / "train.en", gap), 1, "train.en:6: the target is empty", "drop the pair")
+    refused(finetune(desk / "train.en"), 1, "sources without targets", "two files side by side")
+    refused(finetune(desk / "a", desk / "b", desk / "c"), 2, "there are 3 files")
+    refused(run("translate", "boat", "--model", desk / "ende", "--beam", "0"), 2, "--beam must be 1")
+    refused(run("evaluate", desk / "ende", desk / "test.en", desk / "test.de", "--beam", "0"), 2, "--beam must be 1")
+    refused(run("evaluate", desk / "ende", desk / "test.en"), 1, "sources without targets")
+    refused(run("evaluate", folder / "tuned", folder / "test.tsv", "--beam", "3"), 2, "beams")
+    refused(run("translate", "boat", "--model", folder / "base"), 2, "has not learned to rewrite")
+    refused(run("translate", "none.txt", "--model", desk / "ende"), 2, "there is no file none.txt")
+    refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "rewrite", "--vocabulary", "300",
+                "--out", tmp_path / "m"), 2, "has its pieces already")  # fmt: skip
+
+
+def test_a_recipe_says_the_task(desk: Path, run: Run, tmp_path: Path, refused: Refused, small: list[str]) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('task = "rewrite"\n[system]\nname = "transformer"\nlength = 24\n[train]\nepochs = 50\n')
+    words = ["--recipe", recipe, "--dev", desk / "val.en", desk / "val.de", *small, "--out", tmp_path / "m", "--json"]
+    code, out, err = run("finetune", desk / "train.en", desk / "train.de", *words)
+    assert code == 0, err
+    assert json.loads(out)["scores"]["dev"]["count"] == 4
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["card"]["steps"] == 2
+    recipe.write_text(recipe.read_text() + "hidden_size = 5\n")
+    refused(run("finetune", desk / "train.en", desk / "train.de", *words), 2, f"{recipe}: --train.hidden_size")

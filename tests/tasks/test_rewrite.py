@@ -1,0 +1,223 @@
+"""One text becomes another: what is learned, written, scored and kept, with one vocabulary or two."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import keel
+from keel.errors import KeelError, UsageError
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
+from keel.tasks import rewrite
+from keel.tasks.aligned import read_aligned
+from keel.tasks.examples import Labels
+from keel.tasks.predictions import Rewritten
+from keel.tasks.rewrite import Rewrite
+from keel.text.corpus import Corpus
+from keel.text.tokenizer import Tokenizer
+from keel.train.draw import Draw
+
+NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
+SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_width": 16, "length": 24}
+SYSTEM = replace(Transformer(dropout=0.0, smoothing=0.01), **SMALL)
+Pairs = list[tuple[str, str]]
+
+
+def numbers(count: int, seed: int = 0) -> Pairs:
+    draw = random.Random(seed)
+    chosen = [draw.choices([*NUMBERS], k=draw.randint(1, 4)) for _ in range(count)]
+    return [(" ".join(words), " ".join(NUMBERS[word] for word in words)) for words in chosen]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(Corpus.of([text for pair in numbers(50) for text in pair]), kind="bpe", size=300)
+
+
+@pytest.fixture
+def task(tokenizer: Tokenizer) -> Rewrite:
+    torch.manual_seed(0)
+    return Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+    """A model that has learned to translate numbers, with a vocabulary for each side, and its folder."""
+    folder = tmp_path_factory.mktemp("rewrite") / "model"
+    settings: dict[str, Any] = {"steps": 250, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
+    model = keel.finetune(
+        SYSTEM, numbers(200), task="rewrite", dev=numbers(20, 1), separate=True, out=folder, device="cpu", **settings
+    )
+    return model, folder
+
+
+def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
+    assert keel.translate("two five one", model=model) == "Zwei Fünf Eins"
+    assert keel.translate(["three", " ", "one two"], model=model, beams=1) == ["Drei", "", "Eins Zwei"]
+    best = keel.translate("three four", model=model, best=3)
+    assert best[0].text == "Drei Vier"
+    assert [each.score for each in best] == sorted([each.score for each in best], reverse=True)
+    answer = model.predict("four")
+    assert isinstance(answer, Rewritten)
+    assert answer.text == "Vier"
+
+
+def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    model, folder = learned
+    copy = Model.load(folder)
+    assert copy.task is not None
+    assert copy.task.labels.tokenizer is not None
+    assert copy.task.labels.tokenizer.fingerprint() != copy.tokenizer.fingerprint()
+    texts = [source for source, _ in numbers(10, 2)]
+    assert keel.translate(texts, model=copy) == keel.translate(texts, model=model)
+    assert (folder / "target" / "tokenizer.json").exists()
+    copy.save(tmp_path / "again")
+    copy.save(tmp_path / "again", overwrite=True)
+    assert Model.load(tmp_path / "again").task is not None
+
+
+def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
+    _, folder = learned
+    further = keel.finetune(folder, numbers(40, 3), task="rewrite", dev=None, steps=1, lr=1e-6, device="cpu")
+    assert keel.translate("two five one", model=further) == "Zwei Fünf Eins"
+
+
+def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    unseen = [*numbers(30, 5), ("one one", "something else")]
+    scores = keel.evaluate(model, unseen, beams=2)
+    assert scores.main == "bleu"
+    assert scores.values["bleu"].low < scores.values["bleu"].value < scores.values["bleu"].high
+    assert scores.values["exact"].value < 1
+    assert "tok:13a" in scores.remark
+    from sacrebleu import corpus_bleu, corpus_chrf
+
+    texts = keel.translate([source for source, _ in unseen], model=model, beams=2)
+    wanted = [[target for _, target in unseen]]
+    assert scores.values["bleu"].value == pytest.approx(corpus_bleu(texts, wanted).score)
+    assert scores.values["chrf"].value == pytest.approx(corpus_chrf(texts, wanted).score)
+    assert [error.text for error in scores.errors if error.label == "something else"] == ["one one"]
+    chinese = keel.evaluate(model, [("one", "一二三四五"), ("two", "二三四五六")])
+    assert "tok:zh" in chinese.remark
+
+
+def test_one_vocabulary_shares_its_vectors(task: Rewrite, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = Model(system=SYSTEM, encoder=task.encoder, tokenizer=tokenizer, task=task)
+    shared = [name for name, tensor in task.state_dict().items() if tensor.shape == (len(tokenizer), 32)]
+    assert [name for name in model.tensors() if name in shared] == ["encoder.words.weight"]
+    model.save(tmp_path / "m")
+    copy = Model.load(tmp_path / "m").task
+    assert isinstance(copy, Rewrite)
+    with torch.no_grad():
+        copy.encoder.get_parameter("words.weight").zero_()
+    vectors = torch.ones(1, 32)
+    assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
+    assert copy.decoder.scores(vectors).std() < 1e-6
+
+
+def test_the_loss_is_cross_entropy_by_piece(task: Rewrite, tokenizer: Tokenizer) -> None:
+    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    assert batch.rows is not None
+    vectors, _ = task.decoder(batch.ids, task.decoder.read(task.encoder(batch.rows), batch.rows))
+    scores = task.decoder.scores(vectors)
+    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    targets = batch.targets.where(inside, -100).flatten()
+    for training, smoothing in ((True, SYSTEM.smoothing), (False, 0.0)):
+        task.train(training)
+        losses, _ = task(batch)
+        wanted = F.cross_entropy(scores.flatten(0, 1), targets, reduction="sum", label_smoothing=smoothing)
+        torch.testing.assert_close(losses["loss"], wanted)
+    assert float(task.counts(batch)["loss"]) == int(inside.sum())
+    first = data.examples.texts.index(tokenizer.decode(batch.rows.ids[0].tolist()))
+    assert tokenizer.decode(batch.targets[0].tolist()) == data.examples.values[first]
+    by_row, pieces = task.losses_of(data)
+    index = np.concatenate([data.order(0, 0)[:4]])
+    task.eval()
+    torch.testing.assert_close(float(by_row[index].sum()), float(task(batch)[0]["loss"].detach()), rtol=1e-4, atol=0)
+    assert int(pieces[index].sum()) == int(inside.sum())
+
+
+def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    task.eval()
+    examples = read_aligned(numbers(9, 4))
+    together = task.predict(examples, batch=9)
+    alone = [task.predict(examples[number : number + 1])[0] for number in range(9)]
+    assert [text.text for (text,) in together.found] == [str(text) for text in alone]
+
+
+def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
+    system = Seq2seq(width=16, hidden=16, dropout=0.0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    data = task.prepare(read_aligned(numbers(8)), batch_size=8)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=8), range(8))
+    optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(15):
+        found, _ = task(batch)
+        losses.append(float(found["loss"].detach()))
+        optimizer.zero_grad()
+        found["loss"].backward()
+        optimizer.step()
+    assert losses[-1] < 0.7 * losses[0]
+    assert len(task.predict(read_aligned(["one two"])).found[0]) == 1
+
+
+def test_texts_too_long_are_said(task: Rewrite) -> None:
+    said: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        said.append(event["text"])
+
+    long = " ".join(["one"] * 100)
+    pairs = [*numbers(3), (long, "Eins"), ("one", long)]
+    data = task.prepare(read_aligned(pairs), on_event=listen)
+    assert len(data) == 3
+    assert said == ["2 of 5 pairs, such as item 3 of the list, have a text of more than 23 tokens: they are left out"]
+    task.predict(read_aligned(["one", long]), on_event=listen)
+    assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: only the first 23 are read" in said[1]
+    with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
+        task.prepare(read_aligned([(long, "Eins")] * 2))
+
+
+def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
+    said: list[str] = []
+    letters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
+    task = Rewrite(SYSTEM, SYSTEM.encoder(len(letters)), letters, Labels(kind="text"))
+    task.predict(read_aligned(["one 龙"]), on_event=lambda event: said.append(event["text"]))
+    assert "such as '龙', are unknown to the model and read as [UNK]" in said[0]
+
+
+def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer) -> None:
+    def finetune(base: Any, data: Any, **settings: Any) -> None:
+        keel.finetune(base, data, task="rewrite", dev=None, steps=1, device="cpu", **settings)
+
+    with pytest.raises(KeelError, match="holds one pair"):
+        finetune("transformer", numbers(1))
+    with pytest.raises(KeelError, match="sources without targets"):
+        finetune("transformer", ["one", "two"])
+    bert = replace(Bert(), layers=1, width=32, head_width=16, length=16, positions=16)
+    with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
+        finetune(bert, numbers(4))
+    with pytest.raises(UsageError, match="leave out --freeze"):
+        Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
+    with pytest.raises(UsageError, match="--separate is for --task rewrite"):
+        keel.finetune("cnn", [("a", "x"), ("b", "y")] * 4, separate=True, dev=None, device="cpu")
+
+
+def test_rows_have_few_shapes_on_a_gpu(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.prepare(read_aligned(numbers(40)), batch_size=4)
+    draws = [Draw(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+    free = {task.batch(data, draw, range(4)).signature() for draw in draws}
+    monkeypatch.setattr(rewrite, "grid_of", lambda task: rewrite.GRID)
+    assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)
