@@ -97,15 +97,17 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", default=[*FILES, "words in context"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="so that seeds can run side by side [0]")
     parser.add_argument("--epochs", type=int, default=0, help="0 leaves it to the model [0]")
     parser.add_argument("--network", default="none", choices=("none", "lstm", "gru", "cnn"))
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     print("| task | model | mean | deviation | seeds | mix of the first seed |\n|---|---|---|---|---|---|")
     for name in arguments.only:
         for path in arguments.models:
             model = keel.Model.load(path, device=arguments.device)
-            found = [score(model, name, arguments.tasks, seed, arguments) for seed in range(arguments.seeds)]
+            found = [score(model, name, arguments.tasks, seed, arguments) for seed in seeds]
             values = [value for value, _ in found]
             spread = stdev(values) if len(values) > 1 else 0.0
             listed = ", ".join(f"{value:.4f}" for value in values)

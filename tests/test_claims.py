@@ -93,5 +93,27 @@ def test_without_a_number_all_are_listed() -> None:
 
 
 def test_an_unknown_number_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="41, 45"):
+    with pytest.raises(UsageError, match="41, 42"):
         claims.run(7)
+
+
+def test_a_model_of_one_s_own_is_asked_where_it_can_be(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"leave out --model and --data \(69 can take them\)"):
+        claims.run(41, model=tmp_path)
+    system = keel.Rnn(width=8, layers=2, dropout=0.0)
+    tokenizer = keel.Tokenizer.from_words(["the", "dog", "barks", "a", "bank"])
+    model = keel.Model(system=system, encoder=system.encoder(len(tokenizer)).eval(), tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="give --data FOLDER"):
+        claims.run(69, model=model)
+    with pytest.raises(UsageError, match=r"has no file \*train\*\.conllu"):
+        claims.run(69, model=model, data=tmp_path)
+    (tmp_path / "ud_english_ewt").mkdir()
+    words = ["1\tThe\tthe\tDET", "2\tdog\tdog\tNOUN", "3\tbarks\tbark\tVERB"]
+    (tmp_path / "ud_english_ewt" / "en-train.conllu").write_text("\n".join(["# a comment", *words, "\n"]) * 40)
+    (tmp_path / "wic" / "train").mkdir(parents=True)
+    (tmp_path / "wic" / "train" / "train.data.txt").write_text("bank\tN\t1-2\tthe bank\tthe dog bank\n" * 40)
+    (tmp_path / "wic" / "train" / "train.gold.txt").write_text("T\nF\nT\nT\n" * 10)
+    finding = claims.run(69, model=model, data=tmp_path)
+    assert finding is not None
+    assert finding.rows[0].startswith("parts of speech: weights ")
+    assert finding.rows[1].startswith("senses: weights ")

@@ -50,7 +50,7 @@ def by_the_formulas(
                 energies.append(s @ decoder.key(h[j]) / system.width**0.5)
         alpha = torch.stack(energies).softmax(0)
         c = torch.stack([alpha[j] * h[j] for j in range(len(text))]).sum(0)
-        y = decoder.words.weight[word]
+        y = decoder.words.weight[word] * system.width**0.5
         cell = decoder.cell(torch.cat([y, c]), cell)
         s = cell[0] if isinstance(cell, tuple) else cell
         told = torch.tanh(decoder.answer(torch.cat([s, y, c])))
@@ -177,3 +177,31 @@ def test_what_it_cannot_be_is_refused() -> None:
     tokenizer = Tokenizer.from_words(["a"])
     with pytest.raises(UsageError, match="keel finetune seq2seq FILE"):
         SMALL.objective(SMALL.encoder(5), tokenizer)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("system", KINDS, ids=NAMES)
+def test_a_gpu_learns_the_same_by_a_graph(system: Seq2seq) -> None:
+    """Nothing waits for the GPU, or a step could not be captured."""
+    encoder, decoder = made(system)
+    encoder, decoder = encoder.float(), decoder.float()
+    weights = [*encoder.parameters(), *decoder.parameters()]
+
+    def gradients(rows: Rows, ids: Tensor) -> tuple[Tensor, ...]:
+        vectors, _ = decoder(ids, decoder.read(encoder(rows), rows))
+        return torch.autograd.grad(decoder.scores(vectors).square().mean(), weights)
+
+    expected = gradients(Rows.pad(SOURCE), TARGET)
+    encoder.cuda()
+    decoder.cuda()
+    rows, ids = Rows.pad(SOURCE).to("cuda"), TARGET.cuda()
+    aside = torch.cuda.Stream()
+    with torch.cuda.stream(aside):
+        gradients(rows, ids)
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradients(rows, ids)
+    graph.replay()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-2, atol=1e-3)

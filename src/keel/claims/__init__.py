@@ -1,11 +1,14 @@
 """What the sources claim or ask, each with an experiment that anyone can repeat."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
+from keel.claims import alignment, attention, contexts, language, layers, networks, pooling, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
+from keel.model import Model
+from keel.words import loaded
 
 CLAIMS: dict[int, Claim] = {
     1: Claim(title="one-hot loses meaning", minutes=0.1, run=words.one_hot_meaning),
@@ -14,6 +17,7 @@ CLAIMS: dict[int, Claim] = {
     10: Claim(title="word2vec is a linear language model", minutes=0.1, run=words.linear_model),
     11: Claim(title="皇 - 后 = 男 - 女: vectors add and subtract", minutes=0.1, run=words.arithmetic),
     12: Claim(title="a softmax over all words costs too much", minutes=0.1, run=networks.cost_of_softmax),
+    18: Claim(title="characters alone do not do without pre-training", minutes=2.0, run=networks.letters_alone),
     19: Claim(title="CBOW's variance is not skip-gram's, and matching helps", minutes=0.5, run=words.variance),
     20: Claim(title="a static word has one vector in every context", minutes=0.1, run=words.one_vector),
     21: Claim(title="one vector for a word cannot tell its senses apart", minutes=0.1, run=words.no_senses),
@@ -26,11 +30,25 @@ CLAIMS: dict[int, Claim] = {
     31: Claim(title="an RNN learns distant structure badly", minutes=1.0, run=language.distant_words),
     32: Claim(title="a CNN sees its window, attention the whole sentence", minutes=0.1, run=networks.what_a_word_sees),
     33: Claim(title="three LSTM layers are already hard to train", minutes=5.0, run=language.depth_of_lstms),
+    35: Claim(title="attention: a glimpse, an alignment, then all there is", minutes=0.1, run=alignment.three_looks),
+    36: Claim(title="Bahdanau's attention, step by step", minutes=0.1, run=alignment.step_by_step),
+    37: Claim(title="each decoder step scans all encoder positions", minutes=0.1, run=alignment.every_position),
+    38: Claim(title="cues are queries, keys and values: attention pooling", minutes=0.1, run=pooling.kernel_regression),
+    39: Claim(title="f(q, (k, v)) is a mean of values, weighted by scores", minutes=0.1, run=pooling.weighted_values),
+    40: Claim(title="additive attention takes q and k of unequal length", minutes=0.1, run=alignment.additive_score),
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
+    42: Claim(title="softmax(QKᵀ/√d)V is n x v, all queries at once", minutes=0.1, run=pooling.in_batches),
+    43: Claim(title="self-attention is Attention(X, X, X)", minutes=0.1, run=pooling.aligned_question),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
+    68: Claim(title="γ, the scale of ELMo's mix, matters", minutes=0.2, run=layers.scale_of_the_mix),
+    69: Claim(
+        title="syntax is in ELMo's layer 1, senses are in layer 2", minutes=1.0, run=layers.which_layer, of_models=True
+    ),
+    70: Claim(title="each task weighs the layers its own way", minutes=0.2, run=layers.weights_by_task),
+    72: Claim(title="ELMo tells senses apart by their context", minutes=0.2, run=layers.senses_by_context),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
@@ -44,8 +62,17 @@ CLAIMS: dict[int, Claim] = {
 """By the number in the project's checklist; docs/claims/ has a page for each."""
 
 
-def run(number: int | None = None, *, on_event: OnEvent = ignore) -> Finding | None:
-    """Run the experiment behind a claim and say what it finds; without a number, list them all."""
+def run(
+    number: int | None = None,
+    *,
+    model: Model | str | Path | None = None,
+    data: str | Path | None = None,
+    on_event: OnEvent = ignore,
+) -> Finding | None:
+    """Run the experiment behind a claim and say what it finds; without a number, list them all.
+
+    Some can be asked of a `model` of one's own, with a folder of `data` that their pages tell of.
+    """
     if number is None:
         for known, claim in CLAIMS.items():
             time = f"{claim.minutes:g} minutes" if claim.minutes > 0.2 else "seconds"
@@ -54,8 +81,15 @@ def run(number: int | None = None, *, on_event: OnEvent = ignore) -> Finding | N
         return None
     if number not in CLAIMS:
         raise UsageError(f"there is no experiment {number}: choose one of {', '.join(map(str, CLAIMS))}")
-    note(on_event, f"{number}. {CLAIMS[number].title}")
+    claim = CLAIMS[number]
+    if not claim.of_models and (model is not None or data is not None):
+        others = ", ".join(str(number) for number, claim in CLAIMS.items() if claim.of_models)
+        raise UsageError(
+            f"experiment {number} makes its own model: leave out --model and --data ({others} can take them)"
+        )
+    note(on_event, f"{number}. {claim.title}")
     say = Say(on_event)
-    finding = replace(CLAIMS[number].run(say), rows=tuple(say.rows))
+    given = {"model": None if model is None else loaded(model, on_event), "data": data and Path(data)}
+    finding = replace(claim.run(say, **(given if claim.of_models else {})), rows=tuple(say.rows))
     on_event({"event": "row", "text": str(finding)})
     return finding

@@ -48,4 +48,7 @@ class Claim:
     title: str
     minutes: float
     """About how long it runs on two cores; below 0.2 it is a matter of seconds."""
-    run: Callable[[Say], Finding]
+    run: Callable[..., Finding]
+    """Is given a `Say`."""
+    of_models: bool = False
+    """Whether it can be asked of a `model`, with a folder of `data`, and not of a tiny one alone."""

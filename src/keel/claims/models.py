@@ -86,3 +86,10 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
         say.progress(f"pre-training with {'mlm and nsp' if next_sentence else 'mlm alone'} for {steps} steps")
         keel.pretrain(system, corpus, out=folder, on_event=say.on_event, **settings)
     return keel.Model.load(folder)
+
+
+def pictures() -> Path:
+    """Where pictures of experiments are kept."""
+    folder = cache_folder() / "claims"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

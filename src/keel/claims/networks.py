@@ -3,13 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import keel
 from keel.claims.finding import Finding, Say
+from keel.claims.models import learn_words, read_docstrings
+from keel.demo.docstrings import balanced, questions
 from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.cnn import Filters
@@ -137,6 +140,34 @@ def what_a_word_sees(say: Say) -> Finding:
     )
 
 
+def letters_alone(say: Say) -> Finding:
+    """18: sentences by their characters alone, by words, and by words whose vectors were learned from text before."""
+    docstrings = read_docstrings(say)
+    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 100)
+    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
+    corpus = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
+    say(f"which of ten packages is a sentence from? {len(learned)} labels, {len(test)} new sentences")
+    words = learn_words(corpus, keel.Word2vec(width=64), epochs=8, say=say)
+    shape = {"width": 64, "filters": 50, "dropout": 0.5, "epochs": 15, "batch": 20}
+    network = {"network": "cnn", "network_width": 50, "epochs": 15, "batch": 20}
+    ways: dict[str, tuple[Any, dict[str, Any]]] = {
+        "characters, a shallow CNN": ("cnn", {"pieces": "characters", **shape}),
+        "words, the same CNN": ("cnn", shape),
+        "words with vectors learned before, the same CNN": (words, network),
+    }
+    found = []
+    for name, (system, settings) in ways.items():
+        model = keel.finetune(system, learned, dev=None, device="cpu", **settings)
+        found.append(keel.evaluate(model, test).values["accuracy"])
+        say(f"{name}: accuracy {found[-1].value:.1%} ({found[-1].low:.1%} to {found[-1].high:.1%})")
+    letters, plain, before = found
+    return Finding(
+        letters.value < before.value if letters.high < before.low or before.high < letters.low else None,
+        f"characters alone get {letters.value:.1%}, words {plain.value:.1%}, words whose vectors had been learned from "
+        f"text {before.value:.1%}",
+    )
+
+
 def _time_of(system: Nnlm, words: int) -> tuple[float, float]:
     """Seconds to weigh up one next word of a vocabulary of that size, and how many scores that takes."""
     torch.manual_seed(0)
@@ -187,3 +218,14 @@ def descend(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, r
             for weight, gradient in zip(weights, gradients, strict=True):
                 weight -= rate * gradient
     return value.item()
+
+
+def learn(loss: Callable[[], Tensor], weights: Sequence[Tensor], steps: int, rate: float) -> None:
+    """Move weights down the gradient of a loss by Adam."""
+    for weight in weights:
+        weight.requires_grad_()
+    optimizer = torch.optim.Adam(weights, lr=rate)
+    for _ in range(steps):
+        for weight, gradient in zip(weights, torch.autograd.grad(loss(), weights), strict=True):
+            weight.grad = gradient
+        optimizer.step()

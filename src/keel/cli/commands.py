@@ -482,6 +482,8 @@ def demo(options: Namespace) -> Answer:
 
 def _claim_flags(flags: Flags) -> None:
     flags.add_argument("number", nargs="?", type=int, metavar="N", help="of the claim; without it, all are listed")
+    flags.add_argument("--model", metavar="FOLDER", help="ask it of this model, where its page says how")
+    flags.add_argument("--data", metavar="FOLDER", help="what the model is asked about")
 
 
 def claim(options: Namespace) -> Answer:
@@ -492,7 +494,7 @@ def claim(options: Namespace) -> Answer:
         claims.run(on_event=lambda event: listed.append(event["text"]))
         return Answer(lines=listed, data={number: claim.title for number, claim in claims.CLAIMS.items()})
     with Console(quiet=options.quiet) as console:
-        finding = claims.run(options.number, on_event=console)
+        finding = claims.run(options.number, model=options.model, data=options.data, on_event=console)
     assert finding is not None
     return Answer(lines=finding.lines(), data={"claim": options.number, **asdict(finding)})
 

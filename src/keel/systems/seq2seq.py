@@ -76,6 +76,12 @@ class Seq2seq(Reader):
         raise UsageError("a seq2seq learns from pairs, not from text alone: use keel finetune seq2seq FILE")
 
 
+def vectors_of(words: nn.Embedding, ids: Tensor) -> Tensor:
+    """[..., width]: their vectors times sqrt(width), as a Transformer has it: numbers of about 1 go in, from a table by
+    which words are foretold as well. With far smaller ones it takes long until the network learns to look."""
+    return words(ids) * words.embedding_dim**0.5
+
+
 class Seq2seqEncoder(Encoder):
     """h_j: the states of a reader forwards and of one backwards, side by side, at each word."""
 
@@ -88,10 +94,10 @@ class Seq2seqEncoder(Encoder):
         )
         self.width = self.reader.width
         self.dropout = nn.Dropout(system.dropout)
-        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+        nn.init.normal_(self.words.weight, std=system.width**-0.5)
 
     def embed(self, rows: Rows) -> Tensor:
-        return self.dropout(self.words(rows.ids))
+        return self.dropout(vectors_of(self.words, rows.ids))
 
     def contextualize(
         self,
@@ -146,15 +152,15 @@ class Seq2seqDecoder(Decoder):
         additive = system.scoring == "additive"
         self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
         self.query = nn.Linear(width, system.hidden, bias=False) if additive else None
-        self.weigh = nn.Parameter(torch.empty(system.hidden).uniform_(-0.1, 0.1)) if additive else None
+        self.weigh = nn.Parameter(torch.randn(system.hidden) * system.hidden**-0.5) if additive else None
         cell = nn.LSTMCell if system.cell == "lstm" else nn.GRUCell
         self.cell = cell(width + encoder.width, width)  # y_{i-1} and c_i side by side
         self.answer = nn.Linear(2 * width + encoder.width, width)  # s_i, y_{i-1}, c_i
         self.dropout = nn.Dropout(system.dropout)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        self.output = None if system.tied else nn.Parameter(torch.empty(vocabulary, width).uniform_(-0.1, 0.1))
+        self.output = None if system.tied else nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
         if not shared:
-            nn.init.uniform_(self.words.weight, -0.1, 0.1)
+            nn.init.normal_(self.words.weight, std=width**-0.5)
         if system.cell == "lstm":
             nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
 
@@ -189,7 +195,7 @@ class Seq2seqDecoder(Decoder):
         hidden, cells, width = state.hidden, state.cells, self.width
         texts, beams = len(source.first), len(ids) // len(source.first)
         with torch.autocast(ids.device.type, enabled=False):
-            words = self.dropout(self.words(ids))  # [rows, time, width]: y_{i-1}
+            words = self.dropout(vectors_of(self.words, ids))  # [rows, time, width]: y_{i-1}
             inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
             matrix, bias = self.cell.weight_hh, self.cell.bias_hh
             if self.query is not None:
