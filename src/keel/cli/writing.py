@@ -17,6 +17,9 @@ from keel.cli.loading import device_flags, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
 from keel.errors import Interrupted, UsageError
+from keel.events import note
+from keel.explain.alignment import Alignment
+from keel.report.grid import picture_file, write_alignment
 from keel.text.files import open_text
 
 
@@ -124,6 +127,7 @@ def translate_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
     search_flags(flags, beams=5)
+    flags.add_argument("--alignment", metavar="FILE", help="draw where each word was looked for: .html, .svg")
     trace_flag(flags)
     device_flags(flags)
 
@@ -131,6 +135,8 @@ def translate_flags(flags: Flags) -> None:
 def translate(options: Namespace) -> Answer:
     """A line for each text as soon as it is there; several best ones are numbered by their scores."""
     done = 0
+    picture = options.alignment and picture_file(options.alignment)
+    looks: list[Alignment] = []
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
         texts, at_once = _sources(options, console)
@@ -160,8 +166,12 @@ def translate(options: Namespace) -> Answer:
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
                 done += 1
+                if picture and text.strip():
+                    looks.append(rewriting.aligned(text, str(found[0]), model=model))
         except KeyboardInterrupt:
             raise Interrupted(f"stopped after {done} texts, which are printed") from None
+        if looks:
+            note(console, f"the picture: {write_alignment(picture, looks)}")
     return Answer(lines=[])
 
 
