@@ -9,6 +9,7 @@ from typing import Any
 from keel.decode.trace import Trace
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
+from keel.explain.alignment import Alignment, align
 from keel.explain.decoding import decoding, spelled
 from keel.language import write_trace
 from keel.model import Model
@@ -58,15 +59,29 @@ def translations(
 ) -> Iterator[list[Rewritten]]:
     """The best texts for each of many, in their order, so many written `at_once` (0: as many as is fast); what is blank
     stays so. Of a trace, all texts are one batch."""
+    task = _task(model, on_event)
+    (search,) = route(settings, task.search)
+    task = task.searching(search)
+    if trace is None:
+        return _written(task, iter(texts), at_once or task.texts_at_once, on_event)
+    return _traced(task, list(texts), trace, on_event)
+
+
+def aligned(
+    text: str, written: str, *, model: Model | str | Path, on_event: OnEvent = ignore, **settings: Any
+) -> Alignment:
+    """Which words of a text the model looks at when it writes each word of another one, which it need not have written
+    itself. `settings` are `layer` and `head` of a transformer, and `pieces` instead of whole words."""
+    task = _task(model, on_event)
+    return align(task.system, task.encoder, task.decoder, (task.tokenizer, task.target), text, written, **settings)
+
+
+def _task(model: Model | str | Path, on_event: OnEvent) -> Rewrite:
     known = loaded(model, on_event)
     if not isinstance(known.task, Rewrite):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
-    (search,) = route(settings, known.task.search)
-    task = known.task.searching(search)
-    if trace is None:
-        return _written(task, iter(texts), at_once or task.texts_at_once, on_event)
-    return _traced(task, list(texts), trace, on_event)
+    return known.task
 
 
 def _written(task: Rewrite, texts: Iterator[str], at_once: int, on_event: OnEvent) -> Iterator[list[Rewritten]]:

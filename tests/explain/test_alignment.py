@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from keel.errors import KeelError
 from keel.explain.alignment import Alignment, align
 from keel.systems.base import Decoder, Output, Rows
 from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 
@@ -81,3 +83,15 @@ def test_layers_and_heads_are_averaged_or_named(tokenizers: tuple[Tokenizer, Tok
         aligned(tokenizers, Looking(), layer=2)
     with pytest.raises(KeelError, match="no head 2: choose from 0 to 1"):
         aligned(tokenizers, Looking(), head=2)
+
+
+def test_a_transformer_s_layers_look_across(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    torch.manual_seed(0)
+    system = Transformer(layers=2, width=16, head_width=8)
+    encoder = system.encoder(len(tokenizers[0]))
+    decoder = system.decoder(encoder, len(tokenizers[1]))
+    found = align(system, encoder, decoder, tokenizers, ENGLISH, GERMAN)
+    one = align(system, encoder, decoder, tokenizers, ENGLISH, GERMAN, layer=1, head=1)
+    assert found.weights.shape == one.weights.shape == (len(found.target), len(found.source))
+    assert found.weights.sum(1) == pytest.approx(1.0, abs=1e-5)
+    assert not np.allclose(found.weights, one.weights)

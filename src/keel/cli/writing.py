@@ -18,6 +18,9 @@ from keel.cli.loading import device_flags, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
 from keel.errors import Interrupted, UsageError
+from keel.events import note
+from keel.explain.alignment import Alignment
+from keel.report.grid import picture_file, write_alignment
 from keel.text.files import open_text
 
 
@@ -125,6 +128,7 @@ def translate_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
     search_flags(flags, beams=5)
+    flags.add_argument("--alignment", metavar="FILE", help="draw where each word was looked for: .html, .svg")
     trace_flag(flags)
     what = 'pairs of texts, a tab between: a language model then goes on from "english = french" lines'
     flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
@@ -138,6 +142,8 @@ def translate(options: Namespace) -> Answer:
     if options.by_pattern:
         return prompting.translate(options)
     done = 0
+    picture = options.alignment and picture_file(options.alignment)
+    looks: list[Alignment] = []
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
         texts, at_once = _sources(options, console)
@@ -167,8 +173,12 @@ def translate(options: Namespace) -> Answer:
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
                 done += 1
+                if picture and text.strip():
+                    looks.append(rewriting.aligned(text, str(found[0]), model=model))
         except KeyboardInterrupt:
             raise Interrupted(f"stopped after {done} texts, which are printed") from None
+        if looks:
+            note(console, f"the picture: {write_alignment(picture, looks)}")
     return Answer(lines=[])
 
 
