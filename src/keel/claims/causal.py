@@ -162,7 +162,8 @@ def pronouns(say: Say) -> Finding:
     return Finding(
         right == len(people) and fmean(looks) > 3 * fmean(even),
         f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person "
-        f"({fmean(even):.0%} if all words had as much), and {right} of {len(people)} pronouns are right. She for nurse and he for doctor is "
+        f"({fmean(even):.0%} if all words had as much), and {right} of {len(people)} pronouns are right. "
+        "She for nurse and he for doctor is "
         "what this text says: a network shows its text's habits, and what GPT-2 itself looks at takes its own weights",
     )
 
