@@ -1,5 +1,6 @@
 """Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import pytest
 import torch
 
 import keel
+from keel.decode.beam import Search
 from keel.decode.writer import Writer
 from keel.errors import KeelError, UsageError
+from keel.language import continuations
 from keel.model import Model
 
 
@@ -31,6 +34,87 @@ def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
     likely = [keel.generate("The sailor", model=ngram, tokens=9, temperature=0, seed=seed) for seed in (1, 2)]
     assert likely[0] == likely[1]
     assert keel.generate(model=ngram, tokens=3)
+
+
+def test_several_prompts_are_written_in_one_batch(ngram: Model) -> None:
+    prompts = ["The sailor", "", "The old sailor", "The judge"]
+    texts = keel.generate(prompts, model=ngram, tokens=9, seed=4)
+    for number, prompt in enumerate(prompts):
+        assert texts[number] == keel.generate(prompt, model=ngram, tokens=9, seed=4 + number)
+    assert len(set(texts)) == 4
+
+
+def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
+    whole = keel.generate("The sailor", model=ngram, tokens=40, seed=1)
+    for stop in (".", whole[20:29], whole[-6:]):
+        parts: list[str] = []
+        text = keel.generate("The sailor", model=ngram, tokens=40, seed=1, stop=["qwertz", stop], on_text=parts.append)
+        assert text == whole[: whole.index(stop)]
+        assert "".join(parts) == text, "nothing is shown that is then taken back"
+    long = keel.generate("The sailor", model=ngram, tokens=400, seed=1)
+    assert long.startswith(whole)
+    assert long.split() == long.strip().split(" "), "no word of a long text is cut or doubled"
+    almost = whole[-4:] + "!"
+    assert keel.generate("The sailor", model=ngram, tokens=40, seed=1, stop=almost) == whole, "what was held is given"
+    (one, other) = keel.generate(["The sailor"] * 2, model=ngram, tokens=40, seed=1, stop=[whole[20:29]])
+    assert one == whole[:20]
+    assert len(other.split()) > 10, "the other row goes on"
+    with pytest.raises(UsageError, match="--stop is empty"):
+        keel.generate("The sailor", model=ngram, stop=[""])
+
+
+def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Model) -> None:
+    prompts = ["The sailor", "The judge", "A"]
+    best = continuations(prompts, model=ngram, how=Search(beams=6, best=4, length_penalty=0), tokens=25)
+    greedy = continuations(prompts, model=ngram, how=Search(beams=1, length_penalty=0), tokens=25)
+    for found, (one,) in zip(best, greedy, strict=True):
+        assert found[0].score is not None
+        assert one.score is not None
+        assert found[0].score >= one.score - 1e-5
+        assert len({each.text for each in found}) == 4
+    assert any(found[0].text != one.text for found, (one,) in zip(best, greedy, strict=True))
+    assert keel.generate("The judge", model=ngram, beam=1, tokens=25) == greedy[1][0].text
+    with pytest.raises(UsageError, match="a beam search draws nothing"):
+        keel.generate("The judge", model=ngram, beam=2, top_k=3)
+
+
+def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
+    plain = keel.generate("The sailor", model=ngram, tokens=40, temperature=0).split()
+    fresh = keel.generate("The sailor", model=ngram, tokens=40, temperature=0, repetition_penalty=5.0).split()
+    assert len(set(fresh)) > len(set(plain))
+
+
+def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngram.objective, "longest", 6, raising=False)
+    with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into the 6 .*: shorten it"):
+        keel.generate("the sailor " * 4, model=ngram)
+    said: list[str] = []
+    text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: said.append(event["text"]))
+    assert said == ["after this prompt the model has room for 4 of 9 tokens, and stops there"]
+    assert len(text.split()) <= 4
+
+
+@pytest.mark.parametrize("settings", [{"beam": 3}, {"seed": 3}, {"temperature": 0}])
+def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, settings: dict[str, Any]) -> None:
+    texts = keel.generate(["The sailor", "A"], model=ngram, tokens=12, trace=tmp_path / "deep" / "trace", **settings)
+    found = json.loads((tmp_path / "deep" / "trace" / "trace.json").read_text(encoding="utf-8"))
+    page = (tmp_path / "deep" / "trace" / "trace.html").read_text(encoding="utf-8")
+    assert "http" not in page, "it needs nothing else"
+    for text, told in zip(texts, found["texts"], strict=True):
+        words = [told["hypotheses"][number]["word"] for number in told["path"]]
+        assert "".join(text.split()) == "".join(word for word in words if not word.startswith("["))
+        assert told["answers"][0]["text"] == text
+        assert text.strip() in page
+        chances = [told["hypotheses"][number]["chance"] for number in told["path"]]
+        assert all(0 < chance <= 1.0001 for chance in chances)
+    assert {node["fate"] for text in found["texts"] for node in text["hypotheses"]} >= {"kept", "dropped"}
+    assert sum(step["computed"] for step in found["steps"]) > 12
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "one.html", "one.json"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KeelError, match="cannot be written"):
+        keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "file" / "x", **settings)
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -55,6 +139,9 @@ def test_every_language_model_writes(model: Model) -> None:
     assert len(text.split()) > 3
     assert text == keel.generate("The sailor", model=model, tokens=12, seed=3)
     assert text != keel.generate("The sailor", model=model, tokens=12, seed=4)
+    one, other = keel.generate(["The sailor", "A boat of"], model=model, tokens=6, beam=3)
+    assert one == keel.generate("The sailor", model=model, tokens=6, beam=3)
+    assert other == keel.generate("A boat of", model=model, tokens=6, beam=3)
 
 
 def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:

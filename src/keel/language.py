@@ -142,7 +142,8 @@ def continuations(
             for row, text in enumerate(written):
                 on_text(row, text.new())
         for row, text in enumerate(written):
-            on_text(row, text.new(last=True))
+            if rest := text.new(last=True):
+                on_text(row, rest)
         found = [[Continuation(text=text.said)] for text in written]
     if trace is not None and seen is not None:
         answers = [[asdict(each) for each in best] for best in found]
@@ -160,34 +161,47 @@ def _read(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
     return ids
 
 
+BROKEN = "\ufffd"
+"""Stands for a character whose bytes are not all there yet."""
+CONTEXT = 16
+"""Ids before another on which it may hang how that is written."""
+
+
 class Unfolding:
     """The text of ids that come one by one after others, up to the first of some strings."""
 
     def __init__(self, tokenizer: Tokenizer, read: list[int], stop: Sequence[str] = ()):
-        self.tokenizer, self.read, self.stop = tokenizer, read, stop
+        self.tokenizer, self.stop = tokenizer, stop
         self.said = ""
         """What was given."""
         self._special = set(tokenizer.special_ids)
-        self._before = len(tokenizer.decode(read))
-        self._ids: list[int] = []
         self._text, self._ended = "", False
+        self._settle(read)
 
     def add(self, number: int) -> bool:
         """Take an id; whether one of the strings has come, so that nothing more is asked for."""
         if number not in self._special:
             self._ids.append(number)
-            self._text = self.tokenizer.decode([*self.read, *self._ids])[self._before :]
-            places = [place for place in map(self._text.find, self.stop) if place >= 0]
+            self._text = self._settled + self.tokenizer.decode(self._ids)[self._before :]
+            places = [self._text.find(stop, max(0, len(self.said) - len(stop))) for stop in self.stop]
+            places = [place for place in places if place >= 0]
             if places:
                 self._text, self._ended = self._text[: min(places)], True
+            elif len(self._ids) > 8 * CONTEXT and not self._text.endswith(BROKEN):
+                self._settle(self._ids)
         return self._ended
+
+    def _settle(self, ids: list[int]) -> None:
+        """Go on from the text so far: how an id is written hangs on a few before it, not on all."""
+        self._settled, self._ids = self._text, ids[-CONTEXT:]
+        self._before = len(self.tokenizer.decode(self._ids))
 
     def new(self, *, last: bool = False) -> str:
         """What has come and was not given yet, without what might be the start of one of the strings, or of a character
         whose bytes are not all there; the last time all of it."""
         text = self._text
         if not last and not self._ended:
-            if text.endswith("\ufffd"):
+            if text.endswith(BROKEN):
                 return ""
             starts = (size for stop in self.stop for size in range(1, len(stop)) if text.endswith(stop[:size]))
             text = text[: len(text) - max(starts, default=0)]

@@ -9,7 +9,7 @@ from typing import Any
 from keel.decode.trace import Trace
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.decoding import decoding
+from keel.explain.decoding import decoding, spelled
 from keel.language import write_trace
 from keel.model import Model
 from keel.run import route
@@ -74,7 +74,7 @@ def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent
     if len(data) < len(texts):
         raise UsageError("a trace shows how texts are written, and one of these is blank: leave it out")
     found, paths = task.traced(data, seen)
-    pieces = [[task.tokenizer.token_of(number) for number in row] for row in data.id_lists()]
+    pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
     answers = [[{**asdict(each)} for each in best] for best in found]
     prompts: list[list[int]] = [[] for _ in texts]
     told = decoding(seen, task.target, task.search, prompts=prompts, answers=answers, written=paths, sources=pieces)

@@ -1,6 +1,10 @@
 """keel generate and the perplexity of keel evaluate."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,9 +58,56 @@ def test_an_interruption_leaves_what_was_written(
     assert len((json.loads(out)["text"] if form else out.removeprefix("The sailor")).split()) == 3
 
 
+def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) -> None:
+    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 12, "--beam", 4)
+    code, out, _ = run(*asked)
+    assert code == 0
+    assert out.startswith("The sailor")
+    assert out.count("\n") == 1
+    code, listed, _ = run(*asked, "--best", 3)
+    rows = listed.splitlines()
+    assert [row.split()[0] for row in rows] == sorted((row.split()[0] for row in rows), key=float, reverse=True)
+    assert len(rows) == 3
+    assert rows[0].endswith(out[:-1])
+    code, found, _ = run(*asked, "--best", 3, "--json", "--trace", tmp_path / "trace.html")
+    data = json.loads(found)
+    assert ["The sailor" + each["text"] for each in data["best"]] == [row.split(maxsplit=1)[1] for row in rows]
+    assert data["best"][0]["score"] == pytest.approx(float(rows[0].split()[0]), abs=1e-3)
+    assert "<svg" in (tmp_path / "trace.html").read_text(encoding="utf-8")
+
+
+def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
+    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 30, "--seed", 1)
+    _, whole, _ = run(*asked)
+    _, out, _ = run(*asked, "--stop", "xyz", "--stop", ".")
+    assert out == whole[: whole.index(".")] + "\n"
+    assert run(*asked, "--temperature", 0)[1] != run(*asked, "--temperature", 0, "--repetition-penalty", 9)[1]
+
+
+def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
+    command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    begun = process.stdout.read(12)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.fullmatch(r"keel: stopped after \d+ of 10000000 tokens\n", err)
+    assert (begun + out).startswith("The ")
+    assert (begun + out).endswith("\n")
+
+
 def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_path: Path) -> None:
     refused(run("generate", "The", "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more, not 0")
     refused(run("generate", "The", "--model", ngram, "--temperature", -1), 2, "--temperature must be 0")
+    refused(run("generate", "The", "--model", ngram, "--temperature", "nan"), 2, "--temperature must be 0")
+    refused(run("generate", "The", "--model", ngram, "--top-k", -1), 2, "--top-k must be 0")
+    refused(run("generate", "The", "--model", ngram, "--beam", 0), 2, "--beam must be 1 (greedy) or more, not 0")
+    refused(run("generate", "The", "--model", ngram, "--beam", 2, "--best", 3), 2, "--best must lie between 1 and")
+    refused(run("generate", "The", "--model", ngram, "--best", 3), 2, "--best gives the best texts of a search")
+    refused(run("generate", "The", "--model", ngram, "--beam", 2, "--top-k", 3), 2, "a beam search draws nothing")
+    refused(run("generate", "The", "--model", ngram, "--repetition-penalty", 0), 2, "--repetition-penalty must be")
+    refused(run("generate", "The", "--model", ngram, "--stop", ""), 2, "--stop is empty")
     refused(run("generate", "Qwertz", "--model", ngram), 1, "knows no word of 'Qwertz'")
     refused(run("generate", "The"), 2, "--model")
     refused(run("generate", "The", "--model", folder / "base"), 1, "bert does not write text")

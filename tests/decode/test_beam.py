@@ -186,7 +186,7 @@ def test_it_finds_what_transformers_finds() -> None:
         vocab_size=23, n_positions=40, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=CLOSING,
         initializer_range=0.6,
     )  # fmt: skip
-    network = GPT2LMHeadModel(config).eval()
+    network: Any = GPT2LMHeadModel(config).eval()
 
     class Gpt(Tables):
         def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
@@ -201,7 +201,7 @@ def test_it_finds_what_transformers_finds() -> None:
         length_penalty=0.0, early_stopping="never", do_sample=False, pad_token_id=22, return_dict_in_generate=True,
         output_scores=True,
     )  # fmt: skip
-    sequences, scores = theirs.sequences[:, 3:].tolist(), theirs.sequences_scores.tolist()  # type: ignore[union-attr]
+    sequences, scores = theirs.sequences[:, 3:].tolist(), theirs.sequences_scores.tolist()
     for number, best in enumerate(found):
         for place, each in enumerate(best):
             expected = sequences[4 * number + place]
@@ -254,6 +254,8 @@ def test_a_trace_of_drawing_has_what_was_drawn_and_what_was_not() -> None:
         taken = [node for node in trace.nodes[row] if node.fate != "dropped"]
         assert [node.id for node in taken] == [step[row] for step in steps[: len(taken)]]
         assert (taken[-1].fate == "ended") == (taken[-1].id == CLOSING)
+        numbers = [-1, *(trace.nodes[row].index(node) for node in taken)]
+        assert all(node.parent == numbers[node.step - 1] for node in trace.nodes[row])
         assert all(node.sum < 0 for node in taken)
         assert len(trace.nodes[row]) >= 3 * len(taken)
 

@@ -128,13 +128,14 @@ def test_the_penalty_and_what_may_be_drawn_are_those_of_transformers(penalty: fl
     scores, read = torch.randn(3, 5000) * 3, torch.randint(5000, (3, 400))
     seen = torch.zeros(3, 5000, dtype=torch.bool).scatter_(1, read, True)
     ours = penalized(scores, seen, penalty)
-    theirs = RepetitionPenaltyLogitsProcessor(penalty)(read, scores.clone())  # type: ignore[arg-type]
+    processor: Any = RepetitionPenaltyLogitsProcessor(penalty)
+    theirs = processor(read, scores.clone())
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     chances = torch.linspace(0, 0.999, 400, dtype=torch.float64)
     for top_k, top_p in ((0, 0.7), (50, 0.7), (7, 1.0), (0, 0.999)):
         sampling = Sampling(temperature=0.8, top_k=top_k, top_p=top_p)
         drawn = torch.stack([draw(ours, sampling, chance.expand(3)) for chance in chances])
-        warpers = LogitsProcessorList([TemperatureLogitsWarper(0.8), TopPLogitsWarper(top_p)])
+        warpers: Any = LogitsProcessorList([TemperatureLogitsWarper(0.8), TopPLogitsWarper(top_p)])
         if top_k:
             warpers.insert(1, TopKLogitsWarper(top_k))
         shares = warpers(read, theirs.clone()).softmax(1)
@@ -145,12 +146,26 @@ def test_the_penalty_and_what_may_be_drawn_are_those_of_transformers(penalty: fl
             assert {number for number in expected if shares[row, number] > 0.005} <= found
 
 
+def test_of_many_words_each_is_drawn_where_its_share_lies() -> None:
+    torch.manual_seed(3)
+    scores = torch.randn(2, 9001) * 3
+    scores[:, 100:300] = -torch.inf
+    chances = torch.rand(3000, dtype=torch.float64)
+    drawn = torch.stack([draw(scores, Sampling(), chance.expand(2)) for chance in chances], 1)  # [2, 3000]
+    sums = scores.double().softmax(1).cumsum(1)
+    for row in range(2):
+        expected = torch.searchsorted(sums[row], chances, right=True)
+        assert (drawn[row] == expected).float().mean() > 0.99, "but where rounding decides"
+        assert ((drawn[row] - expected).abs() <= 2).all()
+        assert not ((drawn[row] >= 100) & (drawn[row] < 300)).any()
+
+
 def test_what_was_written_is_penalized_from_then_on() -> None:
     class Still(Dice):
         def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
             return CHANCES.log().repeat(len(ids), 1), state
 
-    greedy = {"temperature": 0.0, "repetition_penalty": 50.0}
+    greedy: dict[str, Any] = {"temperature": 0.0, "repetition_penalty": 50.0}
     assert alone(Still(), [], tokens=5, **greedy) == [4, 3, 2, 1, 4]
     assert alone(Still(), [4, 2], tokens=2, **greedy) == [3, 1], "the prompt counts"
     steps = list(sample(Still(), [[], [4], [3]], Sampling(**greedy), tokens=3, stop={2}))

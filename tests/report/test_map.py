@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from keel.report import draw_map, write_picture
-from keel.report.map import FONT, _length
+from keel.report.map import FONT, text_width
 
 
 def boxes(svg: Element) -> dict[str, tuple[float, float, float, float]]:
     found = {}
     for text in svg.iter("text"):
         left, bottom = float(text.get("x", 0)), float(text.get("y", 0))
-        found[text.text or ""] = (left, bottom - FONT, left + _length(text.text or ""), bottom)
+        found[text.text or ""] = (left, bottom - FONT, left + text_width(text.text or ""), bottom)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, contexts, language, networks, pretraining, tasks, words
+from keel.claims import attention, contexts, decoding, language, networks, pretraining, tasks, words
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -29,6 +29,8 @@ CLAIMS: dict[int, Claim] = {
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
+    57: Claim(title="which word is fed next: the beam's, and a definite one", minutes=0.2, run=decoding.what_is_fed),
+    58: Claim(title="i love beijing becomes 我 爱 北京", minutes=0.2, run=decoding.i_love_beijing),
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),

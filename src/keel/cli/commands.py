@@ -300,7 +300,9 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for others text"
+    data = (
+        "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for language models text"
+    )
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
 

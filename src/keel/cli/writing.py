@@ -116,8 +116,8 @@ def generate(options: Namespace) -> Answer:
     data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
     if isinstance(how, Search):
         data |= {"best": [asdict(each) for each in found]}
-    listed = [f"{each.score:8.3f}  {prompt}{each.text}" for each in found]
-    return Answer(lines=[""] if streams else listed, data=data)
+    lines = [""] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
+    return Answer(lines=lines, data=data)
 
 
 def translate_flags(flags: Flags) -> None:

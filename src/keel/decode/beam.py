@@ -16,6 +16,9 @@ from keel.decode.trace import Trace
 from keel.decode.writer import Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
 
+NEAR = 4
+"""Rows of scores that are looked at together on a CPU."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
@@ -135,20 +138,23 @@ def _search(
     """Search for the texts of these numbers, whose prompts are equally long."""
     beams, closing = search.beams, -1 if writer.closing is None else writer.closing
     ids, state = started(writer, prompts, texts)
-    sums, written, pool = None, None, None
+    sums, written, pool, never = None, None, None, None
     for size in range(1, tokens + 1):
         if trace is None:
             scores, state = writer.next(ids, state)
         else:
             scores, state = writer.next(ids, state, trace.record)
             trace.read(texts, ids, state)
-        if sums is None or written is None or pool is None:  # one row for each text, as all hypotheses begin alike
+        if (
+            sums is None or written is None or pool is None or never is None
+        ):  # one row for each text, as all hypotheses begin alike
             sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)
+            never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
             written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
             empty = sums.new_full((len(texts), search.best), -torch.inf)
             pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
         before = sums.shape[1]
-        sums, parents, words = _candidates(scores, sums, 2 * beams, banned)  # [texts, 2 x beams] each, the best first
+        sums, parents, words = _candidates(scores, sums, 2 * beams, never)  # [texts, 2 x beams] each, the best first
         ends = words == closing
         reached = torch.cat([_taken(written, parents), words[..., None]], 2)  # [texts, 2 x beams, size]
         divisor = search.divisor(size)
@@ -185,22 +191,24 @@ def _search(
         ids = words.view(-1, 1)
 
 
-def _candidates(scores: Tensor, sums: Tensor, count: int, banned: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """[texts, count] log p of the best hypotheses that are one id longer, the best first, which one each goes on from,
     and its new id; from scores [texts x hypotheses, vocabulary] and log p [texts, hypotheses]."""
     texts, hypotheses = sums.shape
-    # Of all words, before any is left out: a probability is the writer's own.
-    whole = scores.float().logsumexp(1, keepdim=True)
-    if banned:
-        scores[:, banned] = -torch.inf
-    # The best of a text are among the best of its rows, and there the largest scores are the likeliest words.
-    values, words = likeliest(scores, min(count, scores.shape[1]))
-    each = values.shape[1]
-    longer = (values.float() - whole).view(texts, hypotheses, each) + sums[..., None]
-    best, places = longer.flatten(1).topk(min(count, hypotheses * each), dim=1)
-    words, parents = words.reshape(texts, -1).gather(1, places), places // each
+    each = min(count, scores.shape[1])
+    # The best of a text are among the best of its rows. On a CPU a few rows at a time: they stay in its cache.
+    parts = [_likeliest(part, each, banned) for part in ([scores] if scores.is_cuda else scores.split(NEAR))]
+    values, words = (torch.cat(part).view(texts, hypotheses * each) for part in zip(*parts, strict=True))
+    longer = values + sums.repeat_interleave(each, 1)
+    best, places = longer.topk(min(count, hypotheses * each), dim=1)
+    words, parents = words.gather(1, places), places // each
     missing = (0, count - best.shape[1])  # of a tiny vocabulary
     return F.pad(best, missing, value=-torch.inf), F.pad(parents, missing), F.pad(words, missing)
+
+
+def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
+    """[rows, count] log p of the likeliest words but the banned, and their ids; they are no likelier without these."""
+    return likeliest(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
 
 
 def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, tokens: int) -> Tensor:

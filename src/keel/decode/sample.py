@@ -6,13 +6,16 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from keel.decode.trace import Trace
-from keel.decode.writer import Writer, groups, kept, likeliest, started
+from keel.decode.writer import BLOCK, Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
 
-HEAD = 1024
-"""As many words hold `top_p` of the probability nearly always: more are sorted only where they do not."""
+AHEAD = 64
+"""Steps for which random numbers are drawn at once."""
+HEADS = 128, 2048
+"""As many words hold `top_p` of the probability most of the time: more are sorted only where they do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,9 @@ def _drawn(
 ) -> Iterator[list[tuple[int, int]]]:
     """Rows with their next ids, for rows whose prompts are equally long."""
     ids, state = started(writer, prompts, open_rows)
-    read, chances, seen = ids[:, 1:], None, None
+    read, chances, seen, never = ids[:, 1:], None, None, None
+    # On the CPU, and so many numbers at once: the same text on any device, and a longer one begins alike.
+    random = [torch.Generator().manual_seed(sampling.seed + row) for row in open_rows]
     for step in range(tokens):
         log_chances = None
         if trace is None:
@@ -108,15 +113,17 @@ def _drawn(
             scores, state = writer.next(ids, state, trace.record)
             trace.read(open_rows, ids, state)
             log_chances = scores.float().log_softmax(1)
-        if step == 0 and sampling.temperature:
-            chances = _chances([sampling.seed + row for row in open_rows], tokens).to(scores.device)
+        if sampling.temperature and step % AHEAD == 0:
+            numbers = [torch.rand(AHEAD, generator=own, dtype=torch.float64) for own in random]
+            chances = torch.stack(numbers).to(scores.device)  # [rows, AHEAD]
         if sampling.repetition_penalty != 1:
             if seen is None:
                 seen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, read.to(scores.device), True)
             scores = penalized(scores, seen, sampling.repetition_penalty)
         if banned:
-            scores[:, banned] = -torch.inf
-        chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step])
+            never = torch.tensor(banned, device=scores.device) if never is None else never
+            scores.index_fill_(1, never, -torch.inf)
+        chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step % AHEAD])
         numbers = chosen.tolist()
         over = [ends(row, number) for row, number in zip(open_rows, numbers, strict=True)]
         if trace is not None and log_chances is not None:
@@ -132,12 +139,7 @@ def _drawn(
             rows = torch.tensor(still, device=scores.device)
             ids, state, open_rows = ids[rows], kept(state, rows, rows), [open_rows[place] for place in still]
             chances, seen = (None if each is None else each[rows] for each in (chances, seen))
-
-
-def _chances(seeds: list[int], tokens: int) -> Tensor:
-    """[rows, tokens] numbers from 0 to 1, a row's own by its seed; from the CPU: the same text on any device."""
-    each = (torch.Generator().manual_seed(seed) for seed in seeds)
-    return torch.stack([torch.rand(tokens, generator=own, dtype=torch.float64) for own in each])
+            random = [random[place] for place in still]
 
 
 def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -151,21 +153,37 @@ def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
     scores, places = scores.float() / sampling.temperature, None
     if 0 < sampling.top_k < scores.shape[1]:
         scores, places = likeliest(scores, sampling.top_k)
-    whole = scores.logsumexp(1, keepdim=True)
-    if sampling.top_p < 1 and places is None:
-        scores, places = _head(scores, whole, sampling.top_p)
-    shares = (scores - whole).double().exp()
+    shares = scores.softmax(1)
     if sampling.top_p < 1:
-        shares[shares.cumsum(1) - shares >= sampling.top_p] = 0  # those before it hold enough
-    sums = shares.cumsum(1)
-    found = torch.searchsorted(sums, chances[:, None] * sums[:, -1:], right=True).clamp(max=sums.shape[1] - 1)
+        if places is None:
+            shares, places = _head(shares, sampling.top_p)
+        before = shares.cumsum(1, dtype=torch.float64) - shares
+        shares = shares.masked_fill(before >= sampling.top_p, 0)
+    found = _passed(shares, chances[:, None])
     return (found if places is None else places.gather(1, found))[:, 0]
 
 
-def _head(scores: Tensor, whole: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The largest scores, in order, with their ids: at least as many as hold this share of the probability."""
-    if scores.shape[1] > HEAD:
-        best, places = likeliest(scores, HEAD)
-        if bool(((best - whole).exp().sum(1) > share).all()):
-            return best, places
-    return scores.sort(descending=True, stable=True)
+def _passed(shares: Tensor, chances: Tensor) -> Tensor:
+    """[rows, 1] the place at which the sum of shares [rows, words] passes this part [rows, 1] of all. Of many words
+    the sums of blocks are looked at first: torch adds up one number after the other."""
+    words = shares.shape[1]
+    if words > BLOCK * BLOCK:
+        blocks = F.pad(shares, (0, -words % BLOCK)).unflatten(1, (-1, BLOCK))  # [rows, blocks, BLOCK]
+        block = _passed(sizes := blocks.sum(2), chances)
+        within = chances * sizes.sum(1, keepdim=True, dtype=torch.float64)
+        before = (sizes.cumsum(1, dtype=torch.float64) - sizes).gather(1, block)
+        part = ((within - before) / sizes.gather(1, block)).clamp(0, 1)
+        inside = blocks.gather(1, block[..., None].expand(-1, -1, BLOCK))[:, 0]
+        return block * BLOCK + _passed(inside, part)
+    sums = shares.cumsum(1, dtype=torch.float64)
+    return torch.searchsorted(sums, chances * sums[:, -1:], right=True).clamp(max=words - 1)
+
+
+def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
+    """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
+    for count in HEADS:
+        if shares.shape[1] > count:
+            best, places = likeliest(shares, count)
+            if bool((best.sum(1) > enough).all()):
+                return best, places
+    return shares.sort(descending=True, stable=True)

@@ -121,7 +121,7 @@ class Trace:
                  ("ended" if over else "kept", taken) if word == number else ("dropped", f"not {taken}"))
                 for word, chance in listed.items()
             ]  # fmt: skip
-            self._grow(text, place, rows, [0])
+            self._grow(text, place, rows, [[*listed].index(number)])
         self._looked.clear()
 
     def _before(self, text: int, row: int) -> float:

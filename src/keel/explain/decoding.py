@@ -28,21 +28,17 @@ def decoding(
     "hypotheses", all that were considered, each with the number of the one that it goes on from (-1: the prompt), and
     its "path", the numbers of those that the best answer went through.
     """
-    special = set(tokenizer.special_ids)
-
-    def word(number: int) -> str:
-        return (number not in special and tokenizer.decode([number])) or tokenizer.token_of(number)
-
     found: list[dict[str, Any]] = []
     for number, prompt in enumerate(prompts):
         nodes = trace.nodes.get(number, [])
+        words = spelled(tokenizer, [node.id for node in nodes])
         found.append(
             {
                 "source": None if sources is None else [*sources[number]],
-                "prompt": [word(each) for each in prompt],
+                "prompt": spelled(tokenizer, prompt),
                 "answers": [*answers[number]],
                 "path": _path(nodes, None if written is None else written[number]),
-                "hypotheses": [_plain(node, nodes, word(node.id)) for node in nodes],
+                "hypotheses": [_plain(node, nodes, word) for node, word in zip(nodes, words, strict=True)],
             }
         )
     searched = isinstance(how, Search)
@@ -52,6 +48,12 @@ def decoding(
         "texts": found,
         "steps": [asdict(use) for use in trace.uses],
     }
+
+
+def spelled(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Each id as text of its own, marks by their names."""
+    special = set(tokenizer.special_ids)
+    return [(each not in special and tokenizer.decode([each])) or tokenizer.token_of(each) for each in ids]
 
 
 def _plain(node: Node, nodes: list[Node], word: str) -> dict[str, Any]:

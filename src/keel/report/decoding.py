@@ -9,6 +9,7 @@ from keel.report.page import Page, tag
 
 BOX, GAP, ROW = 24, 26, 32
 """Pixels: the height of a word's box, the room between columns, and from one row of boxes to the next."""
+FEW = 5
 SHOWN = 40
 """Steps in one picture of the tree."""
 
@@ -48,7 +49,7 @@ def _questions(page: Page, found: dict[str, Any]) -> None:
     page.text(
         "A definite word, never a distribution. The network gives a probability for every word; one is taken, here ",
         tag("mark", _shown(first["word"])),
-        f" with {first['chance']:.1%}, and only its number is read in the next step. All the words of a text are known "
+        f" with {first['chance']:.2%}, and only its number is read in the next step. All the words of a text are known "
         "in training, so that all places are computed at once; here each must wait for the word before it.",
     )
     if found["by"] == "beam search":
@@ -63,8 +64,8 @@ def _questions(page: Page, found: dict[str, Any]) -> None:
             *(
                 (
                     tag("mark", _shown(differ[0][0]["word"])),
-                    f" ({differ[0][0]['chance']:.1%}) was kept beside {_shown(differ[0][1]['word'])} "
-                    f"({differ[0][1]['chance']:.1%}), and won in the end.",
+                    f" ({differ[0][0]['chance']:.2%}) was kept beside {_shown(differ[0][1]['word'])} "
+                    f"({differ[0][1]['chance']:.2%}), and won in the end.",
                 )
                 if differ
                 else ()
@@ -73,11 +74,11 @@ def _questions(page: Page, found: dict[str, Any]) -> None:
     elif found["by"] == "drawing":
         drawn = sum(nodes[place] is not _likeliest(nodes, nodes[place]) for place in path)
         page.text(f"Of the {len(path)} words here {drawn} are not the likeliest of their step: they were drawn.")
-    sizes = sorted({len(text["path"]) for text in found["texts"]})
     if len(found["texts"]) > 1:
         rows = [step["rows"] for step in found["steps"]]
+        sizes = " and ".join(str(len(text["path"])) for text in found["texts"][:8])
         page.text(
-            f"Texts of unequal length are written in one batch: the answers here have {sizes[0]} to {sizes[-1]} words. "
+            f"Texts of unequal length are written in one batch: the answers here have {sizes} words. "
             f"One that is done leaves the batch, whose rows were {_joined(rows)}; prompts of one length are read "
             "together, so that none is padded.",
         )
@@ -105,13 +106,17 @@ def _text(page: Page, found: dict[str, Any], text: dict[str, Any], number: str) 
     else:
         page.text("Written: ", tag("mark", text["answers"][0]["text"]))
     nodes = text["hypotheses"]
-    if found["by"] == "beam search" and nodes:
-        page.figure(
-            _tree(nodes, set(text["path"])),
+    if found["by"] == "beam search":
+        shown = [number for number, node in enumerate(nodes) if node["fate"] != "dropped"]
+        caption = (
             "The hypotheses that were kept, one column for each step, the likeliest on top; the share is the word's "
             "probability. Blue: the best answer's way. A double frame: it ended there. Pale: kept for a while, and "
-            "then without any successor among the best.",
+            "then without any successor among the best."
         )
+    else:
+        shown = _likely(nodes, set(text["path"]))
+        caption = f"The {FEW} likeliest words of each step with their probabilities. Blue: the one that was taken."
+    page.figure(_tree(nodes, shown, set(text["path"])), caption)
     _steps(page, text)
     for name in dict.fromkeys(name for place in text["path"] for name in nodes[place]["looked"]):
         _attention(page, text, name)
@@ -121,9 +126,18 @@ def _spaced(text: dict[str, Any]) -> bool:
     return any(word[:1].isspace() for word in text["prompt"])
 
 
-def _tree(nodes: list[dict[str, Any]], path: set[int]) -> Element:
+def _likely(nodes: list[dict[str, Any]], path: set[int]) -> list[int]:
+    """Of each step the likeliest few, and the one that was taken."""
+    steps: dict[int, list[int]] = {}
+    for number, node in enumerate(nodes):
+        steps.setdefault(node["step"], []).append(number)
+    ordered = (sorted(numbers, key=lambda number: -nodes[number]["chance"]) for numbers in steps.values())
+    return [number for step in ordered for rank, number in enumerate(step) if rank < FEW or number in path]
+
+
+def _tree(nodes: list[dict[str, Any]], shown: list[int], path: set[int]) -> Element:
     """Boxes with words, from left to right, and lines from each to those that go on from it."""
-    alive = [number for number, node in enumerate(nodes) if node["fate"] != "dropped" and node["step"] <= SHOWN]
+    alive = [number for number in shown if nodes[number]["step"] <= SHOWN]
     columns: dict[int, list[int]] = {}
     for number in alive:
         columns.setdefault(nodes[number]["step"], []).append(number)
@@ -138,7 +152,7 @@ def _tree(nodes: list[dict[str, Any]], path: set[int]) -> Element:
     height = 22 + ROW * max(map(len, columns.values()), default=1)
     parents = {nodes[number]["parent"] for number in alive}
     last = max(columns, default=0)
-    svg = tag("svg", viewBox=f"0 0 {left:.0f} {height}", role="img", style=f"min-width: {min(left, 4000) * 0.8:.0f}px")
+    svg = tag("svg", viewBox=f"0 0 {left:.0f} {height}", role="img", style=f"width: {left:.0f}px")
     for step, numbers in columns.items():
         svg.append(tag("text", str(step), class_="faint", x=f"{places[numbers[0]][0]:.1f}", y=12))
     for number in alive:
@@ -150,7 +164,7 @@ def _tree(nodes: list[dict[str, Any]], path: set[int]) -> Element:
             svg.append(tag("line", class_="arrow" if number in path and parent in path else "leader", **ends))
     for number in alive:
         node, (x, y, width) = nodes[number], places[number]
-        lost = number not in path and number not in parents and node["fate"] == "kept" and node["step"] < last
+        lost = number not in path and number not in parents and node["fate"] != "ended" and node["step"] < last
         kind = "box mark" if number in path else "box faint" if lost else "box"
         shape = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": BOX, "rx": 4}
         svg.append(tag("rect", tag("title", _told(node)), class_=kind, **shape))
@@ -162,7 +176,11 @@ def _tree(nodes: list[dict[str, Any]], path: set[int]) -> Element:
 
 
 def _label(node: dict[str, Any]) -> str:
-    return f"{_shown(node['word'])} {node['chance']:.0%}"
+    return f"{_shown(node['word'])} {_share(node['chance'])}"
+
+
+def _share(chance: float) -> str:
+    return f"{chance:.0%}" if chance >= 0.095 else f"{chance:.1%}" if chance >= 0.0005 else f"{chance:.0e}"
 
 
 def _told(node: dict[str, Any]) -> str:
@@ -218,7 +236,7 @@ def _attention(page: Page, text: dict[str, Any], name: str) -> None:
         "svg",
         viewBox=f"0 0 {left + cell * width + 60:.0f} {top + cell * len(nodes) + 4:.0f}",
         role="img",
-        style=f"max-width: {left + cell * width + 60:.0f}px",
+        style=f"width: {left + cell * width + 60:.0f}px",
     )
     for column, word in enumerate(columns):
         x, y = left + cell * (column + 0.6), top - 6
@@ -243,12 +261,15 @@ def _mean(layers: list[list[float]]) -> list[float]:
 
 def _cache(page: Page, steps: list[dict[str, Any]]) -> None:
     computed, remembered = (sum(step[name] for step in steps) for name in ("computed", "remembered"))
+    shared = any(step["source_bytes"] for step in steps)
     page.section("What was computed, and what was remembered")
     page.text(
         f"In {len(steps)} steps {computed:,} words were read, each hypothesis its newest one alone. What the writer "
         f"had read before is kept in its state: without it {computed + remembered:,} would have been read, "
-        f"{(computed + remembered) / max(computed, 1):.1f} times as many. What it keeps of a text to write from is "
-        "computed once, and all hypotheses of the text share it.",
+        f"{(computed + remembered) / max(computed, 1):.1f} times as many."
+        + (
+            " What it keeps of a text to write from is computed once, and all hypotheses of the text share it." * shared
+        ),
     )
     rows = [
         (str(number), f"{step['rows']:,}", f"{step['computed']:,}", f"{step['remembered']:,}", f"{step['bytes']:,}",

@@ -1,0 +1,140 @@
+"""What decoding costs beside the network: a writer whose scores are ready, 30,000 words, 64 texts.
+
+    python benchmarks/decoding.py [--threads 1] [--steps 20] [--device cpu]
+
+A step of each way to write is timed against the same written plainly: log_softmax over all words, topk over beams x
+words for a search; sort, softmax and multinomial for drawing. `network` is what the output layer of a Transformer of
+width 512 takes for as many rows: the least that stands beside it.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.decode.beam import beam
+from keel.decode.sample import Sampling, sample
+from keel.train.objective import Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing(Tensors):
+    rows: Tensor  # [rows]
+
+
+class Ready:
+    """Gives scores that were made before, so that only decoding takes time."""
+
+    opening = 0
+    closing = 1
+
+    def __init__(self, rows: int, vocabulary: int, device: str):
+        torch.manual_seed(0)
+        self.scores = torch.randn(rows, vocabulary, device=device) * 2
+        self.scores[:, 1] = -20.0  # no text ends
+
+    def begin(self, rows: int) -> Nothing:
+        return Nothing(rows=torch.zeros(rows, device=self.scores.device))
+
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
+        return self.scores[: len(ids)], state if state is not None else self.begin(len(ids))
+
+
+def plain_beam(writer: Ready, texts: int, beams: int, steps: int) -> None:
+    sums = torch.zeros(texts, beams, device=writer.scores.device)
+    for _ in range(steps):
+        chances = writer.scores[: texts * beams].log_softmax(1)
+        longer = (chances.view(texts, beams, -1) + sums[..., None]).flatten(1)
+        sums, places = longer.topk(2 * beams, dim=1)
+        sums = sums[:, :beams]
+        places.tolist()
+
+
+def plain_sample(writer: Ready, texts: int, steps: int, sampling: Sampling) -> None:
+    for _ in range(steps):
+        scores = writer.scores[:texts] / (sampling.temperature or 1.0)
+        if not sampling.temperature:
+            scores.argmax(1).tolist()
+            continue
+        if sampling.top_k:
+            least = scores.topk(sampling.top_k, dim=1).values[:, -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        if sampling.top_p < 1:
+            ordered, places = scores.sort(descending=True)
+            shares = ordered.softmax(1)
+            drop = shares.cumsum(1) - shares >= sampling.top_p
+            scores = scores.masked_fill(drop.scatter(1, places, drop), -torch.inf)
+        torch.multinomial(scores.softmax(1), 1).tolist()
+
+
+def network(rows: int, vocabulary: int, steps: int, device: str) -> Callable[[], None]:
+    table, vectors = torch.randn(vocabulary, 512, device=device), torch.randn(rows, 512, device=device)
+
+    def run() -> None:
+        for _ in range(steps):
+            (vectors @ table.T)[0, 0].item()
+
+    return run
+
+
+def timed(ways: dict[str, Callable[[], Any]], rounds: int, steps: int) -> Iterator[tuple[str, float]]:
+    """Milliseconds a step, the median of rounds in which the ways take turns."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, run in ways.items():
+            start = time.perf_counter()
+            run()
+            if number:  # the first is for warming up
+                found[name].append(1000 * (time.perf_counter() - start) / steps)
+    for name, times in found.items():
+        yield name, statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=64)
+    parser.add_argument("--beams", type=int, default=5)
+    parser.add_argument("--vocabulary", type=int, default=30_000)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    texts, beams, steps = options.texts, options.beams, options.steps
+    writer = Ready(texts * beams, options.vocabulary, options.device)
+    prompts = [[] for _ in range(texts)]
+    print(f"{texts} texts, {options.vocabulary:,} words, {options.threads} threads, {options.device}; ms a step")
+    print(f"{'':28}{'Keel':>8}{'plainly':>10}{'ratio':>8}{'network':>10}")
+    drawings = {
+        "greedy": Sampling(temperature=0),
+        "temperature 0.8": Sampling(temperature=0.8),
+        "top-k 50": Sampling(top_k=50),
+        "top-p 0.9": Sampling(top_p=0.9, temperature=0.5),
+    }
+    rows: dict[str, dict[str, Callable[[], Any]]] = {
+        f"beam {beams}": {
+            "keel": lambda: beam(writer, prompts, beams=beams, tokens=steps),
+            "plain": lambda: plain_beam(writer, texts, beams, steps),
+            "network": network(texts * beams, options.vocabulary, steps, options.device),
+        }
+    }
+    for name, sampling in drawings.items():
+        rows[name] = {
+            "keel": lambda sampling=sampling: list(sample(writer, prompts, sampling, tokens=steps)),
+            "plain": lambda sampling=sampling: plain_sample(writer, texts, steps, sampling),
+            "network": network(texts, options.vocabulary, steps, options.device),
+        }
+    for name, ways in rows.items():
+        found = dict(timed(ways, options.rounds, steps))
+        ratio = found["plain"] / found["keel"]
+        print(f"{name:28}{found['keel']:8.2f}{found['plain']:10.2f}{ratio:7.1f}x{found['network']:10.2f}")
+
+
+if __name__ == "__main__":
+    main()

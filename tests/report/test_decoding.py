@@ -1,0 +1,77 @@
+"""The page of a decoding says what is fed next, draws the tree, and shows attention and memory."""
+
+import re
+from typing import Any
+
+import pytest
+
+from keel.report import decoding_page
+
+
+def node(step: int, parent: int, word: str, chance: float, fate: str, **looked: list[list[float]]) -> dict[str, Any]:
+    figures = {"chance": chance, "log_probability": -float(step) - (1 - chance), "score": -1.0}
+    return {
+        "step": step,
+        "parent": parent,
+        "id": 1,
+        "word": word,
+        "fate": fate,
+        "why": "so",
+        "looked": looked,
+    } | figures
+
+
+@pytest.fixture
+def found() -> dict[str, Any]:
+    nodes = [
+        node(1, -1, "ich", 0.4, "kept", cross_attention=[[0.9, 0.1]]),
+        node(1, -1, "wir", 0.5, "kept", cross_attention=[[0.8, 0.2]]),
+        node(1, -1, "<b>", 0.1, "dropped"),
+        node(2, 0, "[SEP]", 0.9, "ended", cross_attention=[[0.2, 0.8]]),
+        node(2, 1, "essen", 0.2, "kept", cross_attention=[[0.3, 0.7]]),
+    ]
+    text = {
+        "source": ["i", "eat"],
+        "prompt": [],
+        "answers": [{"text": "ich", "score": -0.5, "log_probability": -0.7}],
+        "path": [0, 3],
+        "hypotheses": nodes,
+    }
+    use = {"rows": 1, "computed": 1, "remembered": 0, "bytes": 8, "source_bytes": 16}
+    steps = [use, use | {"rows": 2, "computed": 2, "remembered": 2}]
+    how = {"beams": 2, "length_penalty": 0.6, "best": 1}
+    return {"by": "beam search", "how": how, "texts": [text], "steps": steps}
+
+
+def test_it_answers_what_readers_ask(found: dict[str, Any]) -> None:
+    page = decoding_page(found).render()
+    assert "A definite word, never a distribution" in page
+    assert "<mark>ich</mark> with 40.00%" in page
+    assert "1 of them is not the likeliest" in page
+    assert "kept beside wir (50.00%), and won in the end" in page
+    assert "3 words were read" in page
+    assert "without it 5 would have been read, 1.7 times as many" in page
+    assert "&lt;b&gt;" in page, "words are escaped"
+    assert "<script" not in page
+    found["texts"].append(found["texts"][0])
+    assert "Texts of unequal length" in decoding_page(found).render()
+
+
+def test_the_tree_has_a_box_for_each_that_was_kept_and_blue_ones_for_the_answer(found: dict[str, Any]) -> None:
+    page = decoding_page(found).render()
+    assert len(re.findall(r'<rect class="box', page)) == 4 + 1, "and a double frame"
+    assert len(re.findall(r'<rect class="box mark"', page)) == 2
+    assert len(re.findall(r'<line class="arrow"', page)) == 1
+    assert len(re.findall(r'<tr class="dropped"', page)) == 1
+    assert "ich looks at i: 90.0%" in page
+    assert "eat</text>" in page
+
+
+def test_drawn_words_stand_among_the_likeliest(found: dict[str, Any]) -> None:
+    found |= {"by": "drawing", "how": {"temperature": 0.8, "seed": 1}}
+    page = decoding_page(found).render()
+    assert "temperature 0.8, seed 1" in page
+    assert "Of the 2 words here 1 are not the likeliest of their step" in page
+    assert len(re.findall(r'<rect class="box', page)) == 5 + 1
+    found["texts"][0]["path"] = []
+    assert "Nothing was written" in decoding_page(found).render()
