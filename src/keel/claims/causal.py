@@ -143,7 +143,7 @@ def pronouns(say: Say) -> Finding:
         )
     model.to("cpu")
     looks: list[float] = []
-    right = 0
+    right, even = 0, 0.0
     for who, pronoun in people.items():
         ids = model.tokenizer.encode(f"the {who} in the garden saw the boat and").ids
         seen: list[Tensor] = []
@@ -153,11 +153,10 @@ def pronouns(say: Say) -> Finding:
             table = model.encoder.table()
             assert table is not None
             likeliest = int((top[0, -1] @ table.T).argmax())
-        right += model.tokenizer.token_of(likeliest) == pronoun
+        right, even = right + (model.tokenizer.token_of(likeliest) == pronoun), 1 / row.shape[1]
         best = max(float(layer[0, head, -1, 2]) for layer in seen for head in range(layer.shape[1]))
         looks.append(best)
         say(f"{who}: {model.tokenizer.token_of(likeliest)} comes next, {best:.0%} of one head's attention is on {who}")
-    even = 1 / row.shape[1]
     return Finding(
         right == len(people) and fmean(looks) > 3 * even,
         f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person ({even:.0%} if "
