@@ -15,13 +15,13 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import keel
-from keel.prompting import translate_by_pattern
 from keel.report import lines, write_picture
 from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
@@ -73,10 +73,9 @@ def head(path: Path, out: Path, count: int) -> Path:
 
 def chrf(said: Sequence[str], right: Sequence[str]) -> float:
     try:
-        from sacrebleu import corpus_chrf
+        return import_module("sacrebleu").corpus_chrf(list(said), [list(right)]).score
     except ImportError:
         return float("nan")
-    return corpus_chrf(list(said), [list(right)]).score
 
 
 def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> dict[str, float]:
@@ -93,7 +92,7 @@ def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> d
     for name, file in (("swag", "swag_slice/all.jsonl.xz"), ("csqa", "csqa/dev.jsonl.xz")):
         found[name] = keel.evaluate(model, head(tasks / file, out, 5 * count), by="choices").main_value
     examples, pairs = french(data, count)
-    wrote = [translate_by_pattern(text, examples, model=model, tokens=30, cut=True).text for text, _ in pairs]
+    wrote = [keel.translate(text, by_pattern=examples, model=model, tokens=30, cut=True).text for text, _ in pairs]
     found["french exact"] = 100 * fmean(exact_match(one, [right]) for one, (_, right) in zip(wrote, pairs, strict=True))
     found["french chrf"] = chrf(wrote, [right for _, right in pairs])
     return found
@@ -119,6 +118,7 @@ def main() -> None:
     held = options.held_out or next((options.data / "tasks" / "wikitext2").glob("*test*"))
     budget: dict[str, Any] = {"steps": options.steps} if options.steps else {"minutes": options.minutes or 5.0}
     rows: dict[str, dict[str, float]] = {}
+    hardware = ""
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
     systems: dict[str, Any] = {"ngram": Ngram()} | {
         f"{layers} x {width}": Gpt(
@@ -137,6 +137,7 @@ def main() -> None:
         model = keel.Model.load(folder, device=options.device)
         learned, weights = time.monotonic(), sum(weight.numel() for weight in model.encoder.parameters())
         rows[name] = {"weights": weights, "steps": model.card.steps, "seconds": model.card.seconds}
+        hardware = model.card.hardware
         rows[name] |= judge(model, options.data, options.out, options.count, held)
         print(
             f"{name}: {learned - start:.0f} s to learn, {time.monotonic() - learned:.0f} s to ask",
@@ -149,7 +150,7 @@ def main() -> None:
         table.append(f"| {name} | {row['weights']:,.0f} | {row['steps']:,.0f} | {' | '.join(cells)} |")
     said = f"{options.text}; {budget}, batch {options.batch} x {options.length}, rate {options.lr:g}"
     said += f", {options.count} questions"
-    text = "\n".join([*table, "", f"{said}; bits by byte on {held.name}; {keel.Model.load(folder).card.hardware}"])
+    text = "\n".join([*table, "", f"{said}; bits by byte on {held.name}; {hardware}"])
     print(text)
     (options.out / "zero_shot.md").write_text(text + "\n", encoding="utf-8")
     (options.out / "zero_shot.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")

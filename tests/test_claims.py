@@ -95,3 +95,23 @@ def test_without_a_number_all_are_listed() -> None:
 def test_an_unknown_number_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="41, 45"):
         claims.run(7)
+
+
+@pytest.mark.parametrize("number", [81, 82, 83, 84])
+@pytest.mark.usefixtures("_writer")
+def test_what_is_asked_of_a_writer_is_counted(number: int) -> None:
+    finding = claims.run(number)
+    assert finding is not None
+    assert len(finding.rows) > 2
+    assert re.search(r"\d", finding.figures)
+
+
+@pytest.fixture
+def _writer(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: Path) -> None:
+    """A GPT that has learned next to nothing, in place of the one that the experiments ask."""
+    texts = english_corpus.read_text(encoding="utf-8").replace("\n\n", "\0").replace("\n", " ").split("\0")
+    docstrings = [Docstring("numpy", tuple(re.split(r"(?<=[.?!]) ", text))) for text in texts]
+    system = replace(models.WRITER, layers=1, width=16, head_width=16, positions=512, length=512)
+    model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
+    monkeypatch.setattr("keel.claims.prompting.read_docstrings", lambda say: docstrings)
+    monkeypatch.setattr("keel.claims.prompting.learn_to_write", lambda docstrings, say: model)

@@ -18,10 +18,12 @@ SHORTER = {
     '"breakfast cereal dinner lunch"': '"farmer pilot the"',
     "elmo wiki.txt": "elmo wiki.txt --batch 8",
     "senses bank": "senses farmer",
+    "gpt wiki.txt --size mini": "gpt wiki.txt --size tiny --text.vocabulary 400 --batch 4",
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
+    "--out models/quiz": "--epochs 1 --out models/quiz",
 }
 
 
@@ -37,8 +39,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
     pairs = ["the farmer is kind\tthe farmer is nice\tsame", "the pilot was late\tit rained\tother"] * 20
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(pairs) + "\n")
     (folder / "names.conll").write_text("the O\nfarmer B-PER\nis O\nkind O\n\nthe O\npilot B-PER\nleft O\n\n" * 10)
+    quiz = ['{"context": "the farmer is", "choices": ["kind", "a pilot", "late"], "label": 0}'] * 20
+    (folder / "quiz.jsonl").write_text("\n".join(quiz) + "\n")
     (folder / "uses.txt").write_text("the farmer is late\nthe kind farmer\na farmer and a pilot\n")
     choices = '{"question": "the farmer is", "choices": ["kind", "late"], "label": 0}\n'
+    (folder / "french.tsv").write_text("good night\tbonne nuit\nmorning\tmatin\n")
     (folder / "questions.jsonl").write_text(choices * 3)
     (folder / "new.txt").write_text("the farmer is late\nthe pilot is kind\n")
     return folder

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import keel
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.prompting import translate_by_pattern
 from keel.systems.ngram import Ngram
 from keel.text.tokenizer import Tokenizer
 
@@ -75,11 +74,11 @@ def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None
     model, script = scripted(model, " le bateau\nthe sea = la mer")
     file = tmp_path / "pairs.tsv"
     file.write_text("sea\tmer\nthe  anchor\tl'ancre\tCC-BY\n\nlone\n")
-    found = translate_by_pattern("the\nboat", file, model=model)
+    found = keel.translate("the\nboat", by_pattern=file, model=model)
     assert found.prompt == script.prompt == "sea = mer\nthe  anchor = l'ancre\nthe boat ="
     assert found.text == "le bateau"
     pairs = [("sea", "mer"), ("the  anchor", "l'ancre")]
-    assert translate_by_pattern("the boat", pairs, model=model) == found
+    assert keel.translate("the boat", by_pattern=pairs, model=model) == found
 
 
 def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
@@ -111,13 +110,13 @@ def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--sentences must be 1 or more, not 0"):
         keel.summarize("The boat.", model=able, sentences=0)
     with pytest.raises(UsageError, match="there is nothing to translate"):
-        translate_by_pattern("", [("sea", "mer")], model=able)
+        keel.translate("", by_pattern=[("sea", "mer")], model=able)
     empty = tmp_path / "none.tsv"
     empty.write_text("only one column\n\t\n")
     with pytest.raises(KeelError, match=r"none\.tsv holds no pairs: write a text, a tab and its translation"):
-        translate_by_pattern("the boat", empty, model=able)
+        keel.translate("the boat", by_pattern=empty, model=able)
     with pytest.raises(KeelError, match="the pattern holds no pairs"):
-        translate_by_pattern("the boat", [], model=able)
+        keel.translate("the boat", by_pattern=[], model=able)
     for verb in (keel.summarize, lambda text, model: keel.ask(text, "Who?", model=model)):
         with pytest.raises(KeelError, match="ngram does not write text: take a language model"):
             verb("The boat.", model=model)  # it has no objective, as a fine-tuned one

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from keel.errors import KeelError
     from keel.language import generate, perplexity
     from keel.model import Model
-    from keel.prompting import ask, summarize
+    from keel.prompting import ask, summarize, translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -69,6 +69,7 @@ __all__ = [
     "senses",
     "similarity",
     "summarize",
+    "translate",
     "word_map",
 ]
 _HOMES = {
@@ -101,6 +102,7 @@ _HOMES = {
     "senses": "keel.words",
     "similarity": "keel.words",
     "summarize": "keel.prompting",
+    "translate": "keel.prompting",
     "word_map": "keel.words",
 }
 

@@ -99,13 +99,15 @@ def continuations(
     how: Sampling | Search,
     tokens: int = 50,
     stop: str | Sequence[str] = (),
+    closes: bool = False,
     trace: str | Path | None = None,
     on_text: Callable[[int, str], object] = lambda row, text: None,
     on_event: OnEvent = ignore,
 ) -> list[list[Continuation]]:
     """For each prompt what a language model goes on with: one text that is drawn, or the best that a search finds.
 
-    `on_text` hears a prompt's number and each further part of its text.
+    `on_text` hears a prompt's number and each further part of its text. What is drawn ends, if it `closes`, with the
+    first end of a sentence or document, whichever the model foretells.
     """
     known, stop = loaded(model, on_event), [stop] if isinstance(stop, str) else [*stop]
     writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
@@ -139,7 +141,8 @@ def continuations(
             on_text(row, best[0].text)
     else:
         steps = sample(
-            writer, read, how, tokens=fits, banned=banned, trace=seen,
+            writer, read, how, tokens=fits, stop=[writer.closing] if closes and writer.closing is not None else [],
+            banned=banned, trace=seen,
             ended=lambda row, number: written[row].add(number),
         )  # fmt: skip
         for _ in steps:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from keel.decode.likelihood import reads_at_most
+from keel.decode.sample import GREEDY, Sampling
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.foretold import Question, choose_likeliest, foretell_last_words, writer_of
-from keel.language import generate
+from keel.language import continuations
 from keel.model import Model
 from keel.run import route
 from keel.tasks.choices import read_choices
@@ -53,7 +54,7 @@ def ask(
     _given(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
     known = loaded(model, on_event)
     prompt = _fitting(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
-    return _prompted(known, prompt, on_text, on_event, tokens=tokens, temperature=0.0, to_line_end=True)
+    return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
 
 
 def summarize(
@@ -76,27 +77,27 @@ def summarize(
         raise UsageError(f"--sentences must be 1 or more, not {sentences}")
     known = loaded(model, on_event)
     prompt = _fitting(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
-    found = _prompted(known, prompt, on_text, on_event, tokens=tokens, top_k=top_k, seed=seed)
+    found = _prompted(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, on_text, on_event)
     return Prompted(prompt, " ".join(split_sentences(found.text)[:sentences]))
 
 
-def translate_by_pattern(
+def translate(
     text: str,
-    pairs: Pairs,
     *,
+    by_pattern: Pairs,
     model: Model | str | Path,
     tokens: int = 50,
     cut: bool = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> Prompted:
-    """What a model puts after "text =" when lines of "english = french" stand before: `pairs`, or a tsv of them. With
+    """What a model puts after "text =" when lines of "english = french" stand before: pairs, or a tsv of them. With
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
+    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(by_pattern, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
-    return _prompted(known, prompt, on_text, on_event, tokens=tokens, temperature=0.0, to_line_end=True)
+    return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
 
 
 def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
@@ -151,7 +152,8 @@ def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_e
         return passage + rest
     what = f"the prompt of {size:,} tokens and {tokens:,} to write do not fit into the {longest:,} that the model reads"
     starts = [start for start, _ in encode(passage).offsets][size - most :]
-    shorter = (passage[start:].lstrip() for start in starts)  # cut elsewhere, a word may be of more pieces
+    words = [start for start in starts if passage[start - 1 : start + 1].strip() != passage[start - 1 : start + 1]]
+    shorter = (passage[start:].lstrip() for start in words or starts)  # cut elsewhere, a word may be of more pieces
     kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
     if not cut or not kept:
         remedy = "" if cut else ", or --cut to leave out its beginning"
@@ -163,15 +165,18 @@ def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_e
 def _prompted(
     model: Model,
     prompt: str,
+    how: Sampling,
+    tokens: int,
     on_text: Callable[[str], object],
     on_event: OnEvent,
     *,
-    to_line_end: bool = False,
-    **settings: Any,
+    line: bool = False,
 ) -> Prompted:
+    """What follows the prompt: the rest of a `line`, or all up to the end of the text."""
     on_event({"event": "prompt", "text": prompt})
-    stop = ["\n"] if to_line_end else []
-    text = generate(prompt, model=model, stop=stop, on_text=on_text, on_event=on_event, **settings).strip()
-    if to_line_end and not model.tokenizer.decode(model.tokenizer.encode("a\nb").ids).count("\n"):
-        text = next(iter(split_sentences(text)), "")  # it knows no line breaks: a sentence is what ends
-    return Prompted(prompt, text)
+    ((found, *_),) = continuations(
+        [prompt], model=model, how=how, tokens=tokens, stop=["\n"] if line else [],
+        closes=line or model.system.sentences == "none",  # else it is a sentence that closes, and several are wanted
+        on_text=lambda _, text: on_text(text), on_event=on_event,
+    )  # fmt: skip
+    return Prompted(prompt, found.text.strip())

@@ -178,7 +178,7 @@ def finetune(
     for name in head.chosen():
         if name not in kind.takes:
             able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
-            raise UsageError(f"--{name} is for --task {able}, not for {task}: leave it out")
+            raise UsageError(f"--{name.replace('_', '-')} is for --task {able}, not for {task}: leave it out")
     if foretelling and "lm_loss" not in settings:
         note(
             on_event,

@@ -28,6 +28,11 @@ def test_the_prompt_goes_to_stderr_and_the_answer_to_stdout(
     monkeypatch.setattr("sys.stdin", io.StringIO(PASSAGE))
     code, found, _ = run("ask", "-", "Who repairs it?", "--model", ngram, "--json")
     assert json.loads(found) == {"prompt": f"{PASSAGE}\nQ: Who repairs it?\nA:", "text": out.strip()}
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("the boat\tthe net\n")
+    code, out, err = run("translate", "the sailor", "--by-pattern", pairs, "--model", ngram)
+    assert (code, out.count("\n")) == (0, 1)
+    assert "the boat = the net\nthe sailor =\n" in err
     code, out, err = run("summarize", file, "--model", ngram, "--tokens", 12, "--sentences", 1)
     assert (code, out.count("\n")) == (0, 1)
     assert f"{PASSAGE}\nTL;DR:\n" in err
@@ -83,6 +88,11 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("summarize", "", "--model", ngram), 2, "the text is empty")
     refused(run("summarize", PASSAGE, "--model", ngram, "--sentences", 0), 2, "--sentences must be 1 or more")
     refused(run("summarize", PASSAGE, "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more")
+    refused(run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern")
+    (tmp_path / "none.tsv").write_text("no pair\n")
+    refused(
+        run("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram), 1, "none.tsv holds no pairs"
+    )
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "words"), 2, "--by")
     refused(run("evaluate", folder / "base", folder / "train.tsv", "--by", "last-word"), 1, "bert does not write text")
     (tmp_path / "short.txt").write_text("alone\n")

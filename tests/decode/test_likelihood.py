@@ -78,7 +78,7 @@ class Echo:
     def begin(self, rows: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any) -> Any:
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:

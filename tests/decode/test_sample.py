@@ -146,6 +146,20 @@ def test_the_penalty_and_what_may_be_drawn_are_those_of_transformers(penalty: fl
             assert {number for number in expected if shares[row, number] > 0.005} <= found
 
 
+def test_of_many_words_each_is_drawn_where_its_share_lies() -> None:
+    torch.manual_seed(3)
+    scores = torch.randn(2, 9001) * 3
+    scores[:, 100:300] = -torch.inf
+    chances = torch.rand(3000, dtype=torch.float64)
+    drawn = torch.stack([draw(scores, Sampling(), chance.expand(2)) for chance in chances], 1)  # [2, 3000]
+    sums = scores.double().softmax(1).cumsum(1)
+    for row in range(2):
+        expected = torch.searchsorted(sums[row], chances, right=True)
+        assert (drawn[row] == expected).float().mean() > 0.99, "but where rounding decides"
+        assert ((drawn[row] - expected).abs() <= 2).all()
+        assert not ((drawn[row] >= 100) & (drawn[row] < 300)).any()
+
+
 def test_what_was_written_is_penalized_from_then_on() -> None:
     class Still(Dice):
         def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:

@@ -25,7 +25,7 @@ class Parrot(nn.Module):
     def begin(self, rows: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any) -> Any:
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:

@@ -180,12 +180,16 @@ def test_shards(tmp_path: Path) -> None:
 
 def test_another_tasks_head_is_left_out_and_said(tmp_path: Path) -> None:
     saved(tmp_path, "BertForMultipleChoice")
+    choosing = Model.load(tmp_path).task
+    assert choosing is not None
+    assert choosing.name == "choose"
+    configure(tmp_path, architectures=["BertForRanking"])
     notes: list[str] = []
     model = Model.load(tmp_path, on_event=lambda event: notes.append(event["text"]))
     assert model.task is None
     assert len(notes) == 1
     assert "classifier" in notes[0]
-    assert "BertForMultipleChoice" in notes[0]
+    assert "BertForRanking" in notes[0]
 
 
 def test_labels_come_with_the_classifier(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from keel.systems.base import Rows
 from keel.tasks.choices import read_choices
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Examples
+from keel.tasks.predictions import ChoicePredictions, Chosen
 from keel.train.draw import Draw
 
 WORDS = ["the", "a", "film", "story", "actor", "scene", "old", "new", "quiet", "loud", "red", "blue", "house", "garden"]
@@ -36,6 +37,12 @@ def items(count: int, seed: int = 0) -> list[Item]:
 @pytest.fixture(scope="module")
 def puzzles() -> Examples:
     return read_choices(items(12))
+
+
+def chosen(task: Classify, examples: Examples) -> list[Chosen]:
+    predictions = task.predict(examples)
+    assert isinstance(predictions, ChoicePredictions)
+    return predictions.chosen
 
 
 def by_hand(task: Classify, examples: Examples) -> list[torch.Tensor]:
@@ -60,7 +67,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classi
         data = task.prepare(puzzles, batch_size=5)
         assert len(data) == 12
         assert len(data.owners) == sum(map(len, puzzles.choices))
-        for answer, wanted in zip(task.predict(puzzles), scores, strict=True):
+        for answer, wanted in zip(chosen(task, puzzles), scores, strict=True):
             chances = wanted.softmax(0)
             assert answer.probabilities == pytest.approx(chances.tolist(), abs=1e-6)
             assert answer.number == int(chances.argmax())
@@ -132,7 +139,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
     from keel.cli import main
 
     assert main(["info", str(out)]) == 0
-    assert "a model for choose" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "a model for choose" in said
+    assert "the number of a choice" in said
     with pytest.raises(UsageError, match=r"made for \(text, \[choice, choice, ...\]\)"):
         again.predict("red")
 
@@ -146,8 +155,9 @@ def test_transformers_reads_the_folder_with_equal_scores(
     keel.Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer, task=task).save(tmp_path / "m")
     theirs = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "m").eval()
     data = task.prepare(puzzles)
-    for number, answer in enumerate(task.predict(puzzles)):
+    for number, answer in enumerate(chosen(task, puzzles)):
         rows = data.rows(np.flatnonzero(data.owners == number))
+        assert rows.segments is not None
         mask = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]).long()
         with torch.no_grad():
             found = theirs(

@@ -11,7 +11,7 @@ import torch
 import keel
 from keel.errors import UsageError
 from keel.systems.gpt import Gpt, Stretch
-from keel.systems.rnn import Rnn, Streams
+from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
 from keel.systems.ulmfit import Ulmfit
 from keel.tasks.classify import Classify
 from keel.tasks.examples import read_examples
@@ -96,15 +96,16 @@ def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
     again = keel.finetune(base, TEXTS, out=tmp_path / "part", **settings)
     assert again.fingerprint() == whole.fingerprint()
     with pytest.raises(UsageError, match="lm_loss"):
-        keel.finetune(base, TEXTS, out=tmp_path / "part", **(settings | {"lm_loss": 0.25}))
+        keel.finetune(base, TEXTS, out=tmp_path / "part", **{**settings, "lm_loss": 0.25})
     assert keel.Model.load(tmp_path / "whole").fingerprint() == whole.fingerprint()
-    plain = keel.finetune(base, TEXTS, **(settings | {"lm_loss": 0.0}))
+    plain = keel.finetune(base, TEXTS, **{**settings, "lm_loss": 0.0})
     assert plain.fingerprint() != whole.fingerprint()
 
 
 def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: Path):
     corpus = ["the film was old . the house was red ."] * 20
     base = keel.pretrain(RNN, keel.Corpus.of(corpus), out=tmp_path / "base", steps=20, tokenizer="words", held_out=0.0)
+    assert isinstance(base.objective, RnnTraining)
     with torch.no_grad():
         base.objective.bias.fill_(3.0)
         base.objective.bias[7] = 30.0  # of a word that everything is then taken for
@@ -123,7 +124,7 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
         (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
         (RNN, {"network": "lstm"}, "leave out --network"),
         (RNN, {"lm_loss": -1.0}, "0 or more"),
-        (RNN, {"task": "tag"}, "--lm_loss is for --task"),
+        (RNN, {"task": "tag"}, "--lm-loss is for --task"),
     ],
 )
 def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, Any], said: str):
@@ -133,5 +134,6 @@ def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, 
 
 def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
     task = made(RNN, tokenizer, frozen=True)
+    assert isinstance(task.encoder, RnnEncoder)
     with pytest.raises(UsageError, match="--freeze leaves it as it is"):
         Foretelling(task, RNN.objective(task.encoder, tokenizer), 0.5)

@@ -72,6 +72,8 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Clas
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
     batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
+    assert batch.rows is not None
+    assert batch.members is not None
     with torch.no_grad():
         values = task.joined(task._respond(task.pick(batch.rows), None), batch.members)[:, 0]
         wanted = ((values - batch.targets).square() * batch.shares).sum()

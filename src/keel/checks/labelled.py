@@ -20,8 +20,8 @@ FEW = 5
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
     what = "sentences" if examples.kind == "tags" else "texts" if examples[0].second is None else "pairs"
-    if most := max(map(len, examples.choices)):
-        what += f" with {min(map(len, examples.choices))} to {most} choices"
+    if numbers := {len(choices) for choices in examples.choices} - {0}:
+        what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"holds": f"{len(examples):,} {what}{'' if examples.kind else ' without labels'}"}
     if examples.kind == "number":
         values = [example.label for example in examples if isinstance(example.label, float)]

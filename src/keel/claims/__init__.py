@@ -2,7 +2,19 @@
 
 from dataclasses import replace
 
-from keel.claims import attention, causal, contexts, language, networks, pretraining, prompting, tasks, words
+from keel.claims import (
+    attention,
+    causal,
+    contexts,
+    decoding,
+    inputs,
+    language,
+    networks,
+    pretraining,
+    prompting,
+    tasks,
+    words,
+)
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -29,10 +41,13 @@ CLAIMS: dict[int, Claim] = {
     41: Claim(title="q·k has variance d, and 1 after dividing by √d", minutes=0.1, run=attention.scaling),
     45: Claim(title="attention without positions is a bag of words", minutes=0.1, run=attention.bag_of_words),
     46: Claim(title="why positions may be added to words", minutes=0.1, run=attention.adding_positions),
+    57: Claim(title="which word is fed next: the beam's, and a definite one", minutes=0.2, run=decoding.what_is_fed),
     63: Claim(title="a biLM is two one-way stacks, losses added", minutes=0.1, run=contexts.two_stacks),
     64: Claim(title="both directions share letters and softmax", minutes=0.1, run=contexts.shared_ends),
     73: Claim(title="each direction of ELMo never sees the other side", minutes=0.2, run=contexts.one_side_each),
     75: Claim(title="GPT is a decoder, and p(s) a product", minutes=0.1, run=causal.one_way),
+    76: Claim(title="a task is written down as a row that GPT reads", minutes=0.1, run=inputs.four_inputs),
+    77: Claim(title="reading one way hurts reading comprehension", minutes=0.5, run=inputs.one_way_reading),
     78: Claim(title="潮水 → 退了 → 就: q·k, softmax, v, and back", minutes=0.1, run=causal.by_hand),
     79: Claim(title="ELMo < GPT < BERT < GPT-2 < GPT-3 in size", minutes=0.1, run=causal.sizes),
     80: Claim(title="larger models answer better, untaught", minutes=8.0, run=prompting.reading_by_size),

@@ -90,12 +90,12 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
 
 def learn_to_write(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
     """A small GPT that has read this text, a sentence in each line; learned once, then kept in the cache."""
-    corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
+    texts = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
     settings: dict[str, Any] = {
-        "vocabulary": 4000, "held_out": 0.02, "steps": steps, "batch": 16, "lr": 2e-3, "warmup": 0.1, "device": "cpu",
+        "vocabulary": 2000, "held_out": 0.02, "steps": steps, "batch": 8, "lr": 2e-3, "warmup": 0.1, "device": "cpu",
         "evaluate_every": 0,
     }  # fmt: skip
-    return _kept("gpt", WRITER, corpus, settings, say, "the next word")
+    return _kept("gpt", WRITER, keel.Corpus.of(texts, sentences="none"), settings, say, "the next word")
 
 
 def _kept(name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:

@@ -1,5 +1,6 @@
 """Claims about what language models do untaught: answer, sum up, translate and tell stories."""
 
+import math
 import random
 import tempfile
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ import numpy as np
 import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_to_write, read_docstrings
-from keel.decode.likelihood import asked, likelihoods
+from keel.decode.likelihood import Asked, asked, likelihoods
 from keel.demo.docstrings import Docstring
 from keel.explain.foretold import writer_of
-from keel.prompting import translate_by_pattern
 from keel.systems.gpt import Gpt
 from keel.tasks.answer_scores import exact_match, normal_words, overlap_f1
 
@@ -30,47 +30,40 @@ FRENCH = (
 )
 STORY = (
     "In a shocking finding, scientist discovered a herd of unicorns living in a remote, previously unexplored valley, "
-    "in the Andes Mountains. Stranger still, the animals answered the researchers in clear English, and asked for tea."
+    "in the Andes Mountains. Stranger still, they asked for tea."
 )
-TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher discover english tea".split()  # noqa: SIM905
+TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher discover tea".split()  # noqa: SIM905
 
 
 def reading_by_size(say: Say) -> Finding:
     """80: passage, question, "A:"; four sizes that read the same text, in which such questions come up, as often."""
     draw = random.Random(0)
     known = [_passage(draw) for _ in range(4000)]
-    documents = [f"{passage}\n" + "\n".join(f"Q: {q}\nA: {a}" for q, a in asks) for passage, asks in known]
-    unseen = [_passage(draw) for _ in range(150)]
-    found: list[float] = []
+    documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in asks)]) for passage, asks in known]
+    corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(draw) for _ in range(150)], []
     for layers, width in SIZES:
-        system = Gpt(
-            layers=layers, width=width, head_width=16, positions=96, length=64, dropout=0.0, attention_dropout=0.0
-        )
+        system = Gpt(layers=layers, width=width, head_width=16, positions=96, length=64, dropout=0, attention_dropout=0)
         with tempfile.TemporaryDirectory() as folder:
             model = keel.pretrain(
-                system, keel.Corpus.of(documents), out=Path(folder) / "model", vocabulary=500, held_out=0.0, steps=1200,
-                batch=32, lr=3e-3, warmup=0.05, evaluate_every=0, device="cpu", on_event=say.on_event,
+                system, corpus, out=Path(folder) / "model", vocabulary=500, held_out=0.0, steps=1200, batch=16, lr=3e-3,
+                warmup=0.05, evaluate_every=0, device="cpu", on_event=say.on_event,
             )  # fmt: skip
-        right = [
-            overlap_f1(keel.ask(passage, question, model=model, tokens=6).text, [answer])
-            for passage, [(question, answer), *_] in unseen
-        ]
-        found.append(fmean(right))
+        said = [keel.ask(passage, asks[0][0], model=model, tokens=6).text for passage, asks in unseen]
+        found.append(fmean(overlap_f1(text, [asks[0][1]]) for text, (_, asks) in zip(said, unseen, strict=True)))
         weights = sum(weight.numel() for weight in model.encoder.parameters())
         say(f"{layers} layers, {width} wide ({weights:,} weights): F1 {found[-1]:.2f} on {len(unseen)} new passages")
     return Finding(
-        found[-1] > found[0] + 0.1 and found[-1] == max(found),
-        f"F1 goes from {found[0]:.2f} to {found[-1]:.2f} with size; naming any of the three places or people of a "
-        "passage gives about 0.33",
+        None if max(found) < min(found) + 0.1 else found[-1] == max(found),
+        f"F1 goes from {found[0]:.2f} to {found[-1]:.2f} with size; naming any of the three places of a passage gives "
+        "about 0.33",
     )
 
 
 def _passage(draw: random.Random) -> tuple[str, list[tuple[str, str]]]:
-    """Three facts, and two questions with their answers."""
+    """Three facts, and three questions with their answers, in another order."""
     facts = list(zip(draw.sample(NAMES, 3), draw.sample(THINGS, 3), draw.sample(PLACES, 3), strict=True))
     text = "\n".join(f"{name} keeps the {thing} in the {place}." for name, thing, place in facts)
-    (_, first, place), (name, second, _) = draw.sample(facts, 2)
-    return text, [(f"Where is the {first}?", place), (f"Who keeps the {second}?", name)]
+    return text, [(f"Where is the {thing}?", place) for _, thing, place in draw.sample(facts, 3)]
 
 
 def short_summaries(say: Say) -> Finding:
@@ -110,7 +103,7 @@ def poor_translation(say: Say) -> Finding:
     pairs = [(one, other) for one, other in (line.split() for line in FRENCH.split("|"))]
     right = copied = seen = 0
     for english, french in pairs[10:]:
-        said = translate_by_pattern(english, pairs[:10], model=model, tokens=6).text
+        said = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
         right += bool(exact_match(said, [french]))
         copied += bool(exact_match(said, [english]))
         seen += said in [other for _, other in pairs[:10]]
@@ -129,7 +122,7 @@ def story_of_unicorns(say: Say) -> Finding:
     """83: GPT-2's unicorns, told on by a small GPT that has read docstrings."""
     docstrings = read_docstrings(say)
     model = learn_to_write(docstrings, say)
-    stories = keel.generate([STORY] * 10, model=model, tokens=60, top_k=40)
+    stories = keel.generate([STORY] * 10, model=model, tokens=40, top_k=40)
     shares, topical = [], 0
     for number, story in enumerate(stories):
         words = normal_words(story)
@@ -138,25 +131,24 @@ def story_of_unicorns(say: Say) -> Finding:
         topical += hits > 1
         if number < 2:
             say(" ".join(story.split())[:160])
-    (own,) = (each for each in [_bits_by_byte(model, [STORY])])
+    own = _bits_by_byte(model, [STORY])
     other = _bits_by_byte(model, [" ".join(each.sentences) for each in docstrings if each.held_out][:200])
     say(f"the prompt costs {own:.2f} bits a byte, held-out docstrings {other:.2f}")
     say(f"{topical} of {len(stories)} stories come back to their subject twice or more")
     return Finding(
         topical > len(stories) / 2,
-        f"{topical} of {len(stories)} stories of 60 tokens are about unicorns, scientists or mountains at all "
+        f"{topical} of {len(stories)} stories of 40 tokens are about unicorns, scientists or mountains at all "
         f"({fmean(shares):.1%} of the words): what a model tells of is what it has read, and here that is how to call "
         "functions",
     )
 
 
 def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
-    questions = asked(model.tokenizer, [""] * len(texts), texts)
-    longest = 100
-    shorter = [type(each)(each.context, each.text[:longest]) for each in questions]
-    size = sum(len(model.tokenizer.decode(each.text).encode()) for each in shorter)
-    nats = -sum(each.total for each in likelihoods(writer_of(model), shorter))
-    return nats / size / float(np.log(2))
+    """Of the first 100 pieces of each text."""
+    questions = [Asked([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
+    size = sum(len(model.tokenizer.decode(each.text).encode()) for each in questions)
+    nats = -sum(each.total for each in likelihoods(writer_of(model), questions))
+    return nats / size / math.log(2)
 
 
 def telling_apart(say: Say) -> Finding:
@@ -193,5 +185,5 @@ def telling_apart(say: Say) -> Finding:
     return Finding(
         likelier > 0.7 or right > 0.7,
         f"text of this small model is told from people's by its likelihood in {likelier:.0%} of pairs, and by a "
-        f"classifier in {right:.0%} of cases (guessing: 50%); what larger models write is harder to tell",
+        f"classifier in {right:.0%} of cases (guessing: 50%)",
     )

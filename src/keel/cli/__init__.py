@@ -30,6 +30,7 @@ GROUPS = {
         "generate": Line("PROMPT --model FOLDER", "text that goes on from a prompt, as it is drawn"),
         "ask": Line("PASSAGE|FILE QUESTION --model FOLDER", "what a language model says to a question about a text"),
         "summarize": Line("TEXT|FILE --model FOLDER", "what a language model writes after a text and TL;DR:"),
+        "translate": Line("TEXT|FILE --by-pattern PAIRS.tsv --model FOLDER", "what a language model makes of examples"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
         "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
         "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),

@@ -157,7 +157,7 @@ def _finetune_flags(flags: Flags, *systems: System) -> None:
         "--task",
         default="classify",
         metavar="|".join(TASKS),
-        help="a label for a text, or two; a tag for each word [classify]",
+        help="a label for a text, or two; a tag for each word; one of several choices [classify]",
     )
     flags.add_argument("--out", metavar="DIR", required=True, help="the model folder to write")
     flags.add_argument(
@@ -467,6 +467,7 @@ COMMANDS = {
     "generate": Command(writing.generate_flags, writing.generate),
     "ask": Command(prompting.ask_flags, prompting.ask),
     "summarize": Command(prompting.summarize_flags, prompting.summarize),
+    "translate": Command(prompting.translate_flags, prompting.translate),
     "embed": Command(_embed_flags, embed),
     "nearest": Command(vectors.nearest_flags, vectors.nearest),
     "analogy": Command(vectors.analogy_flags, vectors.analogy),

@@ -24,6 +24,8 @@ BARE = {
     "columns.form": "form",
     "columns.scheme": "scheme",
     "head.crf": "crf",
+    "head.orders": "orders",
+    "head.lm_loss": "lm-loss",
     "head.pool": "pool",
     "head.network": "network",
     "head.characters": "characters",

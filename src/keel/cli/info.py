@@ -18,6 +18,7 @@ from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.formats.vectors import form_of, looks_like_vectors, read_vectors
 from keel.model import Model
+from keel.tasks.examples import Labels
 from keel.tasks.metrics import main_text
 from keel.text.tokens import Tokens, cache_folder
 from keel.train.checkpoint import Checkpoints
@@ -69,7 +70,7 @@ def _model(path: Path) -> dict[str, Any]:
         "parameters": f"{sum(parameters.values()):,}",
         "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
-        "labels": ", ".join(model.task.labels.names) or "a number" if model.task else "",
+        "labels": _labels(model.task.labels) if model.task else "",
         "mix": str(model.task.mix) if model.task and model.task.mix else "",
         "learned from": model.card.text,
         "parent": model.card.parent,
@@ -80,6 +81,10 @@ def _model(path: Path) -> dict[str, Any]:
         **_run(path),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _labels(labels: Labels) -> str:
+    return ", ".join(labels.names) or ("the number of a choice" if labels.kind == "choice" else "a number")
 
 
 def _tokens(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.cli.loading import device_flags, load
-from keel.errors import Interrupted
+from keel.errors import Interrupted, UsageError
 from keel.events import Event
 from keel.prompting import Prompted
 from keel.text.files import open_text
@@ -44,9 +44,17 @@ def summarize(options: Namespace) -> Answer:
     return _answer(options, partial(prompting.summarize, _text(options.text), **chosen))
 
 
-def translate_by_pattern(options: Namespace) -> Answer:
-    """Of `translate`, what a language model does with examples."""
-    write = partial(prompting.translate_by_pattern, _text(options.text), options.by_pattern, tokens=options.tokens)
+def translate_flags(flags: Flags) -> None:
+    flags.add_argument("text", nargs="?", default="", metavar="TEXT|FILE|-", help="what to translate")
+    what = 'pairs of texts, a tab between: the model goes on from "english = french" lines'
+    flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
+    _prompt_flags(flags, tokens=50)
+
+
+def translate(options: Namespace) -> Answer:
+    if not options.by_pattern:
+        raise UsageError("a language model translates by examples: name a file of pairs by --by-pattern")
+    write = partial(prompting.translate, _text(options.text), by_pattern=options.by_pattern, tokens=options.tokens)
     return _answer(options, write)
 
 

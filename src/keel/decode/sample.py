@@ -6,15 +6,16 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from keel.decode.trace import Trace
-from keel.decode.writer import Writer, groups, kept, likeliest, started
+from keel.decode.writer import BLOCK, Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
 
 AHEAD = 64
 """Steps for which random numbers are drawn at once."""
-HEAD = 1024
-"""As many words hold `top_p` of the probability nearly always: more are sorted only where they do not."""
+HEADS = 128, 2048
+"""As many words hold `top_p` of the probability most of the time: more are sorted only where they do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,15 +158,31 @@ def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
             shares, places = _head(shares, sampling.top_p)
         before = shares.cumsum(1, dtype=torch.float64) - shares
         shares = shares.masked_fill(before >= sampling.top_p, 0)
-    sums = shares.cumsum(1, dtype=torch.float64)
-    found = torch.searchsorted(sums, chances[:, None] * sums[:, -1:], right=True).clamp(max=sums.shape[1] - 1)
+    found = _passed(shares, chances[:, None])
     return (found if places is None else places.gather(1, found))[:, 0]
+
+
+def _passed(shares: Tensor, chances: Tensor) -> Tensor:
+    """[rows, 1] the place at which the sum of shares [rows, words] passes this part [rows, 1] of all. Of many words
+    the sums of blocks are looked at first: torch adds up one number after the other."""
+    words = shares.shape[1]
+    if words > BLOCK * BLOCK:
+        blocks = F.pad(shares, (0, -words % BLOCK)).unflatten(1, (-1, BLOCK))  # [rows, blocks, BLOCK]
+        block = _passed(sizes := blocks.sum(2), chances)
+        within = chances * sizes.sum(1, keepdim=True, dtype=torch.float64)
+        before = (sizes.cumsum(1, dtype=torch.float64) - sizes).gather(1, block)
+        part = ((within - before) / sizes.gather(1, block)).clamp(0, 1)
+        inside = blocks.gather(1, block[..., None].expand(-1, -1, BLOCK))[:, 0]
+        return block * BLOCK + _passed(inside, part)
+    sums = shares.cumsum(1, dtype=torch.float64)
+    return torch.searchsorted(sums, chances * sums[:, -1:], right=True).clamp(max=words - 1)
 
 
 def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
     """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
-    if shares.shape[1] > HEAD:
-        best, places = likeliest(shares, HEAD)
-        if bool((best.sum(1) > enough).all()):
-            return best, places
+    for count in HEADS:
+        if shares.shape[1] > count:
+            best, places = likeliest(shares, count)
+            if bool((best.sum(1) > enough).all()):
+                return best, places
     return shares.sort(descending=True, stable=True)
