@@ -91,7 +91,7 @@ CLAIMS: dict[int, Claim] = {
     83: Claim(title="unicorns in the Andes: a story goes on", minutes=2.0, run=prompting.story_of_unicorns),
     84: Claim(title="what a model wrote can be told from what people wrote", minutes=2.0, run=prompting.telling_apart),
     85: Claim(title="a pronoun looks at its person", minutes=0.5, run=causal.pronouns),
-    86: Claim(title="heads look at the first token for want of a nowhere", minutes=4.0, run=causal.nowhere),
+    86: Claim(title="heads look at the first token for want of a nowhere", minutes=2.0, run=causal.nowhere),
     92: Claim(title="masked words and next sentence together train best", minutes=3.0, run=pretraining.two_losses),
     93: Claim(title="[CLS] may stand first or last", minutes=0.1, run=attention.place_of_cls),
     95: Claim(title="segments A and B do no harm in symmetric tasks", minutes=0.5, run=tasks.symmetric_pairs),

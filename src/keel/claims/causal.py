@@ -143,27 +143,24 @@ def pronouns(say: Say) -> Finding:
         )
     model.to("cpu")
     looks: list[float] = []
-    even: list[float] = []
-    right = 0
+    right, even = 0, 0.0
     for who, pronoun in people.items():
         ids = model.tokenizer.encode(f"the {who} in the garden saw the boat and").ids
         seen: list[Tensor] = []
         row = torch.tensor([[model.tokenizer.end_id, *ids]])
-        even.append(1 / row.shape[1])
         with torch.no_grad():
             top = model.encoder(_rows(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
             table = model.encoder.table()
             assert table is not None
             likeliest = int((top[0, -1] @ table.T).argmax())
-        right += model.tokenizer.token_of(likeliest) == pronoun
+        right, even = right + (model.tokenizer.token_of(likeliest) == pronoun), 1 / row.shape[1]
         best = max(float(layer[0, head, -1, 2]) for layer in seen for head in range(layer.shape[1]))
         looks.append(best)
         say(f"{who}: {model.tokenizer.token_of(likeliest)} comes next, {best:.0%} of one head's attention is on {who}")
     return Finding(
-        right == len(people) and fmean(looks) > 3 * fmean(even),
-        f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person "
-        f"({fmean(even):.0%} if all words had as much), and {right} of {len(people)} pronouns are right. "
-        "She for nurse and he for doctor is "
+        right == len(people) and fmean(looks) > 3 * even,
+        f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person ({even:.0%} if "
+        f"all words had as much), and {right} of {len(people)} pronouns are right. She for nurse and he for doctor is "
         "what this text says: a network shows its text's habits, and what GPT-2 itself looks at takes its own weights",
     )
 
