@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import keel
 from keel.decode.beam import beam
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.systems.transformer import Transformer
 from keel.tasks.rewrite import Rewrite
 from keel.text.files import open_text

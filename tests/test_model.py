@@ -14,8 +14,8 @@ import transformers
 
 from keel.errors import KeelError, UsageError
 from keel.model import Card, Model
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
+from keel.systems.rows import Rows
 from keel.tasks import TASKS
 from keel.tasks.examples import Labels
 from keel.text.corpus import Corpus

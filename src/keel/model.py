@@ -17,7 +17,9 @@ from keel.events import OnEvent, ignore, note
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.folder import TARGET, save_folder
 from keel.formats.vectors import Vectors, read_vectors
-from keel.systems.base import Encoder, Framed, Rows, System
+from keel.systems.base import Framed, System
+from keel.systems.networks import Encoder
+from keel.systems.rows import Rows
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
 from keel.tasks.examples import Examples, Labels

@@ -12,7 +12,7 @@ from keel.decode.beam import Hypothesis, beam
 from keel.decode.sample import Sampling, sample
 from keel.decode.trace import Trace
 from keel.errors import UsageError
-from keel.systems.base import Writing
+from keel.systems.networks import Writing
 from keel.train.objective import Tensors
 
 CLOSING = 1

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from keel.errors import KeelError
 from keel.explain.alignment import Alignment, align
-from keel.systems.base import Decoder, Output, Rows
+from keel.systems.networks import Decoder
+from keel.systems.rows import Output, Rows
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 from keel.text.corpus import Corpus

@@ -15,7 +15,7 @@ import keel
 from keel.errors import KeelError, UsageError
 from keel.formats.elmo import is_elmo, read
 from keel.model import Model
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.verbs import convert, finetune, pretrain
 
 h5py = pytest.importorskip("h5py")

@@ -11,8 +11,8 @@ import transformers
 import keel
 from keel.errors import KeelError
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.bert import Bert, BertPretraining
+from keel.systems.rows import Rows
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Labels
 

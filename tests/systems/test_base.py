@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
+from keel.systems.rows import Rows
 from keel.text.tokens import Tokens
 
 

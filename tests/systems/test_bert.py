@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import BertConfig, BertForPreTraining
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Rows
 from keel.systems.bert import Bert, BertBatch, BertPretraining, initialize
 from keel.systems.documents import Documents
+from keel.systems.rows import Rows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw

@@ -2,9 +2,9 @@
 
 import torch
 
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.blocks import Dropout
+from keel.systems.rows import Rows
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.cnn import Cnn, Filters, strongest
+from keel.systems.rows import Rows
 from keel.verbs import evaluate, finetune, pretrain
 
 EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and warm", "yes"), ("not good", "no")] * 5

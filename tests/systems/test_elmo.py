@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from keel.config import replace
 from keel.errors import UsageError
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
 from keel.systems.elmo import BEGINS, CLOSES, EMPTY, ENDS, OPENS, Elmo, ElmoTraining, Letters, Streams
+from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

@@ -12,9 +12,9 @@ import torch
 from keel.errors import KeelError, UsageError
 from keel.kernels.subwords import subwords
 from keel.model import Model
-from keel.systems.base import Rows, Spelling
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
+from keel.systems.rows import Rows, Spelling
 from keel.systems.word2vec import Windows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

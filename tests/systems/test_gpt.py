@@ -17,9 +17,9 @@ from keel.errors import UsageError
 from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptBlock, GptEncoder, GptTraining
+from keel.systems.rows import Rows
 from keel.systems.stepping import stepper
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import keel
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
 from keel.systems.rnn import Rnn
+from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

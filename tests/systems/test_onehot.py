@@ -10,8 +10,8 @@ import torch
 
 from keel.errors import KeelError, UsageError
 from keel.model import MOST, Model
-from keel.systems.base import Rows
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
+from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.files import open_text
 from keel.verbs import evaluate, finetune, pretrain

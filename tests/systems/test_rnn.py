@@ -9,9 +9,9 @@ from torch import Tensor
 
 from keel.errors import UsageError
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
 from keel.systems.rnn import CELLS, Cell, Memory, Recurrent, Rnn, RnnTraining
+from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.systems.base import Rows, Writing
+from keel.systems.networks import Writing
+from keel.systems.rows import Rows
 from keel.systems.seq2seq import Seq2seq, Seq2seqDecoder, Seq2seqEncoder, Source
 from keel.text.tokenizer import Tokenizer
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Rows
 from keel.systems.blocks import Attention
+from keel.systems.rows import Rows
 from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, Written, waves
 
 SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_width=8, dropout=0.0, length=32)

@@ -12,8 +12,8 @@ import torch
 
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
+from keel.systems.rows import Rows
 from keel.systems.word2vec import Word2vec, Word2vecTraining, alias_table
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

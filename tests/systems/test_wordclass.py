@@ -15,8 +15,8 @@ import torch
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import classes as kernel
 from keel.model import Model
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
+from keel.systems.rows import Rows
 from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens

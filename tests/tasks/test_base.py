@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from keel.errors import KeelError
-from keel.systems.base import Encoder, Output, Rows
 from keel.systems.bert import BertEncoder
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Columns, Example, Examples, read_examples
 from keel.tasks.framing import windows

@@ -11,7 +11,7 @@ import torch
 
 import keel
 from keel.errors import UsageError
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.tasks.choices import read_choices
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Examples

@@ -9,7 +9,7 @@ import torch
 
 from keel.errors import UsageError
 from keel.model import Model
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.tasks.examples import Examples
 from keel.tasks.pool import Pool, pooled
 from keel.verbs import finetune

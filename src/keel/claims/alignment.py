@@ -12,7 +12,7 @@ from keel.claims.models import pictures
 from keel.claims.networks import learn
 from keel.explain.alignment import Alignment
 from keel.report.grid import write_alignment
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.systems.seq2seq import Seq2seqDecoder, Seq2seqEncoder, Source, vectors_of
 
 NOUNS = {

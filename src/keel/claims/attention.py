@@ -7,9 +7,9 @@ from torch.nn import functional as F
 import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import TINY, learn_sentences
-from keel.systems.base import Rows
 from keel.systems.bert import BertEncoder
 from keel.systems.blocks import Attention, Block
+from keel.systems.rows import Rows
 
 CAPITALS = {
     "paris": "france", "rome": "italy", "madrid": "spain", "berlin": "germany",

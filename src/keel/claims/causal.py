@@ -11,10 +11,10 @@ from torch.nn import functional as F
 import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import read_docstrings
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
+from keel.systems.rows import Rows
 from keel.text.tokenizer import Tokenizer
 
 TIDE = "潮水退了就知道谁没穿裤子"

@@ -10,9 +10,9 @@ import torch
 import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_words
-from keel.systems.base import Rows
 from keel.systems.documents import Documents
 from keel.systems.elmo import ElmoTraining, Streams
+from keel.systems.rows import Rows
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
 

@@ -13,12 +13,12 @@ import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_words, read_docstrings
 from keel.demo.docstrings import balanced, questions
-from keel.systems.base import Rows
 from keel.systems.bert import Bert
 from keel.systems.cnn import Filters
 from keel.systems.huffman import huffman
 from keel.systems.nnlm import Ngrams, Nnlm
 from keel.systems.rnn import Recurrent
+from keel.systems.rows import Rows
 from keel.text.tokenizer import Tokenizer
 
 Loss = Literal["softmax", "hierarchical", "nce", "negative"]

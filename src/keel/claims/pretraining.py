@@ -13,9 +13,9 @@ from keel.decode.likelihood import asked, likelihoods
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
 from keel.explain.foretold import writer_of
-from keel.systems.base import Rows
 from keel.systems.bert import BertEncoder
 from keel.systems.documents import Documents
+from keel.systems.rows import Rows
 from keel.train.tally import held_out_loss
 
 Pairs = list[tuple[str, str, str]]

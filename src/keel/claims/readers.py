@@ -13,8 +13,10 @@ import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_words, read_docstrings
 from keel.demo.docstrings import balanced, questions
-from keel.systems.base import Encoder, Rows, System
+from keel.systems.base import System
+from keel.systems.networks import Encoder
 from keel.systems.rnn import Rnn
+from keel.systems.rows import Rows
 from keel.systems.transformer import Transformer
 
 SMALL = Transformer(layers=2, decoder_layers=1, width=64, head_width=16, dropout=0.1, length=256)

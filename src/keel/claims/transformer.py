@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.finding import Finding, Say
-from keel.systems.base import Rows
 from keel.systems.blocks import Attention
+from keel.systems.rows import Rows
 from keel.systems.transformer import DecoderBlock, Transformer, TransformerDecoder, TransformerEncoder, waves
 
 SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_width=16, dropout=0.0, length=64)

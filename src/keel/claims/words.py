@@ -14,7 +14,7 @@ from keel.claims.finding import Finding, Say
 from keel.claims.models import TINY, learn_sentences, learn_words, read_docstrings
 from keel.claims.networks import descend
 from keel.demo.docstrings import balanced, questions
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.systems.word2vec import Word2vecTraining
 from keel.text.tokens import cache_folder
 from keel.words import space_of, word_map

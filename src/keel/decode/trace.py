@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from keel.systems.base import Writing
+from keel.systems.networks import Writing
 
 Fate = Literal["kept", "ended", "dropped"]
 

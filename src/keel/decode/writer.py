@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
-from keel.systems.base import Recorder, Writing
+from keel.systems.networks import Writing
+from keel.systems.rows import Recorder
 from keel.train.objective import State, Tensors
 
 

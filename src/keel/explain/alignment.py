@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
-from keel.systems.base import Decoder, Encoder, Rows, System
+from keel.systems.base import System
+from keel.systems.networks import Decoder, Encoder
+from keel.systems.rows import Rows
 from keel.text.tokenizer import Pieces, Tokenizer
 
 NAMES = ("alignment", "cross_attention")

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.systems.base import Rows, Spelling
 from keel.systems.huffman import Tree, huffman
+from keel.systems.rows import Rows, Spelling
 from keel.systems.word2vec import alias_table
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Kernel, State, Tensors

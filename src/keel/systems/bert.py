@@ -16,10 +16,12 @@ from keel.errors import KeelError, UsageError
 from keel.kernels import usable
 from keel.kernels.loss import cross_entropy
 from keel.kernels.norm import norm
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Framed, System
 from keel.systems.blocks import ACTIVATIONS, Activation, Block, Dropout, Spans, Stack, fast, padding_mask
 from keel.systems.cloze import choose_slots, sample_pairs, sample_spans
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Recorder, Rows
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, Phase, State, Tensors

@@ -15,7 +15,7 @@ from keel.kernels import usable
 from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_norm_twice
-from keel.systems.base import Recorder, Rows
+from keel.systems.rows import Recorder, Rows
 from keel.train.objective import Tensors
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]

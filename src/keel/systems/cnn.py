@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.systems.base import Encoder, Output, Recorder, Rows
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Recorder, Rows
 from keel.systems.static import WordSystem
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State

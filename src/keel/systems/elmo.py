@@ -19,10 +19,11 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.kernels.lstm import projected_lstm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Output, Recorder, Rows, Spelling
 from keel.systems.cnn import Filters
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
 from keel.systems.rnn import Reader
+from keel.systems.rows import Output, Recorder, Rows, Spelling
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors

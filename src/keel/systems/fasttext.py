@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
-from keel.systems.base import Output, Rows, Spelling, Teaching, distinct
 from keel.systems.documents import Documents
+from keel.systems.rows import Output, Rows, Spelling, distinct
 from keel.systems.static import StaticEncoder
+from keel.systems.teaching import Teaching
 from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw

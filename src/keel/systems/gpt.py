@@ -17,10 +17,13 @@ from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_then_norm, norm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System, Teaching
+from keel.systems.base import Framed, System
 from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Recorder, Rows
 from keel.systems.stepping import Graph, Slot, stepper
+from keel.systems.teaching import Teaching
 from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Recorder, Rows, Teaching, Untaught
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Recorder, Rows
 from keel.systems.static import LastWords, WordSystem
+from keel.systems.teaching import Teaching, Untaught
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import cache_folder, on_disk
 from keel.train.draw import Draw

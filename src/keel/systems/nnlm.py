@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Recorder
 from keel.systems.documents import Documents
 from keel.systems.huffman import huffman
+from keel.systems.rows import Recorder
 from keel.systems.static import LastWords, StaticEncoder, StaticSystem
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw

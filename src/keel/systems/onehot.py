@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError
-from keel.systems.base import Encoder, Output, Rows, Teaching
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows
 from keel.systems.static import WordSystem
+from keel.systems.teaching import Teaching
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Kernel, State, Tensors

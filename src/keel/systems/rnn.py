@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Framed, System
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Recorder, Rows
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.systems.base import Decoder, Encoder, Output, Recorder, Rows
+from keel.systems.networks import Decoder, Encoder
 from keel.systems.rnn import Reader, Recurrent
+from keel.systems.rows import Output, Recorder, Rows
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State, Tensors
 from keel.train.plan import Train

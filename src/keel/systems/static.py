@@ -6,7 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from keel.systems.base import Encoder, Framed, Rows, System
+from keel.systems.base import Framed, System
+from keel.systems.networks import Encoder
+from keel.systems.rows import Rows
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import Tensors
 from keel.train.plan import Train

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Decoder, Encoder, Framed, Output, Recorder, Rows, System
+from keel.systems.base import Framed, System
 from keel.systems.blocks import ACTIVATIONS, Activation, Attention, Block, Dropout, Record, Stack, padding_mask
+from keel.systems.networks import Decoder, Encoder
+from keel.systems.rows import Output, Recorder, Rows
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State, Tensors
 from keel.train.plan import Train

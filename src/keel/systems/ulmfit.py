@@ -15,8 +15,10 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Encoder, Output, Recorder, Rows, Teaching
+from keel.systems.networks import Encoder
 from keel.systems.rnn import Memories, Memory, Reader, RnnTraining, Streams, nothing
+from keel.systems.rows import Output, Recorder, Rows
+from keel.systems.teaching import Teaching
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State
 from keel.train.plan import Train

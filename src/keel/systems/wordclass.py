@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Encoder, Output, Rows, Teaching, Untaught
 from keel.systems.documents import Documents
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows
 from keel.systems.static import WordSystem
+from keel.systems.teaching import Teaching, Untaught
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Kernel, State, Tensors

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Output, Rows, System, distinct
+from keel.systems.base import System
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows, distinct
 from keel.systems.static import WordSystem
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.tasks.framing import Flat, FramedRows, frame_rows

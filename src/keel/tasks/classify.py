@@ -8,7 +8,9 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.systems.base import Encoder, Output, Rows, System
+from keel.systems.base import System
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows
 from keel.tasks.base import Head, Task
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.systems import base
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 from keel.tasks.base import Task
 from keel.tasks.prepared import Prepared, TaskBatch
 from keel.train.draw import Draw

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.systems.base import Spelling
 from keel.systems.cnn import Filters, strongest
 from keel.systems.rnn import Cell, Recurrent
+from keel.systems.rows import Spelling
 
 Kind = Literal["none", "cnn", "rnn", "gru", "lstm"]
 Speller = Literal["none", "cnn", "lstm"]

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from keel.errors import UsageError
-from keel.systems.base import Encoder, System
+from keel.systems.base import System
+from keel.systems.networks import Encoder
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Labels
 from keel.tasks.framing import Flat, FramedRows

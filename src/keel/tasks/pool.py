@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from keel.systems.base import Rows
+from keel.systems.rows import Rows
 
 Pool = Literal["own", "concat", "mean", "max", "first", "last"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from keel.systems.base import Rows, Spelling
+from keel.systems.rows import Rows, Spelling
 from keel.tasks.examples import Examples
 from keel.train.draw import Draw, seed_of
 from keel.train.objective import Tensors

@@ -18,7 +18,9 @@ from keel.decode.trace import Trace
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.kernels.smoothed import smoothed_cross_entropy
-from keel.systems.base import Decoder, Encoder, Recorder, Rows, System, Writing
+from keel.systems.base import System
+from keel.systems.networks import Decoder, Encoder, Writing
+from keel.systems.rows import Recorder, Rows
 from keel.tasks.aligned import read_aligned
 from keel.tasks.base import Task
 from keel.tasks.examples import ANY, Columns, Examples, Labels

@@ -14,7 +14,9 @@ from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import Encoder, Output, Rows, System
+from keel.systems.base import System
+from keel.systems.networks import Encoder
+from keel.systems.rows import Output, Rows
 from keel.systems.static import WordSystem
 from keel.tasks.base import Head, Task
 from keel.tasks.crf import Crf
