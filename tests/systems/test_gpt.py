@@ -17,8 +17,9 @@ from keel.errors import UsageError
 from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
+from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
-from keel.systems.gpt import Gpt, GptBlock, GptEncoder, GptTraining
+from keel.systems.gpt import Gpt, GptEncoder, GptTraining
 from keel.systems.rows import Rows
 from keel.systems.stepping import stepper
 from keel.text.corpus import Corpus
@@ -100,7 +101,7 @@ def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> N
 @torch.no_grad()
 def test_a_slot_that_a_graph_looks_up_is_the_same_slot(tokenizer: Tokenizer) -> None:
     encoder = made(small(), tokenizer).encoder
-    blocks = [block for block in encoder.stack if isinstance(block, GptBlock)]
+    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
     step = stepper(encoder, blocks, encoder.norm, encoder.words.weight, 2)
     one, vectors = torch.randn(2, 2, 2, 2, 8, 16), torch.randn(2, 32)
     other = one.clone()

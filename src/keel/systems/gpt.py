@@ -13,12 +13,11 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.kernels import usable
-from keel.kernels.attention import WIDTHS, attend
-from keel.kernels.gelu import bias_gelu
-from keel.kernels.norm import add_then_norm, norm
+from keel.kernels.norm import norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Framed, System
-from keel.systems.blocks import Activation, Attention, Block, Dropout, Record, Spans, Stack, fast
+from keel.systems.blocks import Activation, Dropout, Spans, Stack, fast
+from keel.systems.causal import Cache, CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Recorder, Rows
@@ -153,144 +152,6 @@ class GptTeaching(Teaching):
         return 0.0 if self.system.pre_norm else 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cache(Tensors):
-    """The keys and values of all that each row has read. Going on from a state writes into it, so that it serves once;
-    `take` makes a copy of the rows it is asked for."""
-
-    memory: Tensor  # [rows, layers, 2, heads, room, head width]
-    count: int = 0
-    """Places in use."""
-    graph: Graph | None = None
-    """On a GPU: the step over this very memory."""
-
-    def take(self, index: Tensor) -> Self:
-        index = index.to(self.memory.device)
-        return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index), graph=None)
-
-    def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
-        """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
-        zero where a graph looks at all of it."""
-        rows, layers, two, heads, room, width = self.memory.shape
-        if self.count + time <= room:
-            return self
-        room = min(most, max(2 * room, -(-(self.count + time) // 64) * 64))
-        memory = self.memory.new_zeros(rows, layers, two, heads, room, width, dtype=dtype)
-        memory[..., : self.count, :] = self.memory[..., : self.count, :]
-        return replace(self, memory=memory, graph=None)
-
-    def layer(self, number: int) -> "Past":
-        return Past(memory=self.memory[:, number], count=self.count)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Past(Tensors):
-    """What one layer keeps of the places before."""
-
-    memory: Tensor  # [rows, 2, heads, room, head width]
-    count: int
-
-    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, each [rows, heads, places, head width], with these of further places at the end."""
-        end = self.count + keys.shape[2]
-        self.memory[:, 0, :, self.count : end] = keys
-        self.memory[:, 1, :, self.count : end] = values
-        return self.memory[:, 0, :, :end], self.memory[:, 1, :, :end]
-
-
-class Causal(Attention):
-    """Attention in which a place sees itself and those before it; padding comes last, so that nobody sees it."""
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0, past: Past | None = None
-    ) -> Tensor:
-        """[batch, time, width] to the same."""
-        assert mask is None
-        assert not asking
-        batch, time, width = x.shape
-        # Each [batch, heads, time, width / heads].
-        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        before = 0
-        if past is not None:
-            before = past.count
-            k, v = past.extend(k, v)
-        seen = None
-        if record is not None or (before and time > 1):
-            seen = torch.ones(time, before + time, dtype=torch.bool, device=x.device).tril(before)
-        if record is not None:
-            record("attention", self.weights(q, k, seen))
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=seen if before else None, dropout_p=dropout, is_causal=not before and time > 1
-        )
-        return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
-
-    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
-        mixed = attend(
-            F.linear(x, self.qkv.weight),
-            self.qkv.bias,
-            spans.starts,
-            spans.lengths,
-            longest=spans.longest,
-            heads=self.heads,
-            dropout=self.dropout if self.training else 0.0,
-            seed=seed,
-            causal=True,
-        )
-        return F.linear(mixed, self.out.weight)
-
-
-class GptBlock(Block):
-    """A block whose attention looks back alone."""
-
-    def __init__(self, system: Gpt):
-        super().__init__(
-            width=system.width,
-            heads=system.heads,
-            hidden=system.hidden,
-            dropout=system.dropout,
-            attention_dropout=system.attention_dropout,
-            activation=system.activation,
-            epsilon=system.norm_epsilon,
-            pre_norm=system.pre_norm,
-        )
-        self.attention = Causal(system.width, system.heads, system.attention_dropout)
-
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        record: Record | None = None,
-        asking: int = 0,
-        past: Past | None = None,
-    ) -> Tensor:
-        if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), mask, record, asking, past))
-            return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask, record, asking, past)))
-        return self.output_norm(x + self.dropout(self.feed_forward(x)))
-
-    def fused_before(
-        self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: Spans, seed: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """A pre-norm block by our kernels on tokens end to end: the stream [tokens, width], and its norm by this block,
-        to the stream after it and its norm by what follows."""
-        dropout = self.dropout.p if self.training else 0.0
-
-        def add(x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
-            settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
-            return add_then_norm(x, y, bias, norm.weight, norm.bias, **settings)
-
-        x, y = add(x, self.attention.fused(normed, spans, seed), self.attention.out.bias, self.output_norm, 1)
-        hidden = bias_gelu(F.linear(y, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
-        return add(x, F.linear(hidden, self.contract.weight), self.contract.bias, following, 2)
-
-    @property
-    def fusible(self) -> bool:
-        width = self.attention.out.in_features // self.attention.heads
-        return self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
-
-
 class GptEncoder(Encoder):
     """Words + positions, causal blocks and, with pre-norm, a last norm; a row's last vector has seen all of it."""
 
@@ -302,7 +163,19 @@ class GptEncoder(Encoder):
         self.positions = nn.Embedding(system.positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
         self.dropout = Dropout(system.dropout)
-        self.stack = Stack(GptBlock(system) for _ in range(system.layers))
+        self.stack = Stack(
+            CausalBlock(
+                width=system.width,
+                heads=system.heads,
+                hidden=system.hidden,
+                dropout=system.dropout,
+                attention_dropout=system.attention_dropout,
+                activation=system.activation,
+                epsilon=system.norm_epsilon,
+                pre_norm=system.pre_norm,
+            )
+            for _ in range(system.layers)
+        )
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else None
         self.initialize()
 
@@ -377,7 +250,7 @@ class GptEncoder(Encoder):
         shape, x = x.shape, x.flatten(0, -2)
         seeds = torch.randint(2**31, (len(self.stack),), device=x.device) if self.training else None
         layers = [x.view(shape)] if all_layers else []
-        blocks = [block for block in self.stack if isinstance(block, GptBlock)]
+        blocks = [block for block in self.stack if isinstance(block, CausalBlock)]
         first = blocks[0].attention_norm
         y = norm(x, first.weight, first.bias, epsilon=first.eps, out_dtype=_kind(x))
         for number, (block, after) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
@@ -499,7 +372,7 @@ class GptTraining(Objective):
         self._check(state.count - system.sink + 1)
         words = encoder.words.weight
         state = state.grown(1, system.positions + system.sink, words.dtype)
-        blocks = [block for block in encoder.stack if isinstance(block, GptBlock)]
+        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
         step = stepper(encoder, blocks, encoder.norm, words, len(ids))
 
         memory = state.memory
