@@ -164,6 +164,8 @@ def test_with_json_stdout_is_json_and_messages_are_on_stderr(
         "fill": ["a [MASK]", "--model", folder / "base"],
         "translate": ["boat 0", "--model", desk / "ende"],
         "generate": ["the boat", "--model", ngram],
+        "ask": ["the boat is here .", "where is the boat ?", "--model", ngram, "--tokens", "3"],
+        "summarize": ["the boat is here .", "--model", ngram, "--tokens", "3"],
         "embed": ["a boat", "--model", folder / "base"],
         "nearest": ["the", "--model", folder / "base"],
         "analogy": ["the - a + i", "--model", folder / "base"],

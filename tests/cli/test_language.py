@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,16 @@ def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
 
 def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
     command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    begun = process.stdout.read(12)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    heard = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # tests in the background have it muted
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    ) as process:
+        assert process.stdout is not None
+        begun = process.stdout.read(12)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert re.fullmatch(r"keel: stopped after \d+ of 10000000 tokens\n", err)
     assert (begun + out).startswith("The ")
