@@ -77,6 +77,16 @@ def test_bad_labels(run: Run, folder: Path, tmp_path: Path, refused: Refused) ->
     assert "look like numbers and are read as 2 classes" in err
 
 
+def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
+    for second in (folder / "test.tsv", tmp_path / "none.tsv"):
+        both, said = (folder / "train.tsv", second), "two files side by side are for --task rewrite"
+        refused(run("predict", folder / "tuned", *both), 2, said)
+        refused(run("evaluate", folder / "tuned", *both), 2, said)
+        for task in ("classify", "pair", "tag", "choose"):
+            words = ["finetune", folder / "base", *both, "--task", task, "--out", tmp_path / "m"]
+            refused(run(*words), 2, said, str(second))
+
+
 def test_bad_model_folders(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
     bad = tmp_path / "bad"
     bad.mkdir()

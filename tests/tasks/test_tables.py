@@ -244,3 +244,10 @@ def test_cola_and_mrpc_keep_their_text_to_the_letter(data_dir: Path) -> None:
 def test_records_keep_unicode(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", json.dumps({"text": "naïve 👩‍👩‍👧", "label": "好"}, ensure_ascii=False) + "\n")
     assert plain(read_examples(path, pair=False)) == [("naïve 👩‍👩‍👧", "好")]
+
+
+def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
+    assert plain(read_examples(("good", "bad"), pair=False)) == [("good", None), ("bad", None)]
+    one = write(tmp_path, "a.txt", "good\n")
+    with pytest.raises(KeelError, match="two files side by side are for --task rewrite"):
+        read_examples((str(one), "b.txt"), pair=False)

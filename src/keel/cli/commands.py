@@ -221,7 +221,7 @@ def _source(files: Sequence[str]) -> Any:
     """One file, or two side by side."""
     if len(files) > 2:
         raise UsageError(f"there are {len(files)} files: give one or, for rewrite, two side by side")
-    return files[0] if len(files) == 1 else tuple(files)
+    return files[0] if len(files) == 1 else tuple(map(Path, files))
 
 
 def finetune(options: Namespace) -> Answer:

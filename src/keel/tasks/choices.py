@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.tasks.examples import ANY, Columns, Example, Examples, Listed
-from keel.tasks.tables import spooled
+from keel.tasks.tables import refuse_two_files, spooled
 from keel.text.files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
 
 # Other people's names for the same things, in the order in which they are looked for.
@@ -41,6 +41,7 @@ def read_choices(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
     """Read a file, `-`, a folder or tar of RACE's, a DataFrame, or a list of dicts or ((text, choices), label)."""
     if isinstance(source, Examples):
         return source
+    refuse_two_files(source)
     name = "standard input" if source == "-" else str(source) if isinstance(source, str | Path) else "the list"
     found = [example for record in _found(source, columns, on_event) for example in [_example(record)]]
     if not found:

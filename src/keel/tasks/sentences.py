@@ -24,7 +24,7 @@ from keel.tasks.entities import (
     write_tags,
 )
 from keel.tasks.examples import ANY, Columns, Example, Examples
-from keel.tasks.tables import KNOWN, load_table, spooled
+from keel.tasks.tables import KNOWN, load_table, refuse_two_files, spooled
 from keel.text.files import kind_of, open_text
 from keel.text.sentences import CHINESE, CJK
 
@@ -59,6 +59,7 @@ def read_sentences(source: Any, columns: Columns = ANY, on_event: OnEvent = igno
     """
     if isinstance(source, Examples):
         return source
+    refuse_two_files(source)
     if isinstance(source, str | Path) and str(source) == "-":
         with tempfile.TemporaryDirectory() as folder:
             name, found = "standard input", list(_file(spooled(Path(folder)), "standard input", columns, on_event))

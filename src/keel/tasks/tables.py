@@ -1,5 +1,6 @@
 """Tables of labelled texts in whatever form they come: their rows, and which columns hold what."""
 
+import os
 import re
 import shutil
 import sys
@@ -10,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
@@ -135,11 +136,23 @@ def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_e
     if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
         cells = [list(source[column]) for column in source.columns]
         return Table("the table", list(map(str, source.columns)), cells, Places("row ", range(len(source))))
+    refuse_two_files(source)
     items = list(source)
     places = Places("item ", range(len(items)), " of the list")
     if items and all(isinstance(item, dict) for item in items):
         return _records("the list", items, places)
     return _tuples(items, places, pair)
+
+
+def refuse_two_files(source: Any) -> None:
+    """Two files are no two texts."""
+    if isinstance(source, tuple) and len(source) == 2 and any(map(_is_file, source)):
+        remedy = "give one file, its labels in a column"
+        raise UsageError(f"{source[0]} and {source[1]}: two files side by side are for --task rewrite: {remedy}")
+
+
+def _is_file(item: Any) -> bool:
+    return isinstance(item, Path) or (isinstance(item, str) and os.path.isfile(item))
 
 
 def _tuples(items: list[Any], places: Places, pair: bool) -> Table:
