@@ -98,7 +98,7 @@ def test_lists_and_columns_by_name(tmp_path: Path):
     path = lines(tmp_path, {"story": "s", "ask": "q", "choices": ["x", "y"], "key": 1})
     columns = Columns(text_column="story", second_column="ask", label_column="key")
     assert [(each.text, each.label) for each in read_choices(path, columns)] == [("s q", 1)]
-    with pytest.raises(KeelError, match=r"no column 'tale'.*--text-column"):
+    with pytest.raises(KeelError, match=r":1: there is no column 'tale'.*--text-column"):
         read_choices(path, Columns(text_column="tale"))
 
 
@@ -116,6 +116,11 @@ def test_lists_and_columns_by_name(tmp_path: Path):
         ({"choices": ["x", "y"], "label": 0}, "there is no text"),
         ({"context": "c", "choices": ["x", "y"]}, "the label is empty, though other examples have one"),
         ({"article": "a", "questions": ["q"], "options": []}, "1 questions, 0 lists of options"),
+        ({"article": None, "questions": [None], "options": [["x", "y"]], "answers": ["A"]}, "there is no text"),
+        ({"article": "a", "questions": ["q"], "options": "xy", "answers": ["A"]}, "are no list"),
+        ({"context": "c", "ending0": "x", "ending1": None, "ending2": "y", "label": 0}, "choice 1 is empty"),
+        ({"question": {"stem": "q", "choices": [{"label": "A", "text": "x"}, None]}, "answerKey": "A"}, "not a string"),
+        ({"question": "q", "choices": {"label": ["A"], "text": None}, "answerKey": "A"}, "there are no choices"),
     ],
 )  # fmt: skip
 def test_bad_examples_are_named_with_their_place(tmp_path: Path, record: dict[str, Any], said: str):
@@ -123,6 +128,20 @@ def test_bad_examples_are_named_with_their_place(tmp_path: Path, record: dict[st
     with pytest.raises(KeelError, match=said) as caught:
         read_choices(path)
     assert f"{path}:2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"sent1": "c", "sent2": None, "ending0": "x", "ending1": "y", "label": 1}, "c"),
+        ({"article": "a", "questions": [None], "options": [["x", "y"]], "answers": ["B"]}, "a"),
+        ({"article": None, "questions": ["q"], "options": [["x", "y"]], "answers": ["B"]}, "q"),
+        ({"question": "q", "choices": {"label": None, "text": ["x", "y"]}, "answerKey": "B"}, "q"),
+    ],
+)  # fmt: skip
+def test_half_of_a_text_may_be_missing(tmp_path: Path, record: dict[str, Any], text: str):
+    (example,) = read_choices(lines(tmp_path, record))
+    assert (example.text, example.choices, example.label) == (text, ("x", "y"), 1)
 
 
 def test_an_empty_cell_between_choices_is_no_end_of_them(tmp_path: Path):

@@ -87,9 +87,13 @@ def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
     # A list of texts alone is as good as one of pairs; of a file's columns both are texts.
     pair = isinstance(source, str | Path)
     table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
-    if NESTED not in table.columns or not isinstance(table.cells[table.columns.index(NESTED)][0], dict):
+    records = table.cells[table.columns.index(NESTED)] if NESTED in table.columns else []
+    if not any(isinstance(record, dict) for record in records):
         return table
-    records = table.cells[table.columns.index(NESTED)]
+    for place, record in enumerate(records):
+        if not isinstance(record, dict):
+            what = f"{NESTED!r} is {record!r:.60}, not both texts by their languages as elsewhere"
+            raise KeelError(f"{table.places[place]}: {what}: mend it, or drop the row")
     names = list(dict.fromkeys(name for record in records for name in record))
     return replace(table, columns=names, cells=[[record.get(name) for record in records] for name in names])
 

@@ -216,19 +216,23 @@ def _refuse_splits(names: list[str], path: Path) -> None:
 def _of_record(record: Mapping[str, Any], where: str, columns: Columns) -> Iterator[_Found]:
     known = {str(name).strip().lower(): value for name, value in record.items()}
     if isinstance(known.get("questions"), list):  # RACE: one passage, several questions
-        article, questions = str(known.get("article", "")), known["questions"]
+        article, questions = known.get("article"), known["questions"]
         options, answers = known.get("options") or [], known.get("answers") or [None] * len(questions)
+        if not isinstance(options, list) or not isinstance(answers, list | str):  # answers may be letters in a row
+            raise KeelError(f"{where}: options or answers are no list, though the questions are: mend it")
         if not len(questions) == len(options) == len(answers):
             counts = f"{len(questions)} questions, {len(options)} lists of options and {len(answers)} answers"
             raise KeelError(f"{where}: there are {counts}: give one of each")
-        for number, parts in enumerate(zip(questions, options, answers, strict=True), 1):
-            yield _Found(_joined(article, parts[0]), parts[1], parts[2], f"{where} question {number}")
+        for number, (question, choices, label) in enumerate(zip(questions, options, answers, strict=True), 1):
+            if not (text := _joined(article, question)):
+                raise KeelError(f"{where} question {number}: there is no text: fill in the article or the question")
+            yield _Found(text, choices, label, f"{where} question {number}")
         return
     if isinstance(known.get("question"), Mapping):  # CommonsenseQA and ARC as published
         known |= {"question": known["question"].get("stem", ""), "choices": known["question"].get("choices")}
-    context, question = _cell(record, known, columns.text_column, CONTEXTS), ""
+    context, question = _cell(record, known, columns.text_column, CONTEXTS, where), ""
     if columns.second_column or not columns.text_column:
-        question = _cell(record, known, columns.second_column, QUESTIONS)
+        question = _cell(record, known, columns.second_column, QUESTIONS, where)
     text = _joined(context, question)
     if "sent2" in known and not columns.text_column and "startphrase" not in known:
         text = _joined(context, known["sent2"])
@@ -244,17 +248,16 @@ def _of_record(record: Mapping[str, Any], where: str, columns: Columns) -> Itera
     choices = next((known[name] for name in CHOICES if isinstance(known.get(name), list | Mapping | tuple)), None)
     names: Sequence[str] = ()
     if isinstance(choices, Mapping):
-        names, choices = [str(name) for name in choices.get("label", ())], list(choices.get("text", ()))
-    elif choices and isinstance(choices[0], Mapping):
+        names, choices = [str(name) for name in choices.get("label") or ()], choices.get("text")
+    elif choices and all(isinstance(each, Mapping) for each in choices):
         names, choices = [str(each.get("label")) for each in choices], [each.get("text") for each in choices]
     elif choices is None:
         cells = [name for name in known if COLUMN.fullmatch(name)]
         # A table has as many columns as its longest row has choices.
         choices = [known[name] for name in cells if known[name] not in (None, "")] or None
-        if choices and [known[name] for name in cells[: len(choices)]] != choices:
-            raise KeelError(
-                f"{where}: choice {[known[name] for name in cells].index('')} is empty: fill it in or drop it"
-            )
+        empty = [known[name] in (None, "") for name in cells]
+        if choices and any(empty[: len(choices)]):
+            raise KeelError(f"{where}: choice {empty.index(True)} is empty: fill it in or drop it")
     label = record.get(columns.label_column) if columns.label_column else None
     if columns.label_column and columns.label_column not in record:
         have = ", ".join(map(repr, record))
@@ -264,15 +267,16 @@ def _of_record(record: Mapping[str, Any], where: str, columns: Columns) -> Itera
     yield _Found(text, choices, label, where, names)
 
 
-def _cell(record: Mapping[str, Any], known: Mapping[str, Any], named: str, names: tuple[str, ...]) -> str:
+def _cell(record: Mapping[str, Any], known: Mapping[str, Any], named: str, names: tuple[str, ...], where: str) -> str:
     """The text of the column that was named, else of the first whose name is known."""
     if named:
         if named not in record:
             have = ", ".join(map(repr, record))
-            raise KeelError(f"there is no column {named!r}: it has {have} (say which with --text-column)")
+            raise KeelError(f"{where}: there is no column {named!r}: it has {have} (say which with --text-column)")
         return str(record[named] or "")
     return next((known[name] for name in names if isinstance(known.get(name), str) and known[name]), "")
 
 
-def _joined(context: str, question: str) -> str:
-    return f"{context.strip()} {question.strip()}".strip()
+def _joined(context: Any, question: Any) -> str:
+    """Both as one text; a cell may hold nothing."""
+    return f"{str(context or '').strip()} {str(question or '').strip()}".strip()
