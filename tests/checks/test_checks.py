@@ -179,6 +179,32 @@ def test_one_class_and_skew(tmp_path: Path) -> None:
     found(check(skew), "warning", "94% of the examples are 'x'", "Matthews")
 
 
+def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = {name: tmp_path / name for name in ("train.en", "train.de", "test.en", "test.de")}
+    for name, path in sides.items():
+        word, count = ("boat" if name.endswith("en") else "Boot"), 30 if name.startswith("train") else 3
+        path.write_text("".join(f"{word} {number}{' far' * (40 * (number == 29))}\n" for number in range(count)))
+    report = check(sides.values(), task="rewrite", model=model)
+    facts = report.files[f"{sides['train.en']} and train.de"]
+    assert facts["holds"] == "30 sources with their targets"
+    assert facts["encoding"] == "utf-8"
+    assert facts["tokens in targets"]["longest"] > 32
+    assert facts["too long"] == "3.3% above 32, left out of what is learned"
+    assert "labels" not in facts
+    found(report, "warning", "3 of its 3 texts (100.0%)", f"{sides['train.en']}:1")
+    assert len(report.findings) == 1
+    for files in ([sides["train.en"], sides["test.de"]], [f"{sides['train.en']},{sides['test.de']}"]):
+        assert main(["check", *map(str, files), "--task", "rewrite"]) == 1
+        assert "has 30 lines and" in capsys.readouterr().out
+    found(check(sides["train.en"], task="rewrite"), "error", "has sources without targets")
+    table = write(tmp_path / "t.tsv", ["one\teins", "two\tzwei", "one\tein", "two\tzwei"], "source\ttarget")
+    report = check([table, sides["test.en"], sides["test.de"]], task="rewrite")
+    assert [facts["holds"].split()[0] for facts in report.files.values()] == ["4", "3"]
+    assert found(report, "note", "1 sources come again with another target").where == f"{table}:4"
+    assert found(report, "note", "1 examples come again").where == f"{table}:5"
+    assert not [finding for finding in report.findings if finding.severity != "note"]
+
+
 def test_the_command_exits_1_on_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "one.tsv", [f"text {number}\tx" for number in range(9)])
     assert main(["check", str(file), "--task", "classify"]) == 1

@@ -1,6 +1,6 @@
 """Data is read before compute is spent: what it holds, what is wrong with it, and what this device can do with it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
 from keel.tasks import TASKS
+from keel.tasks.aligned import two_files
 from keel.tasks.examples import Columns, Examples, read_examples
 from keel.tasks.tables import FASTTEXT
 from keel.text.corpus import Corpus
@@ -33,6 +34,8 @@ def check(
 ) -> Report:
     """Read text or labelled files (of these, first what is learned from) and say what should be known beforehand.
 
+    To rewrite, two files of plain text that stand one after the other are read side by side.
+
     With a `model` lengths are counted in its tokens; with `minutes` the device is measured, and a size recommended.
     `settings` are single fields of `Columns`.
     """
@@ -45,18 +48,22 @@ def check(
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(files)  # held, for it keeps what came from stdin
-    for path in named.files:
+    named = Corpus(_apart(files) if task == "rewrite" else files)  # held, for it keeps what came from stdin
+    for group in _groups(named.files, task, columns):
+        path, beside = group[0], group[1:]
+        name = f"{path} and {beside[0].name}" if beside else str(path)
         heard: list[str] = []
 
         def listen(event: dict[str, Any], heard: list[str] = heard) -> None:
             heard.append(event["text"])
 
-        facts = report.files[str(path)] = {}
+        names = (name, *map(str, group))
+        facts = report.files[name] = {}
         try:
             if kind_of(path) != "parquet":
-                facts["encoding"] = open_text(path, columns.encoding).encoding
-            if examples := _labelled(path, task, columns, listen):
+                encodings = [open_text(each, columns.encoding).encoding for each in group]
+                facts["encoding"] = " and ".join(dict.fromkeys(encodings))
+            if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
                 labelled.append(examples)
                 facts |= facts_of(examples, model)
                 report.findings += findings_of(examples)
@@ -68,8 +75,8 @@ def check(
                 facts |= found.facts
                 report.findings += found.findings
         except KeelError as error:
-            report.findings.append(Finding.of("error", str(error), str(path)))
-        notes = [Finding.of("note", sentence, str(path)) for sentence in dict.fromkeys(heard)]
+            report.findings.append(Finding.of("error", str(error), *names))
+        notes = [Finding.of("note", sentence, *names) for sentence in dict.fromkeys(heard)]
         report.findings += [
             found if ":" not in found.where else Finding("warning", found.where, found.cause) for found in notes
         ]
@@ -85,12 +92,44 @@ def check(
     return report
 
 
-def _labelled(path: Path, task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
+def _apart(files: str | Path | Iterable[str | Path]) -> list[str | Path]:
+    """Each file by itself, also of two that are named with a comma between."""
+    items = [files] if isinstance(files, str | Path) else list(files)
+    return [each for item in items for each in two_files(item) or (item,)]
+
+
+def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Path, ...]]:
+    """Files that are read as one: each alone or, to rewrite, two of plain text side by side."""
+    left = list(files)
+    while left:
+        both = task == "rewrite" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
+        yield tuple(left[: 1 + both])
+        del left[: 1 + both]
+
+
+def _is_side(path: Path, columns: Columns) -> bool:
+    """Whether a file has one text in each line, and no columns."""
+    return kind_of(path) == "txt" and "\t" not in _first_line(path, columns)
+
+
+def _first_line(path: Path, columns: Columns) -> str:
+    try:
+        return next((line for _, line in open_text(path, columns.encoding) if line.strip()), "")
+    except KeelError:  # said when it is read as a whole
+        return ""
+
+
+def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
     """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
     if task:
-        return TASKS[task].read(path, columns, on_event)
+        examples = TASKS[task].read(path, columns, on_event)
+        if task == "rewrite" and examples.kind is None:
+            remedy = "name the file of the targets after it, or give a table with a column for each"
+            raise KeelError(f"{path} has sources without targets: {remedy}")
+        return examples
+    assert isinstance(path, Path)
     if kind_of(path) == "txt":
-        first = next((line for _, line in open_text(path, columns.encoding) if line.strip()), "")
+        first = _first_line(path, columns)
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None
     for pair in (True, False):

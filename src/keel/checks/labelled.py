@@ -10,7 +10,7 @@ import numpy as np
 from keel.checks.report import Finding
 from keel.errors import KeelError
 from keel.model import Model
-from keel.tasks.examples import Example, Examples
+from keel.tasks.examples import NAMELESS, Example, Examples
 
 BATCH = 32
 FEW = 5
@@ -19,7 +19,8 @@ FEW = 5
 
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
-    what = "sentences" if examples.kind == "tags" else "texts" if examples[0].second is None else "pairs"
+    what = {"tags": "sentences", "text": "sources with their targets"}.get(examples.kind or "")
+    what = what or ("texts" if examples[0].second is None else "pairs")
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"holds": f"{len(examples):,} {what}{'' if examples.kind else ' without labels'}"}
@@ -29,18 +30,22 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     elif examples.kind == "choice":
         counts = Counter(example.label for example in examples)
         facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
-    elif examples.kind:
+    elif examples.kind and examples.kind != "text":
         counts = _counts(examples)
         facts["labels"] = dict(counts.most_common(20))
         if len(counts) > 20:
             facts["labels"]["and others"] = len(counts) - 20
     lengths, unit = _lengths(examples, model)
-    median, most = np.quantile(lengths, (0.5, 0.95)).astype(int).tolist()
-    facts[f"{unit} in each"] = {"median": median, "95% below": most, "longest": int(lengths.max())}
+    facts[f"{unit} in each"] = _spread(lengths)
+    targets = np.zeros_like(lengths)
+    if examples.kind == "text":
+        targets = _target_lengths(examples, model)
+        facts[f"{unit} in targets"] = _spread(targets)
     if model is not None:
         longest = model.system.longest
         how = "read from their end on" if examples[0].choices else "read in windows"
-        facts["too long"] = f"{(lengths > longest).mean():.1%} above {longest}, {how}"
+        how = "left out of what is learned" if examples.kind == "text" else how
+        facts["too long"] = f"{(np.maximum(lengths, targets) > longest).mean():.1%} above {longest}, {how}"
     mixed, sorted_ = _padding(np.random.default_rng(0).permutation(lengths)), _padding(np.sort(lengths))
     facts["padding"] = f"{mixed:.0%} of batches of {BATCH} in any order, {sorted_:.0%} sorted by length as Keel does"
     return facts
@@ -81,7 +86,7 @@ def _about_classes(examples: Examples) -> Iterator[Finding]:
     except KeelError as error:
         yield Finding.of("error" if examples.kind else "warning", str(error), examples.source)
         return
-    if examples.kind in ("number", "choice"):
+    if examples.kind in NAMELESS:
         return
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < FEW]
@@ -102,6 +107,12 @@ def _about_copies(examples: Examples) -> Iterator[Finding]:
         before = seen.setdefault(_key(example), example)
         if before is not example:
             (alike if before.label == example.label else unlike).append((before, example))
+    if unlike:
+        one, two = unlike[0]
+        if examples.kind == "text":  # a text may well be put in several ways
+            what = f"{len(unlike)} sources come again with another target, here that of {one.where}"
+            yield Finding("note", two.where, what)
+            unlike = []
     if unlike:
         one, two = unlike[0]
         labels = f"here {two.label!r} and in {one.where} {one.label!r}"
@@ -134,6 +145,19 @@ def _lengths(examples: Examples, model: Model | None) -> tuple[np.ndarray, str]:
     _, of_firsts = model.tokenizer.encode_flat(firsts)
     _, of_seconds = model.tokenizer.encode_flat(seconds)
     return of_firsts + of_seconds + marks, "tokens"
+
+
+def _target_lengths(examples: Examples, model: Model | None) -> np.ndarray:
+    """Of each target, with the mark that closes it."""
+    if model is None:
+        return np.array([len(value) for value in examples.values])
+    tokenizer = (model.task and model.task.labels.tokenizer) or model.tokenizer
+    return tokenizer.encode_flat(examples.values)[1] + 1
+
+
+def _spread(lengths: np.ndarray) -> dict[str, int]:
+    median, most = np.quantile(lengths, (0.5, 0.95)).astype(int).tolist()
+    return {"median": median, "95% below": most, "longest": int(lengths.max())}
 
 
 def _padding(lengths: np.ndarray) -> float:

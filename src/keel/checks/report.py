@@ -19,8 +19,9 @@ class Finding:
     remedy: str = ""
 
     @classmethod
-    def of(cls, severity: Severity, sentence: str, file: str) -> Self:
-        """A sentence of Keel's own, which may begin with its place and holds its remedy."""
+    def of(cls, severity: Severity, sentence: str, *files: str) -> Self:
+        """A sentence of Keel's own, which may begin with its place in one of these files and holds its remedy."""
+        file = next((each for each in files if sentence.startswith(each)), files[0])
         place = re.match(rf"{re.escape(file)}(:\d+)?:? ", sentence)
         return cls(severity, place[0].rstrip(": ") if place else file, sentence[place.end() :] if place else sentence)
 

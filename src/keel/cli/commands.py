@@ -446,7 +446,10 @@ def info(options: Namespace) -> Answer:
 
 def _check_flags(flags: Flags) -> None:
     flags.add_argument(
-        "files", nargs="+", metavar="FILE", help="text to pre-train on, or labelled files: train, then test"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="text to pre-train on, or labelled files: train, then test; for rewrite two and two, side by side",
     )
     flags.add_argument(
         "--task", default="", metavar="|".join(TASKS), help="what labelled files are for; found out if not said"
