@@ -72,7 +72,7 @@ class Tuning:
         known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
         for name, weight in objective.state_dict().items():
             if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
-                weight.narrow(0, 0, len(known[name])).copy_(known[name])
+                (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
         return Foretelling(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
 
     def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:

@@ -170,7 +170,8 @@ def finetune(
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.tuning(start, freeze, network=network)
-    foretelling = 0.0 if freeze or network or "lm_loss" not in kind.takes else start.teaching.lm_loss
+    as_it_is = not freeze and not network and not settings.get("mix")  # the encoder's top layer is what is read
+    foretelling = start.teaching.lm_loss if as_it_is and "lm_loss" in kind.takes else 0.0
     usual = Head(mix=freeze and start.feature_based, lm_loss=foretelling)
     system, train, columns, head, pieces = route(
         settings, start, tuned, Columns(), usual, Pieces(), only=start.teaching.fields if parent else None
@@ -390,12 +391,13 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     held = parent.encoder.state_dict()
     weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
+    grown = (torch.Size([parent.encoder.vocabulary]), torch.Size([vocabulary]))
     if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
         torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
         encoder = system.encoder(vocabulary).to(parent.device)
         for name, new in encoder.state_dict().items():
             old = held[name]
-            if len(old) == parent.encoder.vocabulary < len(new) == vocabulary and old.shape[1:] == new.shape[1:]:
+            if name not in weights and (old.shape[:1], new.shape[:1]) == grown and old.shape[1:] == new.shape[1:]:
                 weights[name] = torch.cat([old, new[len(old) :]])
     encoder.load_state_dict(weights, strict=False, assign=True)
     return dataclasses.replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)

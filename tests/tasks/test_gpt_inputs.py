@@ -104,6 +104,27 @@ def test_a_grown_model_is_saved_loaded_and_taken_up_again(base: keel.Model, tmp_
     assert scratch.encoder.vocabulary == whole.encoder.vocabulary
 
 
+def test_a_weight_that_is_one_number_is_taken_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def counting(name: str) -> None:
+        make = getattr(Gpt, name)
+
+        def made(*given: Any) -> torch.nn.Module:
+            found = make(*given)
+            found.register_buffer("seen", torch.tensor(0.0))
+            return found
+
+        monkeypatch.setattr(Gpt, name, made)
+
+    counting("encoder")
+    counting("objective")
+    settings: dict[str, Any] = {"steps": 1, "batch": 4, "vocabulary": 300, "held_out": 0.0}
+    counted = keel.pretrain(GPT, keel.Corpus.of(CORPUS), out=tmp_path / "base", **settings)
+    with torch.no_grad():
+        counted.encoder.get_buffer("seen").fill_(7.0)
+    tuned = keel.finetune(counted, TEXTS, lm_loss=0.5, **QUICK)
+    assert tuned.encoder.get_buffer("seen") == 7.0
+
+
 def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
     first = keel.pretrain(
         replace(GPT, pre_norm=False),
@@ -122,7 +143,8 @@ def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
     keel.finetune(first, TEXTS, on_event=heard.append, lm_loss=0.0, log_every=1, **QUICK)
     assert all(set(event["losses"]) == {"loss"} for event in heard if event.get("event") == "step")
     heard.clear()
-    keel.finetune(first, TEXTS, on_event=heard.append, freeze=True, **QUICK)
+    for settings in ({"freeze": True}, {"mix": True}):
+        keel.finetune(first, TEXTS, on_event=heard.append, **settings, **QUICK)
     assert not any("lm-loss" in event.get("text", "") for event in heard)
 
 
