@@ -39,11 +39,11 @@ def perplexity(
     )
 
 
-Prompted = TypeVar("Prompted", str, list[str])
+Prompt = TypeVar("Prompt", str, list[str])
 
 
 def generate(
-    prompt: Prompted = cast(Any, ""),  # noqa: B008
+    prompt: Prompt = cast(Any, ""),  # noqa: B008
     *,
     model: Model | str | Path,
     tokens: int = 50,
@@ -58,7 +58,7 @@ def generate(
     trace: str | Path | None = None,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> Prompted:
+) -> Prompt:
     """Text of at most so many tokens that goes on from a prompt; of several prompts, a text for each, written in one
     batch. `on_text` hears each part of the first text as it is drawn.
 

@@ -10,7 +10,7 @@ from keel.decode.likelihood import reads_at_most
 from keel.decode.sample import GREEDY, Sampling
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.foretold import Question, choose_likeliest, foretell_last_words, writer_of
+from keel.explain.untaught import Question, choose_likeliest, foretell_last_words, writer_of
 from keel.language import continuations
 from keel.model import Model
 from keel.run import route

@@ -66,7 +66,7 @@ class Text:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pieces:
+class Vocabulary:
     """How a new model, which learns from examples alone, cuts their text into pieces."""
 
     tokenizer: str = "auto"

@@ -14,9 +14,9 @@ from keel.config import replace, to_dict
 from keel.events import OnEvent, note
 from keel.model import Model
 from keel.tasks import Task
+from keel.tasks.auxiliary import WithLanguage
 from keel.tasks.base import Head
 from keel.tasks.examples import Examples, Labels, folds
-from keel.tasks.foretelling import Foretelling
 from keel.tasks.metrics import Scores
 from keel.tasks.prepared import Prepared
 from keel.train.draw import seed_of
@@ -73,7 +73,7 @@ class Tuning:
         for name, weight in objective.state_dict().items():
             if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
                 (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
-        return Foretelling(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
+        return WithLanguage(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
 
     def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
         task = self.new_task(seed)

@@ -20,7 +20,7 @@ from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.model import Candidate, Card, Model, Pool
 from keel.prompting import choose, last_words
-from keel.run import Pieces, Text, corpus_of, hardware, refuse_same, route, run_folder
+from keel.run import Text, Vocabulary, corpus_of, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.documents import Documents
@@ -174,9 +174,9 @@ def finetune(
     foretelling = start.teaching.lm_loss if as_it_is and "lm_loss" in kind.takes else 0.0
     usual = Head(mix=freeze and start.feature_based, lm_loss=foretelling)
     system, train, columns, head, pieces = route(
-        settings, start, tuned, Columns(), usual, Pieces(), only=start.teaching.fields if parent else None
+        settings, start, tuned, Columns(), usual, Vocabulary(), only=start.teaching.fields if parent else None
     )
-    if parent and pieces != Pieces():
+    if parent and pieces != Vocabulary():
         raise UsageError(f"{parent.card.title or 'the model'} has its pieces already: leave out their settings")
     for name in head.chosen():
         if name not in kind.takes:
@@ -362,7 +362,7 @@ def _start(
 
 
 def _words_of(
-    system: System, task: type[Task], examples: Examples, labels: Labels, pieces: Pieces, seed: int, say: OnEvent
+    system: System, task: type[Task], examples: Examples, labels: Labels, pieces: Vocabulary, seed: int, say: OnEvent
 ) -> tuple[Model, Labels]:
     """A new model that knows the words of these examples but has no weights yet, and labels that know how they are
     written."""

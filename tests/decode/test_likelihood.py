@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import keel
-from keel.decode.likelihood import Asked, Foreteller, asked, likelihoods
+from keel.decode.likelihood import Given, ReadsAhead, asked, likelihoods
 from keel.decode.writer import Writer
 from keel.errors import UsageError
 from keel.text.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ def test_a_text_is_as_likely_as_its_words_one_after_the_other(
     assert model.objective is not None
     writer = model.objective.eval()
     assert isinstance(writer, Writer)
-    assert isinstance(writer, Foreteller)
+    assert isinstance(writer, ReadsAhead)
     questions = asked(model.tokenizer, CONTEXTS, TEXTS)
     found = likelihoods(writer, questions)
     for question, likelihood in zip(questions, found, strict=True):
@@ -88,14 +88,14 @@ class Echo:
 
 def test_contexts_longer_than_the_model_reads_are_cut_from_the_front_and_that_is_said() -> None:
     writer, said = Echo(), []
-    questions = [Asked([1, 2, 3, 4, 5], [6, 7]), Asked([1], [2, 9])]
+    questions = [Given([1, 2, 3, 4, 5], [6, 7]), Given([1], [2, 9])]
     found = likelihoods(writer, questions, on_event=lambda event: said.append(event["text"]))
     assert writer.read == [[3, 4, 5, 6], [0, 1, 2, 0]]
     assert said == ["1 of 2 contexts are longer than 4 tokens: cut from their front"]
     assert [each.likeliest.tolist() for each in found] == [[6, 7], [2, 3]]
     assert [each.taken for each in found] == [True, False]
     with pytest.raises(UsageError, match="a text of 5 tokens is longer than the 4 that the model reads: cut it"):
-        likelihoods(writer, [Asked([], [1, 2, 3, 4, 5])])
+        likelihoods(writer, [Given([], [1, 2, 3, 4, 5])])
     assert likelihoods(writer, []) == []
 
 
@@ -104,6 +104,6 @@ def test_pieces_are_those_of_the_whole_text() -> None:
     (question,) = asked(tokenizer, ["the sea"], [" is blue"])
     assert (len(question.context), len(question.text)) == (2, 2)
     (question,) = asked(tokenizer, ["the se"], ["a is"])  # no bound of the whole text's pieces
-    assert question == Asked(tokenizer.encode("the").ids, tokenizer.encode("sea is").ids)
+    assert question == Given(tokenizer.encode("the").ids, tokenizer.encode("sea is").ids)
     with pytest.raises(UsageError, match="' ' has no word whose likelihood could be told"):
         asked(tokenizer, ["the sea"], [" "])

@@ -12,7 +12,7 @@ from keel.claims.models import ONE_WAY, TINY, learn_docstrings, learn_sentences,
 from keel.decode.likelihood import asked, likelihoods
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
-from keel.explain.foretold import writer_of
+from keel.explain.untaught import writer_of
 from keel.systems.bert import BertEncoder
 from keel.systems.documents import Documents
 from keel.systems.rows import Rows

@@ -12,9 +12,9 @@ import numpy as np
 import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_to_write, read_docstrings
-from keel.decode.likelihood import Asked, asked, likelihoods
+from keel.decode.likelihood import Given, asked, likelihoods
 from keel.demo.docstrings import Docstring
-from keel.explain.foretold import writer_of
+from keel.explain.untaught import writer_of
 from keel.systems.gpt import Gpt
 from keel.tasks.answer_scores import exact_match, normal_words, overlap_f1
 
@@ -145,7 +145,7 @@ def story_of_unicorns(say: Say) -> Finding:
 
 def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
     """Of the first 100 pieces of each text."""
-    questions = [Asked([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
+    questions = [Given([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
     size = sum(len(model.tokenizer.decode(each.text).encode()) for each in questions)
     nats = -sum(each.total for each in likelihoods(writer_of(model), questions))
     return nats / size / math.log(2)

@@ -28,7 +28,7 @@ from keel.explain.judged import Analogies
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
-from keel.run import Pieces, Text
+from keel.run import Text, Vocabulary
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.systems.elmo import Elmo
@@ -192,7 +192,7 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
     flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
     flags.section("columns", Columns())
     flags.section("head", Head())
-    flags.section("pieces", Pieces())
+    flags.section("pieces", Vocabulary())
     flags.section("system", *systems, without=["label_counts", "shared"])
     flags.set_defaults(flags=flags)
 

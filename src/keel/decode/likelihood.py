@@ -20,7 +20,7 @@ FORETOLD = 512
 
 
 @runtime_checkable
-class Foreteller(Protocol):
+class ReadsAhead(Protocol):
     """A writer that knows how to foretell many places of a text at once; any other is asked id by id."""
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Foreteller(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Given:
     """Ids that are given, and those whose chances are asked for."""
 
     context: list[int]
@@ -60,22 +60,22 @@ class Likelihood:
         return self.likeliest.tolist() == self.ids
 
 
-def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[Asked]:
+def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[Given]:
     """Texts after their contexts as ids, cut into pieces as both together are: a blank before a text is its own."""
     alone = tokenizer.encode_many(list(contexts))
     whole = tokenizer.encode_many([context + text for context, text in zip(contexts, texts, strict=True)])
-    found: list[Asked] = []
+    found: list[Given] = []
     for before, ids, text in zip(alone, whole, texts, strict=True):
         pairs = zip(before, ids, strict=False)
         shared = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(before), len(ids)))
         if shared == len(ids):
             raise UsageError(f"{text!r:.80} has no word whose likelihood could be told: give a text")
-        found.append(Asked(ids[:shared], ids[shared:]))
+        found.append(Given(ids[:shared], ids[shared:]))
     return found
 
 
 @torch.no_grad()
-def likelihoods(writer: Writer, questions: Sequence[Asked], *, on_event: OnEvent = ignore) -> list[Likelihood]:
+def likelihoods(writer: Writer, questions: Sequence[Given], *, on_event: OnEvent = ignore) -> list[Likelihood]:
     """How likely each text is after its context. What is longer than the writer can read is cut from the front."""
     longest = reads_at_most(writer)
     rows = [[writer.opening, *question.context, *question.text[:-1]] for question in questions]
@@ -134,7 +134,7 @@ def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> np.n
 
 def _scores(writer: Writer, ids: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Scores of what follows some of these places, with their numbers, until all have been given."""
-    if isinstance(writer, Foreteller):
+    if isinstance(writer, ReadsAhead):
         yield torch.arange(len(places)), writer.foretell(ids, places)
         return
     state, (row, time) = writer.begin(len(ids)), (places // ids.shape[1], places % ids.shape[1])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import keel
 from keel.errors import KeelError
-from keel.explain.foretold import Question, choose_likeliest, foretell_last_words
+from keel.explain.untaught import Question, choose_likeliest, foretell_last_words
 from keel.text.tokenizer import Tokenizer
 
 WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass", "green", "very", "and", "of", "deep"])

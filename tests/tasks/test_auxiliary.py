@@ -13,9 +13,9 @@ from keel.errors import UsageError
 from keel.systems.gpt import Gpt, Stretch
 from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
 from keel.systems.ulmfit import Ulmfit
+from keel.tasks.auxiliary import WithLanguage, followed
 from keel.tasks.classify import Classify
 from keel.tasks.examples import read_examples
-from keel.tasks.foretelling import Foretelling, followed
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 
@@ -39,7 +39,7 @@ def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
 def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: Any, name: str, tokenizer: Tokenizer):
     task = made(system, tokenizer)
     objective = system.objective(task.encoder, tokenizer).eval()
-    both = Foretelling(task, objective, 0.5).eval()
+    both = WithLanguage(task, objective, 0.5).eval()
     data = task.prepare(read_examples(TEXTS, pair=False), batch_size=4)
     batch = both.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
     assert batch.rows is not None
@@ -136,4 +136,4 @@ def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
     task = made(RNN, tokenizer, frozen=True)
     assert isinstance(task.encoder, RnnEncoder)
     with pytest.raises(UsageError, match="--freeze leaves it as it is"):
-        Foretelling(task, RNN.objective(task.encoder, tokenizer), 0.5)
+        WithLanguage(task, RNN.objective(task.encoder, tokenizer), 0.5)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import UsageError
-from keel.systems import base
+from keel.systems.base import Foretelling
 from keel.systems.rows import Rows
 from keel.tasks.base import Task
 from keel.tasks.prepared import Prepared, TaskBatch
@@ -12,7 +12,7 @@ from keel.train.draw import Draw
 from keel.train.objective import Objective, State
 
 
-class Foretelling(Objective):
+class WithLanguage(Objective):
     """L = L_task + weight L_language, the mean of -log p(next token | those before) over all rows of the task; both
     read one pass through the encoder. It is reported with its weight, so that the losses add up."""
 
@@ -25,7 +25,7 @@ class Foretelling(Objective):
             raise UsageError(
                 "--lm-loss reads the encoder's top layer as it is: leave out --network, --characters, --mix"
             )
-        if not system.foretells or getattr(system, "both", False) or not isinstance(objective, base.Foretelling):
+        if not system.foretells or getattr(system, "both", False) or not isinstance(objective, Foretelling):
             what = f"{system.name} is not pre-trained to foretell the next word from those before it alone"
             raise UsageError(f"{what}: leave out --lm-loss, or take a gpt, an rnn or a ulmfit")
         self.task, self.objective, self.weight = task, objective, weight
@@ -49,7 +49,7 @@ class Foretelling(Objective):
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         rows, objective = batch.rows, self.objective
         assert rows is not None
-        assert isinstance(objective, base.Foretelling)
+        assert isinstance(objective, Foretelling)
         output = self.task.encoder(rows)
         task = self.task.loss(batch, self.task.pick_of(output, rows, batch.asked))
         language = objective.foretold(output.top[:, :-1], rows.ids[:, 1:], followed(rows))
