@@ -143,13 +143,8 @@ class GptTeaching(Teaching):
     def ready(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_marks(MARKS)
 
-    @property
-    def both_orders(self) -> bool:
-        return True
-
-    @property
-    def lm_loss(self) -> float:
-        return 0.0 if self.system.pre_norm else 0.5
+    def head(self, kind: str = "") -> dict[str, Any]:
+        return {"orders": "both" if kind == "number" else "one", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
 class GptEncoder(Encoder):

@@ -33,15 +33,10 @@ class Teaching:
         learned with the task."""
         return tokenizer
 
-    @property
-    def both_orders(self) -> bool:
-        """Whether a pair with a number for its label is read both ways round unless told otherwise."""
-        return False
-
-    @property
-    def lm_loss(self) -> float:
-        """Weight of foretelling the rows of a task while it is learned, unless told otherwise."""
-        return 0.0
+    def head(self, kind: str = "") -> dict[str, Any]:
+        """Of what stands on the encoder, the settings that are this system's own unless told otherwise, for labels of
+        this kind."""
+        return {}
 
     def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
         """The system's settings for labels of this kind, whose names came so often each."""

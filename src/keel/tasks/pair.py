@@ -27,7 +27,7 @@ class Pair(Classify):
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        own = "both" if system.teaching.both_orders and labels.kind == "number" else "one"
+        own = system.teaching.head(labels.kind).get("orders", "one")
         self.ways = 2 if (own if self.head.orders == "own" else self.head.orders) == "both" else 1
         if self.ways == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
             raise UsageError(f"{system.name} reads a pair without order, both ways the same: leave out --orders")
