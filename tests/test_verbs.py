@@ -79,6 +79,11 @@ def test_a_probe_scores_the_result_in_the_same_run(
     with pytest.raises(KeelError, match="cannot be held out"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
     assert not (tmp_path / "n").exists()
+    heard: list[dict[str, Any]] = []
+    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "rewrite", "on_event": heard.append}
+    with pytest.raises(UsageError, match="bert reads text and writes none"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
+    assert not any(event.get("event") == "step" for event in heard)
     with pytest.raises(UsageError, match="--probe-task"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=reviews, probe_task="parse", **QUICK)
 

@@ -73,7 +73,7 @@ def pretrain(
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
     text = text.settled(chosen)
     source = corpus_of(corpus, text, on_event)
-    examples = apart = None
+    examples = apart = probed = None
     if probe is not None:  # what is wrong with it shows before anything is learned
         if probe_task not in TASKS:
             raise unknown_name(probe_task, TASKS, "--probe-task")
@@ -81,10 +81,14 @@ def pretrain(
         examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
-        kind.accept(apart, kind.learned(examples))
+        probed = kind, kind.learned(examples)
+        kind.accept(apart, probed[1])
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
+            if probed:  # a task that this system cannot learn is refused before anything is learned
+                with torch.device("meta"):
+                    probed[0](chosen, chosen.encoder(len(tokenizer)), tokenizer, probed[1])
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"

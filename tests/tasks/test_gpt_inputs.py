@@ -88,6 +88,7 @@ def test_a_grown_model_is_saved_loaded_and_taken_up_again(base: keel.Model, tmp_
         str(each) for each in whole.predict([text for text, _ in TEXTS])
     ]
     assert loaded.tokenizer.fingerprint() == whole.tokenizer.fingerprint()
+    assert "pipeline_tag: feature-extraction" in (tmp_path / "whole" / "README.md").read_text()
     steps = [0]
 
     def stop(event: dict[str, Any]) -> None:

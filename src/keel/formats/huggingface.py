@@ -166,7 +166,7 @@ def write(
     if task.get("kind") == "text":
         return "text2text-generation"
     held = {*architecture.classes[named], _told_by(named)}
-    usual = "text-generation" if named.endswith("LMHeadModel") else "feature-extraction"
+    usual = "text-generation" if named.endswith("LMHeadModel") and not task else "feature-extraction"
     return next((PURPOSES[part] for part in PURPOSES if part in held), usual)
 
 
