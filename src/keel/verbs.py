@@ -1,6 +1,5 @@
 """The whole path as verbs: pre-train, fine-tune, evaluate, predict. Start reading here."""
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -18,16 +17,15 @@ from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
+from keel.learning import Source, finetune, saved, split, start_of
 from keel.model import Candidate, Card, Model, Pool
 from keel.prompting import choose, last_words
-from keel.run import Text, Vocabulary, corpus_of, hardware, refuse_same, route, run_folder
-from keel.systems import SYSTEMS
+from keel.run import Text, corpus_of, hardware, route, run_folder
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
 from keel.tasks import TASKS, Task
-from keel.tasks.base import Head
-from keel.tasks.examples import Columns, Examples, Labels, hold_out
+from keel.tasks.examples import Columns
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
@@ -39,14 +37,11 @@ from keel.train.objective import Objective
 from keel.train.parallel import World
 from keel.train.plan import Train
 from keel.train.tally import held_out_loss
-from keel.tuning import Tuning
 from keel.words import loaded, space_of
 
 VECTOR_FILES: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
 OTHER_FILES = ".csv .tsv .json .jsonl .npy .npz .pt .pth .safetensors .h5 .onnx .model .kv .gz .xz .zst .bz2 .zip"
 """Endings that promise a file which Keel does not write."""
-Source = Any
-"""Wherever a file may stand: a path, a glob, "-", a list, (text, label) pairs, a DataFrame."""
 
 
 def pretrain(
@@ -66,7 +61,7 @@ def pretrain(
     `Text`, or a `size`. On labelled examples in `probe` a copy of the result is fine-tuned in the same run: its scores
     on a held-out tenth go into the card.
     """
-    start, parent = _start(system, out, settings, on_event)
+    start, parent = start_of(system, out, settings, on_event)
     if start.from_labels:
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
@@ -78,7 +73,7 @@ def pretrain(
         if probe_task not in TASKS:
             raise unknown_name(probe_task, TASKS, "--probe-task")
         kind = TASKS[probe_task]
-        examples, apart = _split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
+        examples, apart = split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
         probed = kind, kind.learned(examples)
@@ -124,119 +119,14 @@ def pretrain(
         )
         grown = chosen.after(parent.system) if parent else chosen
         model = Model(system=grown, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
-        _saved(model, out, world)
+        saved(model, out, world)
         if examples is not None:  # whatever happens to the probe, the model stands
             tuned = finetune(
                 model, examples, dev=apart, task=probe_task, seed=train.seed, device=train.device, on_event=say
             )
             card.scores["probe"] = tuned.card.scores["dev"]
-            _saved(model, out, world)
+            saved(model, out, world)
         return model
-
-
-def finetune(
-    base: Model | System | str | Path,
-    data: Source,
-    *,
-    task: str = "classify",
-    out: str | Path | None = None,
-    dev: Source = "10%",
-    test: Source | None = None,
-    folds: int = 0,
-    seeds: int = 1,
-    freeze: bool | None = None,
-    from_scratch: bool = False,
-    overwrite: bool = False,
-    on_event: OnEvent = ignore,
-    **settings: Any,
-) -> Model:
-    """Teach a model a task by labelled examples; the scores are in the model's card.
-
-    `base` may also be a System or its name: a new model then learns from the examples alone, words included. `dev` is a
-    source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
-    `folds` every example is also scored once by a model that has not seen it. With `freeze` the encoder stays as it is,
-    which is the system's own choice unless told. `settings` are single fields of `Train`,
-    `Columns` and `Head`, and of a new model's system.
-    """
-    if task not in TASKS:
-        raise unknown_name(task, TASKS, "--task")
-    if freeze and from_scratch:
-        raise UsageError("--freeze keeps what was learned and --from-scratch drops it: choose one of them")
-    if seeds < 1:
-        raise UsageError(f"--seeds must be 1 or more, not {seeds}")
-    start, parent = _start(base, out, settings, on_event, labels=True)
-    if freeze is None:
-        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
-        if freeze:
-            note(on_event, f"{start.name} stays as it is and the head alone learns: --no-freeze to tune all of it")
-    if freeze and parent is None:
-        raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
-    kind = TASKS[task]
-    network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
-    tuned = kind.tuning(start, freeze, network=network)
-    as_it_is = not freeze and not network and not settings.get("mix")  # the encoder's top layer is what is read
-    foretelling = start.teaching.head().get("lm_loss", 0.0) if as_it_is and "lm_loss" in kind.takes else 0.0
-    usual = Head(mix=freeze and start.feature_based, lm_loss=foretelling)
-    system, train, columns, head, pieces = route(
-        settings, start, tuned, Columns(), usual, Vocabulary(), only=start.teaching.fields if parent else None
-    )
-    if parent and pieces != Vocabulary():
-        raise UsageError(f"{parent.card.title or 'the model'} has its pieces already: leave out their settings")
-    for name in head.chosen():
-        if name not in kind.takes:
-            able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
-            raise UsageError(f"--{name.replace('_', '-')} is for --task {able}, not for {task}: leave it out")
-    if foretelling and "lm_loss" not in settings:
-        note(
-            on_event,
-            f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
-        )
-    everything = kind.read(data, columns, on_event)
-    labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
-    examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
-    tested = None if test is None else kind.read(test, columns, on_event)
-    for apart in (held, tested):  # a label that was never learned is found before anything is learned
-        if apart is not None:
-            kind.accept(apart, labels)
-    with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
-        from_scratch = from_scratch or parent is None
-        system = system.teaching.settled(labels.kind, examples.label_counts, frozen=freeze or network)
-        if parent is None:
-            parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
-        elif isinstance(parent.task, kind):
-            labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
-        parent = _learner(system, parent, train.seed)
-        tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
-        scores: dict[str, Any] = {}
-        if folds:
-            scores["folds"] = tuning.cross_validate(everything, folds, run)
-        best = tuning.best_of(seeds, examples, held, run, scores)
-        if tested is not None:
-            on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
-            say({"event": "scores", "on": "test", **on_test.to_dict()})
-            scores["test"] = on_test.brief()
-        if best.task.mix is not None:
-            note(say, f"the learned mix: {best.task.mix}")
-        card = Card(
-            title=Path(out).name if out else "",
-            parent=parent.card.title,
-            text=f"{len(examples):,} examples of {Path(examples.source).name}",
-            steps=best.history.steps,
-            seconds=best.history.seconds,
-            hardware=hardware(world.device),
-            scores=scores,
-            recipe={
-                "task": task,
-                "freeze": freeze,
-                "from_scratch": from_scratch,
-                **head.chosen(),
-                "train": to_dict(train),
-            },
-        )
-        model = Model(
-            system=parent.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
-        )
-        return _saved(model.to(world.device), out, world)
 
 
 def evaluate(
@@ -342,71 +232,6 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
         huggingface.convert(Path(source), Path(out), overwrite=overwrite, on_event=on_event)
 
 
-def _start(
-    system: System | Model | str | Path,
-    out: str | Path | None,
-    settings: dict[str, Any],
-    on_event: OnEvent,
-    *,
-    labels: bool = False,
-) -> tuple[System, Model | None]:
-    """The system to train, by text or by labels, and, where one is to be gone on with, the model."""
-    if isinstance(system, System):
-        return system, None
-    if isinstance(system, Model):
-        return system.system, system
-    if system in SYSTEMS:
-        kind = SYSTEMS[str(system)]
-        size = settings.pop("size", "")
-        return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None
-    if out is not None:
-        refuse_same(system, out)
-    parent = Model.load(system, device="auto" if labels else "cpu", on_event=on_event)
-    return parent.system, parent
-
-
-def _words_of(
-    system: System, task: type[Task], examples: Examples, labels: Labels, pieces: Vocabulary, seed: int, say: OnEvent
-) -> tuple[Model, Labels]:
-    """A new model that knows the words of these examples but has no weights yet, and labels that know how they are
-    written."""
-
-    def learn(texts: list[str], kind: str) -> Tokenizer:
-        chosen: Any = kind if pieces.tokenizer == "auto" else pieces.tokenizer
-        size, least = pieces.vocabulary or system.vocabulary, 0 if chosen == "bpe" else 1
-        return Tokenizer.train(Corpus.of(texts), kind=chosen, size=size, min_count=least, seed=seed, on_event=say)
-
-    tokenizer, other = task.vocabularies(system, examples, learn, separate=pieces.separate)
-    tokenizer = system.teaching.marked(tokenizer)
-    with torch.device("meta"):
-        model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
-    return model, dataclasses.replace(labels, tokenizer=other)
-
-
-def _learner(system: System, parent: Model, seed: int) -> Model:
-    """The parent with other settings for the task, and vectors for the marks of its rows: its encoder keeps every
-    weight that fits."""
-    tokenizer = system.teaching.ready(parent.tokenizer)
-    if system == parent.system and tokenizer is parent.tokenizer:
-        return parent
-    vocabulary = max(parent.encoder.vocabulary, len(tokenizer))
-    with torch.device("meta"):
-        encoder = system.encoder(vocabulary)
-    shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
-    held = parent.encoder.state_dict()
-    weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
-    grown = (torch.Size([parent.encoder.vocabulary]), torch.Size([vocabulary]))
-    if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
-        torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
-        encoder = system.encoder(vocabulary).to(parent.device)
-        for name, new in encoder.state_dict().items():
-            old = held[name]
-            if name not in weights and (old.shape[:1], new.shape[:1]) == grown and old.shape[1:] == new.shape[1:]:
-                weights[name] = torch.cat([old, new[len(old) :]])
-    encoder.load_state_dict(weights, strict=False, assign=True)
-    return dataclasses.replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)
-
-
 def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
@@ -453,29 +278,6 @@ def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dic
     return {"system": shown, "train": to_dict(train), "text": to_dict(text)}
 
 
-def _split(
-    examples: Examples, task: type[Task], columns: Columns, dev: Source, seed: int, on_event: OnEvent
-) -> tuple[Examples, Examples | None]:
-    """What to learn from and what to score on; a share of the first, such as "10%", is held out by label."""
-    if dev is None or (isinstance(dev, str) and dev == "none"):
-        return examples, None
-    if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read(dev, columns, on_event)
-    try:
-        share = float(dev[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise UsageError(f"--dev {dev} is neither a file nor a share between 0% and 100%, such as 10%")
-    learned, held = hold_out(examples, share, seed)
-    if not held:
-        note(on_event, "no example is held out as dev, for no label occurs twice")
-        return learned, None
-    how = f"{dev} of every label, seed {seed}; --dev to change"
-    note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")
-    return learned, held
-
-
 def _asked(model: Model | str | Path, settings: dict[str, Any], on_event: OnEvent) -> tuple[Task, Columns]:
     """The model's task, with the way to answer that the settings ask for, and where data keeps what."""
     model = loaded(model, on_event)
@@ -483,9 +285,3 @@ def _asked(model: Model | str | Path, settings: dict[str, Any], on_event: OnEven
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     columns, search = route(settings, Columns(), model.task.search)
     return model.task.searching(search), columns
-
-
-def _saved(model: Model, out: str | Path | None, world: World) -> Model:
-    if out is not None and world.leads:
-        model.save(out, overwrite=True)
-    return model
