@@ -252,6 +252,11 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
     assert code == 0
     assert json.loads(out)["steps"] == 1
+    (tmp_path / "few.tsv").write_text("sentence\tlabel\na\tx\n")
+    whole = recipe.read_text()
+    recipe.write_text(f'probe = "{tmp_path / "few.tsv"}"\n{whole}')
+    refused(run("pretrain", "--recipe", recipe, "--overwrite"), 1, "cannot be held out")
+    recipe.write_text(whole)
     recipe.write_text(recipe.read_text() + "hidden_size = 5\n")
     refused(run("pretrain", "--recipe", recipe), 2, f"{recipe}: --text.hidden_size", "--system.width")
 

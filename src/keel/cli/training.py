@@ -62,19 +62,21 @@ def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
     return recipe.system, words or recipe.corpus, recipe
 
 
-def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], str, dict[str, Any]]:
-    """The system, the corpus, the folder to write and the settings; flags override what the recipe says."""
-    system, corpus, recipe = _what_to_train(options)
+def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], Namespace]:
+    """What is to learn, from which files, and the options; flags override what the recipe says."""
+    system, files, recipe = _what_to_train(options)
     try:
-        base = options.flags.read(recipe.flags)
+        options.flags.read(recipe.flags)
     except UsageError as error:
         raise UsageError(f"{options.recipe}: {error}") from None
-    settings = base.settings
-    if options.settings.keys() & set(Train.LENGTHS):  # one way to say how long replaces another
-        settings = {name: value for name, value in settings.items() if name not in Train.LENGTHS}
-    if size := options.size or base.size:
-        settings = {"size": size, **settings}
-    return system, corpus, options.out or base.out, settings | options.settings
+    merged = options.flags.read([*recipe.flags, *options.flags.line])
+    if said := options.settings.keys() & set(Train.LENGTHS):  # one way to say how long replaces another
+        for name in {*Train.LENGTHS} - said:
+            merged.settings.pop(name, None)
+    if merged.size:
+        merged.settings = {"size": merged.size, **merged.settings}
+    merged.quiet |= options.quiet
+    return system, files, merged
 
 
 @_of_named_system
@@ -96,12 +98,12 @@ def pretrain_flags(flags: Flags, *systems: System) -> None:
 
 
 def pretrain(options: Namespace) -> Answer:
-    system, corpus, out, settings = _with_recipe(options)
+    system, corpus, options = _with_recipe(options)
     if not system or not corpus:
         raise UsageError("say what to train, and on which text: keel pretrain bert corpus.txt --out models/mine")
     if system not in SYSTEMS and not Path(system).exists():
         raise UsageError(f"{system!r} is neither a system ({', '.join(SYSTEMS)}) nor a model folder: name one of them")
-    if not out:
+    if not (out := options.out):
         raise UsageError("--out is missing: name the model folder to write")
     with Console(quiet=options.quiet) as console:
         model = verbs.pretrain(
@@ -112,7 +114,7 @@ def pretrain(options: Namespace) -> Answer:
             probe_task=options.probe_task,
             overwrite=options.overwrite,
             on_event=console,
-            **settings,
+            **options.settings,
         )
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
@@ -213,22 +215,11 @@ def _joined(line: Sequence[str]) -> list[str]:
 
 
 def finetune(options: Namespace) -> Answer:
-    model, files, recipe = _what_to_train(options)
-    if recipe.flags:
-        try:
-            base = options.flags.read(recipe.flags)
-        except UsageError as error:
-            raise UsageError(f"{options.recipe}: {error}") from None
-        lengths = options.settings.keys() & set(Train.LENGTHS)
-        options = options.flags.read([*recipe.flags, *options.flags.line])
-        if lengths:  # one way to say how long replaces another
-            for name in base.settings.keys() & set(Train.LENGTHS) - lengths:
-                del options.settings[name]
+    model, files, options = _with_recipe(options)
     if not model or not files:
         raise UsageError("say what is to learn, and from which examples: keel finetune models/mine train.tsv --out new")
     if not options.out:
         raise UsageError("--out is missing: name the model folder to write")
-    settings = ({"size": options.size} if options.size else {}) | options.settings
     with Console(quiet=options.quiet) as console:
         tuned = verbs.finetune(
             model,
@@ -243,7 +234,7 @@ def finetune(options: Namespace) -> Answer:
             from_scratch=options.from_scratch,
             overwrite=options.overwrite,
             on_event=console,
-            **settings,
+            **options.settings,
         )
     lines = [f"{options.out} is ready: {tuned.card.steps:,} steps in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
