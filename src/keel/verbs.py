@@ -190,7 +190,8 @@ def finetune(
     labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
     examples, held = _split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
-    for apart in (held, tested):  # a label that was never learned is found before anything is learned
+    scored = held, tested, everything if folds else None
+    for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
             kind.accept(apart, labels)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
@@ -264,6 +265,7 @@ def evaluate(
     else:
         task, columns = _asked(known, settings, on_event)
         examples = task.read(data, columns, on_event)
+        task.accept(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
     if out is not None:
         scores.write(Path(out))

@@ -1,6 +1,7 @@
 """One text becomes another: what is learned, written, scored and kept, with one vocabulary or two."""
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 import keel
+from keel import tuning
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.bert import Bert
@@ -19,6 +21,7 @@ from keel.systems.transformer import Transformer
 from keel.tasks import rewrite
 from keel.tasks.aligned import read_aligned
 from keel.tasks.examples import Labels
+from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Rewritten
 from keel.tasks.rewrite import Rewrite
 from keel.text.corpus import Corpus
@@ -188,6 +191,46 @@ def test_texts_too_long_are_said(task: Rewrite) -> None:
     assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: only the first 23 are read" in said[1]
     with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
         task.prepare(read_aligned([(long, "Eins")] * 2))
+
+
+def test_pairs_too_long_have_no_loss_and_that_is_said(task: Rewrite) -> None:
+    def scored(pairs: Pairs) -> Scores:
+        examples = read_aligned(pairs)
+        return task.score(examples, task.predict(examples))
+
+    long = " ".join(["one"] * 100)
+    assert "pairs" not in scored(numbers(3)).remark
+    some = scored([*numbers(3), (long, "Eins"), ("one", long)])
+    assert "the loss is of 3 of 5 pairs" in some.remark
+    assert some.values["loss"].value == pytest.approx(scored(numbers(3)).values["loss"].value)
+    none = scored([(long, "Eins")] * 2)
+    assert "loss" not in none.values
+    assert "there is no loss" in none.remark
+
+
+def test_whoever_reads_on_in_between_may_learn(task: Rewrite) -> None:
+    data = task.prepare(read_aligned(numbers(4)))
+    for _ in task._batches(data, 2):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_without_what_scores_nothing_is_learned_in_vain(
+    learned: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: Any, **settings: Any) -> None:
+        raise AssertionError("it computes")
+
+    model, _ = learned
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    settings: dict[str, Any] = {"task": "rewrite", "steps": 1, "device": "cpu"}
+    assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
+    monkeypatch.setattr(tuning, "fit", never)
+    monkeypatch.setattr(Rewrite, "predict", never)
+    for split in ({}, {"dev": None, "test": numbers(4)}, {"dev": None, "folds": 2}):
+        with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+            keel.finetune(SYSTEM, numbers(20), **settings, **split)
+    with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+        keel.evaluate(model, numbers(4))
 
 
 def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
