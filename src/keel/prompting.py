@@ -176,7 +176,6 @@ def _prompted(
     on_event({"event": "prompt", "text": prompt})
     ((found, *_),) = continuations(
         [prompt], model=model, how=how, tokens=tokens, stop=["\n"] if line else [],
-        closes=line or model.system.sentences == "none",  # else it is a sentence that closes, and several are wanted
-        on_text=lambda _, text: on_text(text), on_event=on_event,
+        closes=line or None, on_text=lambda _, text: on_text(text), on_event=on_event,
     )  # fmt: skip
     return Prompted(prompt, found.text.strip())
