@@ -95,7 +95,7 @@ def translate_by_pattern(
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
+    lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
     return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
 
@@ -128,7 +128,8 @@ def _given(text: str, otherwise: str) -> None:
         raise UsageError(otherwise)
 
 
-def _pairs(pairs: Pairs, on_event: OnEvent) -> list[tuple[str, str]]:
+def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
+    """The pairs of a pattern, or of a tsv of them, that have both sides."""
     if not isinstance(pairs, str | Path):
         found = [(first.strip(), second.strip()) for first, second in pairs]
         source = "the pattern"

@@ -15,6 +15,7 @@ import keel
 from keel import tuning
 from keel.errors import KeelError, UsageError
 from keel.model import Model
+from keel.rewriting import aligned
 from keel.systems.bert import Bert
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
@@ -65,14 +66,38 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
 def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
     model, _ = learned
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
-    assert keel.translate("two five one", model=model) == "Zwei Fünf Eins"
-    assert keel.translate(["three", " ", "one two"], model=model, beams=1) == ["Drei", "", "Eins Zwei"]
+    assert keel.translate("two five one", model=model).text == "Zwei Fünf Eins"
+    several = keel.translate(["three", " ", "one two"], model=model, beams=1)
+    assert [*map(str, several)] == ["Drei", "", "Eins Zwei"]
     best = keel.translate("three four", model=model, best=3)
-    assert best[0].text == "Drei Vier"
-    assert [each.score for each in best] == sorted([each.score for each in best], reverse=True)
+    assert best.text == "Drei Vier"
+    assert len(best.others) == 2
+    scores = [each.score or 0 for each in (best, *best.others)]
+    assert scores == sorted(scores, reverse=True)
     answer = model.predict("four")
     assert isinstance(answer, Rewritten)
     assert answer.text == "Vier"
+
+
+def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    model, _ = learned
+    with pytest.raises(UsageError, match=r"--tokens goes only with --by-pattern: leave it out"):
+        keel.translate("one", model=model, tokens=3)
+    for name, value in (("beams", 2), ("length_penalty", 0.5), ("best", 2), ("trace", tmp_path / "t.json")):
+        flag = {"beams": "beam", "length_penalty": "length-penalty"}.get(name, name)
+        with pytest.raises(UsageError, match=f"--{flag} does not go with --by-pattern: leave it out"):
+            keel.translate("one", model=model, by_pattern=[("two", "Zwei")], **{name: value})
+    with pytest.raises(UsageError, match="a trace shows at most 64 texts"):
+        keel.translate(["one"] * 65, model=model, trace=tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_of_a_long_text_what_was_read_is_aligned(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    found = aligned(" ".join(["one"] * 60), "Eins " * 60, model=model)
+    assert 3 < len(found.source) <= 24
+    assert 3 < len(found.target) <= 24
+    np.testing.assert_allclose(found.weights.sum(1), 1, atol=1e-4)
 
 
 def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_path: Path) -> None:
@@ -92,7 +117,7 @@ def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_pat
 def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
     _, folder = learned
     further = keel.finetune(folder, numbers(40, 3), task="rewrite", dev=None, steps=1, lr=1e-6, device="cpu")
-    assert keel.translate("two five one", model=further) == "Zwei Fünf Eins"
+    assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
 def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
@@ -105,7 +130,7 @@ def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> N
     assert "tok:13a" in scores.remark
     from sacrebleu import corpus_bleu, corpus_chrf
 
-    texts = keel.translate([source for source, _ in unseen], model=model, beams=2)
+    texts = [*map(str, keel.translate([source for source, _ in unseen], model=model, beams=2))]
     wanted = [[target for _, target in unseen]]
     assert scores.values["bleu"].value == pytest.approx(corpus_bleu(texts, wanted).score)
     assert scores.values["chrf"].value == pytest.approx(corpus_chrf(texts, wanted).score)
