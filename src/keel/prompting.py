@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keel.decode.likelihood import reads_at_most
 from keel.decode.sample import GREEDY, Sampling
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -144,7 +143,7 @@ def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
 
 def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
-    longest, encode = reads_at_most(writer_of(model)), model.tokenizer.encode
+    longest, encode = writer_of(model).longest, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the opening mark is read, the last token is not

@@ -28,7 +28,7 @@ class Heard:
 
     def __init__(self, writer: RnnTraining):
         self.writer, self.opening, self.closing, self.begin = writer, writer.opening, writer.closing, writer.begin
-        self.fed: list[list[int]] = []
+        self.longest, self.fed = writer.longest, list[list[int]]()
 
     def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())

@@ -51,8 +51,9 @@ class RewriteBatch(TaskBatch):
 class RewriteWriter:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int):
+    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int, longest: int):
         self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
+        self.longest = longest
 
     def begin(self, rows: int) -> Writing:
         return Writing(source=self.source, own=self.decoder.begin(self.source, rows))
@@ -242,7 +243,7 @@ class Rewrite(Task):
     def writer(self, rows: Rows) -> RewriteWriter:
         """What writes from these texts, one row for each or several."""
         source = self.decoder.read(self.encoder(rows), rows)
-        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id)
+        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.longest)
 
     def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
         """For each source the text that it becomes, or the best few."""
