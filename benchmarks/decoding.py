@@ -32,6 +32,7 @@ class Ready:
 
     opening = 0
     closing = 1
+    longest = None
 
     def __init__(self, rows: int, vocabulary: int, device: str):
         torch.manual_seed(0)

@@ -12,6 +12,7 @@ import keel
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.ngram import Ngram
+from keel.tasks.predictions import Rewritten
 from keel.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer.train(keel.Corpus.of(["The boat lies at anchor.\nQ: A: = TL;DR:"] * 3), kind="bpe", size=300)
@@ -79,6 +80,17 @@ def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None
     assert found.text == "le bateau"
     pairs = [("sea", "mer"), ("the  anchor", "l'ancre")]
     assert keel.translate("the boat", by_pattern=pairs, model=model) == found
+    several = keel.translate(["the boat", " ", "the boat"], by_pattern=iter(pairs), model=model)
+    assert several == [found, Rewritten(""), found]
+
+
+def test_what_a_model_of_documents_writes_ends_with_its_document(model: Model) -> None:
+    able, script = scripted(model, "")
+    script.ids = [*BYTES.encode(" It lies.").ids, BYTES.sep_id, *BYTES.encode(" It sank.").ids]
+    assert " It lies. It sank." in keel.generate("The boat", model=able, temperature=0), "of sentences many are wanted"
+    able = replace(able, system=keel.Gpt())
+    assert keel.generate("The boat", model=able, temperature=0) == " It lies."
+    assert keel.summarize("The boat", model=able).text == "It lies."
 
 
 def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:

@@ -11,6 +11,7 @@ import torch
 import keel
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
+from keel.systems import SYSTEMS
 from keel.verbs import evaluate, finetune, predict, pretrain
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_width": 32, "length": 32, "positions": 64}
@@ -288,6 +289,9 @@ def test_one_line_takes_gradients() -> None:
 
 def test_import_is_light() -> None:
     assert "pretrain" in dir(keel)
+    assert {kind.__name__: getattr(keel, kind.__name__) for kind in SYSTEMS.values()} == {
+        kind.__name__: kind for kind in SYSTEMS.values()
+    }
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from keel.systems.elmo import Elmo
     from keel.systems.fasttext import FastText
     from keel.systems.glove import Glove
+    from keel.systems.gpt import Gpt
     from keel.systems.ngram import Ngram
     from keel.systems.nnlm import Nnlm
     from keel.systems.onehot import Onehot
@@ -42,6 +43,7 @@ __all__ = [
     "Elmo",
     "FastText",
     "Glove",
+    "Gpt",
     "KeelError",
     "Model",
     "Ngram",
@@ -85,6 +87,7 @@ _HOMES = {
     "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
+    "Gpt": "keel.systems.gpt",
     "KeelError": "keel.errors",
     "Model": "keel.model",
     "Ngram": "keel.systems.ngram",

@@ -10,12 +10,13 @@ from keel.decode.beam import Search
 from keel.decode.beam import beam as beam_search
 from keel.decode.sample import Sampling, sample
 from keel.decode.trace import Trace
-from keel.decode.writer import Writer, room
+from keel.decode.writer import room
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.decoding import decoding
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
+from keel.explain.untaught import writer_of
 from keel.model import Model
 from keel.report import decoding_page
 from keel.run import Text, corpus_of, route
@@ -99,7 +100,7 @@ def continuations(
     how: Sampling | Search,
     tokens: int = 50,
     stop: str | Sequence[str] = (),
-    closes: bool = False,
+    closes: bool | None = None,
     trace: str | Path | None = None,
     on_text: Callable[[int, str], object] = lambda row, text: None,
     on_event: OnEvent = ignore,
@@ -107,13 +108,11 @@ def continuations(
     """For each prompt what a language model goes on with: one text that is drawn, or the best that a search finds.
 
     `on_text` hears a prompt's number and each further part of its text. What is drawn ends, if it `closes`, with the
-    first end of a sentence or document, whichever the model foretells.
+    first end of a sentence or document, whichever the model foretells; unless told, with a document's.
     """
     known, stop = loaded(model, on_event), [stop] if isinstance(stop, str) else [*stop]
-    writer, tokenizer = known.objective and known.objective.eval(), known.tokenizer
-    if not isinstance(writer, Writer):
-        what = f"{known.system.name} does not write text"
-        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
+    writer, tokenizer = writer_of(known), known.tokenizer
+    closes = known.system.sentences == "none" if closes is None else closes
     if "" in stop:
         raise UsageError("--stop is empty, and every text would end before it starts: give it some letters")
     read = [_read(prompt, tokenizer, on_event) for prompt in prompts]

@@ -87,7 +87,8 @@ def finetune(
     labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
     examples, held = split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
-    for apart in (held, tested):  # a label that was never learned is found before anything is learned
+    scored = held, tested, everything if folds else None
+    for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
             kind.accept(apart, labels)
     with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keel.decode.likelihood import reads_at_most
 from keel.decode.sample import GREEDY, Sampling
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -95,7 +94,7 @@ def translate_by_pattern(
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
-    lines = "\n".join(f"{first} = {second}" for first, second in _pairs(pairs, on_event))
+    lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
     return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
 
@@ -128,7 +127,8 @@ def _given(text: str, otherwise: str) -> None:
         raise UsageError(otherwise)
 
 
-def _pairs(pairs: Pairs, on_event: OnEvent) -> list[tuple[str, str]]:
+def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
+    """The pairs of a pattern, or of a tsv of them, that have both sides."""
     if not isinstance(pairs, str | Path):
         found = [(first.strip(), second.strip()) for first, second in pairs]
         source = "the pattern"
@@ -143,7 +143,7 @@ def _pairs(pairs: Pairs, on_event: OnEvent) -> list[tuple[str, str]]:
 
 def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
-    longest, encode = reads_at_most(writer_of(model)), model.tokenizer.encode
+    longest, encode = writer_of(model).longest, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the opening mark is read, the last token is not
@@ -176,7 +176,6 @@ def _prompted(
     on_event({"event": "prompt", "text": prompt})
     ((found, *_),) = continuations(
         [prompt], model=model, how=how, tokens=tokens, stop=["\n"] if line else [],
-        closes=line or model.system.sentences == "none",  # else it is a sentence that closes, and several are wanted
-        on_text=lambda _, text: on_text(text), on_event=on_event,
+        closes=line or None, on_text=lambda _, text: on_text(text), on_event=on_event,
     )  # fmt: skip
     return Prompted(prompt, found.text.strip())

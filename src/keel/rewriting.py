@@ -1,10 +1,10 @@
 """What a model does that learned to rewrite texts, as a verb: translate; or, by examples, one that learned to write."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from keel.decode.trace import Trace
 from keel.errors import UsageError
@@ -13,45 +13,47 @@ from keel.explain.alignment import Alignment, align
 from keel.explain.decoding import decoding, spelled
 from keel.language import write_trace
 from keel.model import Model
-from keel.prompting import Pairs, translate_by_pattern
+from keel.prompting import Pairs, pairs_of, translate_by_pattern
 from keel.run import route
 from keel.tasks.examples import Examples
 from keel.tasks.predictions import Rewritten
 from keel.tasks.rewrite import Rewrite
 from keel.words import loaded
 
+BY_PATTERN = ("tokens", "cut")
+"""Settings of a language model that goes on from a pattern; all others are of a search."""
 
+
+@overload  # a str is one text, though also many strs
+def translate(  # pyright: ignore[reportOverlappingOverload]
+    texts: str, *, model: Model | str | Path, **settings: Any
+) -> Rewritten: ...
+@overload
+def translate(texts: Iterable[str], *, model: Model | str | Path, **settings: Any) -> list[Rewritten]: ...
 def translate(
-    texts: str | Iterable[str],
-    *,
-    model: Model | str | Path,
-    by_pattern: Pairs | None = None,
-    trace: str | Path | None = None,
-    on_event: OnEvent = ignore,
-    **settings: Any,
-) -> Any:
-    """What a model that learned to rewrite makes of a text, or of many; with `best` above 1 the best few for each, with
-    their scores. `settings` are `beams`, `best` and `length_penalty`.
+    texts: str | Iterable[str], *, model: Model | str | Path, by_pattern: Pairs | None = None, **settings: Any
+) -> Rewritten | list[Rewritten]:
+    """What a model that learned to rewrite makes of a text, or of many. `settings` are `on_event`, `beams`,
+    `length_penalty`, `best` (above 1 each has `others`) and `trace`: an .html or .json file, or a folder for both, that
+    shows how each word was chosen.
 
-    `trace` is an .html or .json file, or a folder for both, that shows how each word was chosen. With pairs in
-    `by_pattern` a language model is asked to go on from them, and `settings` are `tokens` and `cut`.
+    With pairs in `by_pattern` a language model is asked to go on from them, and `settings` are `tokens` and `cut`.
     """
-    one = isinstance(texts, str)
-    many: Iterable[str] = [texts] if one else texts
-    if by_pattern is not None:
-        known = loaded(model, on_event)
-        answers = [translate_by_pattern(text, by_pattern, model=known, on_event=on_event, **settings) for text in many]
-        return answers[0] if one else answers
-    found: list[Any] = list(translations(many, model=model, trace=trace, on_event=on_event, **settings))
-    if all(len(best) == 1 for best in found):
-        found = [str(best[0]) for best in found]
-    return found[0] if one else found
+    many: Iterable[str] = [texts] if isinstance(texts, str) else texts
+    if by_pattern is not None and isinstance(texts, str) and not texts.strip():
+        raise UsageError("there is nothing to translate: give a text")
+    found = [
+        replace(first, others=tuple(others))
+        for first, *others in translations(many, model=model, by_pattern=by_pattern, **settings)
+    ]
+    return found[0] if isinstance(texts, str) else found
 
 
 def translations(
     texts: Iterable[str],
     *,
     model: Model | str | Path,
+    by_pattern: Pairs | None = None,
     at_once: int = 0,
     trace: str | Path | None = None,
     on_event: OnEvent = ignore,
@@ -59,12 +61,22 @@ def translations(
 ) -> Iterator[list[Rewritten]]:
     """The best texts for each of many, in their order, so many written `at_once` (0: as many as is fast); what is blank
     stays so. Of a trace, all texts are one batch."""
+    for name in [*settings, *([] if trace is None else ["trace"])]:
+        if (name in BY_PATTERN) == (by_pattern is None):
+            goes = "goes only" if by_pattern is None else "does not go"
+            flag = {"beams": "beam"}.get(name, name).replace("_", "-")
+            raise UsageError(f"--{flag} {goes} with --by-pattern: leave it out")
+    if by_pattern is not None:
+        return _prompted(loaded(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
     task = _task(model, on_event)
     (search,) = route(settings, task.search)
     task = task.searching(search)
     if trace is None:
         return _written(task, iter(texts), at_once or task.texts_at_once, on_event)
-    return _traced(task, list(texts), trace, on_event)
+    few = list(islice(texts, task.texts_at_once + 1))
+    if len(few) > task.texts_at_once:
+        raise UsageError(f"a trace shows at most {task.texts_at_once} texts: give fewer, or leave out --trace")
+    return _traced(task, few, trace, on_event)
 
 
 def aligned(
@@ -80,8 +92,21 @@ def _task(model: Model | str | Path, on_event: OnEvent) -> Rewrite:
     known = loaded(model, on_event)
     if not isinstance(known.task, Rewrite):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
+        if known.task is None and known.system.foretells:
+            remedy = "name a file of pairs by --by-pattern, and it goes on from them"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
     return known.task
+
+
+def _prompted(
+    model: Model, texts: Iterable[str], pairs: Pairs, on_event: OnEvent, settings: dict[str, Any]
+) -> Iterator[list[Rewritten]]:
+    for text in texts:
+        if text.strip():
+            found = translate_by_pattern(text, pairs, model=model, on_event=on_event, **settings)
+            yield [Rewritten(found.text, prompt=found.prompt)]
+        else:
+            yield [Rewritten("")]
 
 
 def _written(task: Rewrite, texts: Iterator[str], at_once: int, on_event: OnEvent) -> Iterator[list[Rewritten]]:
@@ -97,7 +122,10 @@ def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent
         raise UsageError("a trace shows how texts are written, and one of these is blank: leave it out")
     found, paths = task.traced(data, seen)
     pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
-    answers = [[{**asdict(each)} for each in best] for best in found]
+    answers = [
+        [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]
+        for best in found
+    ]
     prompts: list[list[int]] = [[] for _ in texts]
     told = decoding(seen, task.target, task.search, prompts=prompts, answers=answers, written=paths, sources=pieces)
     write_trace(path, told)

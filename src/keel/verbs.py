@@ -159,6 +159,7 @@ def evaluate(
     else:
         task, columns = _asked(known, settings, on_event)
         examples = task.read(data, columns, on_event)
+        task.accept(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
     if out is not None:
         scores.write(Path(out))

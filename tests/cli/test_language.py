@@ -1,5 +1,6 @@
 """keel generate and the perplexity of keel evaluate."""
 
+import io
 import json
 import re
 import signal
@@ -28,6 +29,17 @@ def test_a_prompt_is_printed_with_what_goes_on_from_it(ngram: Path, run: Run) ->
     assert json.loads(found) == {"prompt": "The sailor", "text": out.removeprefix("The sailor")[:-1]}
     code, out, _ = run("generate", "--model", ngram, "--tokens", 5)
     assert out == out.lstrip()
+
+
+def test_a_prompt_may_be_a_file_or_stdin(
+    ngram: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prompt.txt").write_text("The sailor\n")
+    given = run("generate", "The sailor", "--model", ngram, "--tokens", 9)
+    assert given[0] == 0
+    assert run("generate", tmp_path / "prompt.txt", "--model", ngram, "--tokens", 9) == given
+    monkeypatch.setattr("sys.stdin", io.StringIO("The sailor\n"))
+    assert run("generate", "-", "--model", ngram, "--tokens", 9) == given
 
 
 def test_evaluate_prints_perplexities(ngram: Path, english_corpus: Path, run: Run) -> None:
@@ -87,9 +99,7 @@ def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
 
 def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
     command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
-    heard = partial(
-        signal.signal, signal.SIGINT, signal.SIG_DFL
-    )  # tests in the background have it muted
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background have it muted
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
     ) as process:

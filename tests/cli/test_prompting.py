@@ -33,6 +33,13 @@ def test_the_prompt_goes_to_stderr_and_the_answer_to_stdout(
     code, out, err = run("translate", "the sailor", "--by-pattern", pairs, "--model", ngram)
     assert (code, out.count("\n")) == (0, 1)
     assert "the boat = the net\nthe sailor =\n" in err
+    code, out, _ = run("translate", "the sailor", "--by-pattern", pairs, "--model", ngram, "--json", "--tokens", 3)
+    record = json.loads(out)
+    assert (record["text"], record["prompt"]) == ("the sailor", "the boat = the net\nthe sailor =")
+    (tmp_path / "lines.txt").write_text("the sailor\n\nthe boat\n")
+    code, out, err = run("translate", tmp_path / "lines.txt", "--by-pattern", pairs, "--model", ngram)
+    assert (code, out.count("\n"), out.splitlines()[1]) == (0, 3, "")
+    assert "the boat = the net\nthe boat =\n" in err
     code, out, err = run("summarize", file, "--model", ngram, "--tokens", 12, "--sentences", 1)
     assert (code, out.count("\n")) == (0, 1)
     assert f"{PASSAGE}\nTL;DR:\n" in err
@@ -93,6 +100,15 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(
         run("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram), 1, "none.tsv holds no pairs"
     )
+    for verb, *rest in (("ask", "Who?"), ("summarize",), ("generate",), ("translate", "--by-pattern", "pairs.tsv")):
+        refused(run(verb, "missing.txt", *rest, "--model", ngram), 2, "there is no file missing.txt")
+    pattern = ("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram)
+    for flag in ("--trace", "--alignment", "--beam", "--best", "--length-penalty"):
+        value = "a.html" if flag in ("--trace", "--alignment") else 1
+        refused(run(*pattern, flag, value), 2, f"{flag} does not go with --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--tokens", 4), 2, "--tokens goes only with --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--cut"), 2, "--cut goes only with --by-pattern")
+    refused(run("translate", "", "--model", ngram), 2, "there is nothing to translate")
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "words"), 2, "--by")
     refused(run("evaluate", folder / "base", folder / "train.tsv", "--by", "last-word"), 1, "bert does not write text")
     (tmp_path / "short.txt").write_text("alone\n")

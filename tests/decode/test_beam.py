@@ -31,7 +31,7 @@ class Texts(Tensors):
 class Tables:
     """What comes next hangs on the last two ids; written from texts, on the text too."""
 
-    opening = 0
+    opening, longest = 0, None
 
     def __init__(
         self, vocabulary: int = 6, texts: int = 0, seed: int = 0, closing: int | None = CLOSING, sharp: float = 1.0

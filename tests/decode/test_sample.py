@@ -25,7 +25,7 @@ class Dice:
     """After the id `sure` comes 1; after any other, what CHANCES say."""
 
     opening = 0
-    closing = None
+    closing = longest = None
 
     def __init__(self, sure: int = 3) -> None:
         self.sure = sure

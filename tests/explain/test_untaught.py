@@ -20,7 +20,7 @@ WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass"
 class Parrot(nn.Module):
     """After "sea ... is" comes blue, after "grass ... is" green, with log-odds of 4; "very" is always likely."""
 
-    opening, closing = WORDS.cls_id, None
+    opening, closing, longest = WORDS.cls_id, None, None
 
     def begin(self, rows: int) -> None:
         return None

@@ -1,6 +1,7 @@
 """One text becomes another: what is learned, written, scored and kept, with one vocabulary or two."""
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import torch
 from torch.nn import functional as F
 
 import keel
+from keel import tuning
 from keel.errors import KeelError, UsageError
 from keel.model import Model
+from keel.rewriting import aligned
 from keel.systems.bert import Bert
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 from keel.tasks import rewrite
 from keel.tasks.aligned import read_aligned
 from keel.tasks.examples import Labels
+from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Rewritten
 from keel.tasks.rewrite import Rewrite
 from keel.text.corpus import Corpus
@@ -62,14 +66,38 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
 def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
     model, _ = learned
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
-    assert keel.translate("two five one", model=model) == "Zwei Fünf Eins"
-    assert keel.translate(["three", " ", "one two"], model=model, beams=1) == ["Drei", "", "Eins Zwei"]
+    assert keel.translate("two five one", model=model).text == "Zwei Fünf Eins"
+    several = keel.translate(["three", " ", "one two"], model=model, beams=1)
+    assert [*map(str, several)] == ["Drei", "", "Eins Zwei"]
     best = keel.translate("three four", model=model, best=3)
-    assert best[0].text == "Drei Vier"
-    assert [each.score for each in best] == sorted([each.score for each in best], reverse=True)
+    assert best.text == "Drei Vier"
+    assert len(best.others) == 2
+    scores = [each.score or 0 for each in (best, *best.others)]
+    assert scores == sorted(scores, reverse=True)
     answer = model.predict("four")
     assert isinstance(answer, Rewritten)
     assert answer.text == "Vier"
+
+
+def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    model, _ = learned
+    with pytest.raises(UsageError, match=r"--tokens goes only with --by-pattern: leave it out"):
+        keel.translate("one", model=model, tokens=3)
+    for name, value in (("beams", 2), ("length_penalty", 0.5), ("best", 2), ("trace", tmp_path / "t.json")):
+        flag = {"beams": "beam", "length_penalty": "length-penalty"}.get(name, name)
+        with pytest.raises(UsageError, match=f"--{flag} does not go with --by-pattern: leave it out"):
+            keel.translate("one", model=model, by_pattern=[("two", "Zwei")], **{name: value})
+    with pytest.raises(UsageError, match="a trace shows at most 64 texts"):
+        keel.translate(["one"] * 65, model=model, trace=tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_of_a_long_text_what_was_read_is_aligned(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    found = aligned(" ".join(["one"] * 60), "Eins " * 60, model=model)
+    assert 3 < len(found.source) <= 24
+    assert 3 < len(found.target) <= 24
+    np.testing.assert_allclose(found.weights.sum(1), 1, atol=1e-4)
 
 
 def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_path: Path) -> None:
@@ -89,7 +117,7 @@ def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_pat
 def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
     _, folder = learned
     further = keel.finetune(folder, numbers(40, 3), task="rewrite", dev=None, steps=1, lr=1e-6, device="cpu")
-    assert keel.translate("two five one", model=further) == "Zwei Fünf Eins"
+    assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
 def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
@@ -102,7 +130,7 @@ def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> N
     assert "tok:13a" in scores.remark
     from sacrebleu import corpus_bleu, corpus_chrf
 
-    texts = keel.translate([source for source, _ in unseen], model=model, beams=2)
+    texts = [*map(str, keel.translate([source for source, _ in unseen], model=model, beams=2))]
     wanted = [[target for _, target in unseen]]
     assert scores.values["bleu"].value == pytest.approx(corpus_bleu(texts, wanted).score)
     assert scores.values["chrf"].value == pytest.approx(corpus_chrf(texts, wanted).score)
@@ -188,6 +216,46 @@ def test_texts_too_long_are_said(task: Rewrite) -> None:
     assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: only the first 23 are read" in said[1]
     with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
         task.prepare(read_aligned([(long, "Eins")] * 2))
+
+
+def test_pairs_too_long_have_no_loss_and_that_is_said(task: Rewrite) -> None:
+    def scored(pairs: Pairs) -> Scores:
+        examples = read_aligned(pairs)
+        return task.score(examples, task.predict(examples))
+
+    long = " ".join(["one"] * 100)
+    assert "pairs" not in scored(numbers(3)).remark
+    some = scored([*numbers(3), (long, "Eins"), ("one", long)])
+    assert "the loss is of 3 of 5 pairs" in some.remark
+    assert some.values["loss"].value == pytest.approx(scored(numbers(3)).values["loss"].value)
+    none = scored([(long, "Eins")] * 2)
+    assert "loss" not in none.values
+    assert "there is no loss" in none.remark
+
+
+def test_whoever_reads_on_in_between_may_learn(task: Rewrite) -> None:
+    data = task.prepare(read_aligned(numbers(4)))
+    for _ in task._batches(data, 2):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_without_what_scores_nothing_is_learned_in_vain(
+    learned: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: Any, **settings: Any) -> None:
+        raise AssertionError("it computes")
+
+    model, _ = learned
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    settings: dict[str, Any] = {"task": "rewrite", "steps": 1, "device": "cpu"}
+    assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
+    monkeypatch.setattr(tuning, "fit", never)
+    monkeypatch.setattr(Rewrite, "predict", never)
+    for split in ({}, {"dev": None, "test": numbers(4)}, {"dev": None, "folds": 2}):
+        with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+            keel.finetune(SYSTEM, numbers(20), **settings, **split)
+    with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+        keel.evaluate(model, numbers(4))
 
 
 def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:

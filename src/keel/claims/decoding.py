@@ -28,7 +28,7 @@ class Heard:
 
     def __init__(self, writer: RnnTraining):
         self.writer, self.opening, self.closing, self.begin = writer, writer.opening, writer.closing, writer.begin
-        self.fed: list[list[int]] = []
+        self.longest, self.fed = writer.longest, list[list[int]]()
 
     def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
@@ -103,7 +103,7 @@ def i_love_beijing(say: Say) -> Finding:
         sources, targets = zip(*asked, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
         told = json.loads(Path(f"{folder}/trace.json").read_text(encoding="utf-8"))["texts"]
-    right = sum(one == other for one, other in zip(written, targets, strict=True))
+    right = sum(one.text == other for one, other in zip(written, targets, strict=True))
     say(f"{len(taught)} pairs are taught; of {len(asked)} others {right} are translated to the letter")
     text = told[sources.index("i love beijing")]
     for place in text["path"]:

@@ -1,7 +1,6 @@
 """What a language model is asked in plain text, as commands: the prompt goes to stderr, what it writes to stdout."""
 
 import json
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -11,11 +10,10 @@ from keel import prompting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.loading import device_flags, load
+from keel.cli.loading import device_flags, lines_of, load
 from keel.errors import Interrupted
 from keel.events import Event
 from keel.prompting import Prompted
-from keel.text.files import open_text
 
 
 def ask_flags(flags: Flags) -> None:
@@ -27,7 +25,7 @@ def ask_flags(flags: Flags) -> None:
 
 
 def ask(options: Namespace) -> Answer:
-    return _answer(options, partial(prompting.ask, _text(options.text), options.question, tokens=options.tokens))
+    return _answer(options, partial(prompting.ask, question=options.question, tokens=options.tokens))
 
 
 def summarize_flags(flags: Flags) -> None:
@@ -41,13 +39,7 @@ def summarize_flags(flags: Flags) -> None:
 
 def summarize(options: Namespace) -> Answer:
     chosen = {name: getattr(options, name) for name in ("tokens", "sentences", "top_k", "cue", "seed")}
-    return _answer(options, partial(prompting.summarize, _text(options.text), **chosen))
-
-
-def translate(options: Namespace) -> Answer:
-    """By examples of pairs, which `keel translate --by-pattern` names."""
-    write = partial(prompting.translate_by_pattern, _text(options.text), options.by_pattern, tokens=options.tokens)
-    return _answer(options, write)
+    return _answer(options, partial(prompting.summarize, **chosen))
 
 
 def _prompt_flags(flags: Flags, tokens: int) -> None:
@@ -59,14 +51,8 @@ def _prompt_flags(flags: Flags, tokens: int) -> None:
     device_flags(flags)
 
 
-def _text(given: str) -> str:
-    """A text, or what a file or stdin holds."""
-    if given == "-":
-        return sys.stdin.read()
-    return "\n".join(line for _, line in open_text(given)) if os.path.isfile(given) else given
-
-
 def _answer(options: Namespace, write: Callable[..., Prompted]) -> Answer:
+    """What is written about the text that a command was given."""
     parts: list[str] = []
     prompts: list[str] = []
 
@@ -76,7 +62,8 @@ def _answer(options: Namespace, write: Callable[..., Prompted]) -> Answer:
 
     with Console(quiet=options.quiet) as console:
         try:
-            found = write(model=load(options, console), cut=options.cut, on_text=parts.append, on_event=hear)
+            text = "\n".join(lines_of(options.text, console))
+            found = write(text, model=load(options, console), cut=options.cut, on_text=parts.append, on_event=hear)
         except KeyboardInterrupt:
             if not parts:
                 raise

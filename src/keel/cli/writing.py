@@ -4,24 +4,21 @@ import json
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from keel import language, rewriting
-from keel.cli import prompting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.loading import device_flags, load
+from keel.cli.loading import device_flags, lines_of, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
 from keel.errors import Interrupted, UsageError
 from keel.events import note
 from keel.explain.alignment import Alignment
 from keel.report.grid import picture_file, write_alignment
-from keel.text.files import open_text
 
 
 def drawing_flags(flags: Flags) -> None:
@@ -48,12 +45,9 @@ def drawing(options: Namespace) -> Sampling:
     )
 
 
-def search_flags(flags: Flags, beams: int | None = None) -> None:
-    """How the best texts are searched for; without any number of beams there is no search unless one is given."""
-    shown = f" [{beams}]" if beams else "; nothing is drawn then"
-    flags.add_argument(
-        "--beam", type=int, default=beams, metavar="N", help=f"search for the best text, N open at each step{shown}"
-    )
+def search_flags(flags: Flags, usual: str = "; nothing is drawn then") -> None:
+    """How the best texts are searched for."""
+    flags.add_argument("--beam", type=int, metavar="N", help=f"search for the best text, N open at each step{usual}")
     flags.add_argument("--best", type=int, default=1, metavar="N", help="texts to give, of those that were found [1]")
     flags.add_argument(
         "--length-penalty", type=float, default=0.6, metavar="X", help="above 0 favours long texts; 0: none [0.6]"
@@ -70,7 +64,7 @@ def trace_flag(flags: Flags) -> None:
 
 
 def generate_flags(flags: Flags) -> None:
-    flags.add_argument("text", nargs="?", default="", metavar="PROMPT", help="what to go on from; nothing, or -")
+    flags.add_argument("text", nargs="?", default="", metavar="PROMPT|FILE|-", help="what to go on from [nothing]")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
     flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
     drawing_flags(flags)
@@ -82,7 +76,6 @@ def generate_flags(flags: Flags) -> None:
 
 
 def generate(options: Namespace) -> Answer:
-    prompt = sys.stdin.read().strip() if options.text == "-" else options.text
     how = drawing(options) if options.beam is None else search(options)
     if isinstance(how, Search) and drawing(options) != Sampling(seed=options.seed):
         raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
@@ -100,6 +93,9 @@ def generate(options: Namespace) -> Answer:
             sys.stdout.flush()
 
     with Console(quiet=options.quiet) as console:
+        prompt = "\n".join(lines_of(options.text, console))
+        if prompt != options.text:  # a file's, whose last line has an end
+            prompt = prompt.strip()
         try:
             (found,) = language.continuations(
                 [prompt],
@@ -127,26 +123,33 @@ def generate(options: Namespace) -> Answer:
 def translate_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
-    search_flags(flags, beams=5)
+    search_flags(flags, " [5]")
     flags.add_argument("--alignment", metavar="FILE", help="draw where each word was looked for: .html, .svg")
     trace_flag(flags)
     what = 'pairs of texts, a tab between: a language model then goes on from "english = french" lines'
     flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
-    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="by pattern: to write at most [50]")
+    flags.add_argument("--tokens", type=int, metavar="N", help="by pattern: to write at most [50]")
     flags.add_argument("--cut", action="store_true", help="by pattern: leave out the first of too many pairs")
+    flags.set_defaults(best=None, length_penalty=None, cut=None)  # what was not given is the model's own
     device_flags(flags)
+
+
+SETTINGS = ("best", "length_penalty", "tokens", "cut")
 
 
 def translate(options: Namespace) -> Answer:
     """A line for each text as soon as it is there; several best ones are numbered by their scores."""
-    if options.by_pattern:
-        return prompting.translate(options)
+    if not options.text.strip():
+        raise UsageError("there is nothing to translate: give a text, a file or -")
+    if options.by_pattern and options.alignment:
+        raise UsageError("--alignment does not go with --by-pattern: leave it out")
+    given = {"beams": options.beam, **{name: getattr(options, name) for name in SETTINGS}}
     done = 0
     picture = options.alignment and picture_file(options.alignment)
     looks: list[Alignment] = []
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        texts, at_once = _sources(options, console)
+        texts = lines_of(options.text, console)
         waiting: deque[str] = deque()  # what is being written
 
         def heard() -> Iterator[str]:
@@ -154,9 +157,14 @@ def translate(options: Namespace) -> Answer:
                 waiting.append(text)
                 yield text
 
-        how = asdict(search(options))
         written = rewriting.translations(
-            heard(), model=model, at_once=at_once, trace=options.trace, on_event=console, **how
+            heard(),
+            model=model,
+            by_pattern=options.by_pattern,
+            at_once=int(options.text == "-" and sys.stdin.isatty()),  # whoever types waits for each
+            trace=options.trace,
+            on_event=console,
+            **{name: value for name, value in given.items() if value is not None},
         )
         try:
             for found in written:
@@ -180,19 +188,3 @@ def translate(options: Namespace) -> Answer:
         if looks:
             note(console, f"the picture: {write_alignment(picture, looks)}")
     return Answer(lines=[])
-
-
-def _sources(options: Namespace, console: Console) -> tuple[Iterable[str], int]:
-    """The texts, and how many are to be written at once (0: the usual number): whoever types waits for each."""
-    if options.text == "-":
-        return (line.rstrip("\n") for line in sys.stdin), 1 if sys.stdin.isatty() else 0
-    path = Path(options.text)
-    try:
-        there = path.is_file()
-    except OSError:  # too long for a path
-        there = False
-    if there:
-        return (line for _, line in open_text(path, "auto", console)), 0
-    if path.suffix in (".txt", ".gz", ".xz", ".zst") and " " not in options.text:
-        raise UsageError(f"there is no file {options.text}: name one that exists, or give a text")
-    return [options.text], 0

@@ -77,7 +77,7 @@ def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -
 @torch.no_grad()
 def likelihoods(writer: Writer, questions: Sequence[Given], *, on_event: OnEvent = ignore) -> list[Likelihood]:
     """How likely each text is after its context. What is longer than the writer can read is cut from the front."""
-    longest = reads_at_most(writer)
+    longest = writer.longest
     rows = [[writer.opening, *question.context, *question.text[:-1]] for question in questions]
     sizes = [len(question.text) for question in questions]
     if longest is not None:
@@ -100,11 +100,6 @@ def likelihoods(writer: Writer, questions: Sequence[Given], *, on_event: OnEvent
         for number, part in zip(numbers, np.split(chances, cuts, axis=1), strict=True):
             found[number] = Likelihood(questions[number].text, part[0], part[1].astype(np.int64), part[2])
     return [each for each in found if each is not None]
-
-
-def reads_at_most(writer: Writer) -> int | None:
-    """How many ids a writer can look back on, where there is a limit: a state goes on without end."""
-    return getattr(writer, "longest", None)
 
 
 def _batches(rows: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:

@@ -26,6 +26,11 @@ class Writer(Protocol):
         """The id that ends a sentence, where ends are foretold."""
         ...
 
+    @property
+    def longest(self) -> int | None:
+        """How many ids it can look back on, where there is a limit: a state goes on without end."""
+        ...
+
     def begin(self, rows: int) -> Tensors | None:
         """The state of so many rows before their first id, all tensors rows first; none if nothing was read."""
         ...
@@ -46,9 +51,9 @@ def kept(state: State | None, rows: Tensor, texts: Tensor | None = None) -> Any:
 
 
 def room(writer: Writer, prompts: Sequence[Sequence[int]], tokens: int) -> int:
-    """How many of so many tokens can be written after these prompts; a writer that looks back on so much and no more
-    says so by `longest`, and a prompt that is longer is refused, never cut."""
-    longest = getattr(writer, "longest", None)
+    """How many of so many tokens can be written after these prompts; one longer than its writer can look back on is
+    refused, never cut."""
+    longest = writer.longest
     if longest is None:
         return tokens
     size = 1 + max(map(len, prompts), default=0)

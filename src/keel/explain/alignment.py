@@ -56,10 +56,11 @@ def align(
 
     A transformer has a look for each layer and head: the mean is taken, of all or of the one named. Words that were cut
     into pieces are put together again unless `pieces` are asked for: what goes to the pieces of a word is added up, and
-    its own pieces' looks are averaged.
+    its own pieces' looks are averaged. Of a text that is too long, what the model reads is shown.
     """
     reads, writes = tokenizers
-    read, written = reads.encode(source), writes.encode(target)
+    read = reads.encode(source).first(system.longest - len(system.frame(reads, []).ids))
+    written = writes.encode(target).first(system.longest - 1)
     framed = system.frame(reads, read.ids)
     rows = Rows.pad([framed.ids]).to(next(decoder.parameters()).device)
     looks: dict[int, Tensor] = {}

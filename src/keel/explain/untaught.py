@@ -35,7 +35,7 @@ def writer_of(model: Model) -> Writer:
     writer = model.objective and model.objective.eval()
     if not isinstance(writer, Writer):
         what = f"{model.system.name} does not write text"
-        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn or ulmfit")
+        raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return writer
 
 

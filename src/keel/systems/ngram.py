@@ -167,7 +167,7 @@ class NgramCounting(Kernel):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening, self.closing = tokenizer.cls_id, tokenizer.sep_id
+        self.opening, self.closing, self.longest = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocabulary, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocabulary)

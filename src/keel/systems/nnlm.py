@@ -88,7 +88,7 @@ class NnlmTraining(Objective):
         self.system, self.encoder = system, encoder
         self.opening = tokenizer.cls_id
         """Stands before the first word of a document."""
-        self.closing = None
+        self.closing = self.longest = None
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)

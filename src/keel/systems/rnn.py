@@ -263,6 +263,7 @@ class RnnTraining(Objective):
         self.system, self.encoder = system, encoder
         self.opening = self.closing = tokenizer.sep_id
         """Stands after each sentence, and so before each text."""
+        self.longest = None
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         self.output = None if system.tied else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
 

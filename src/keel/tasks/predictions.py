@@ -74,22 +74,27 @@ class Rewritten:
     """A text that another became, and how it was judged."""
 
     text: str
-    score: float
+    score: float | None = None
     """log p, set right for its length: what texts were compared by."""
-    log_probability: float
+    log_probability: float | None = None
+    prompt: str | None = None
+    """What a language model went on from."""
+    others: "tuple[Rewritten, ...]" = ()
+    """The next best, where they were asked for."""
 
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Rewritten({self.text!r}, {self.score:.2f})"
+        return f"Rewritten({self.text!r}" + (")" if self.score is None else f", {self.score:.2f})")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON, without the next best."""
+        judged = {"score": self.score, "log_probability": self.log_probability}
         return {
             "rewritten": self.text,
-            "score": round(self.score, 4),
-            "log_probability": round(self.log_probability, 4),
+            **{name: round(value, 4) for name, value in judged.items() if value is not None},
+            **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 
 

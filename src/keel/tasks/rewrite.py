@@ -28,7 +28,7 @@ from keel.tasks.framing import Flat, frame_rows
 from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions, RewritePredictions, Rewritten
 from keel.tasks.prepared import Prepared, TaskBatch, padded
-from keel.tasks.text_scores import score_texts
+from keel.tasks.text_scores import metrics, score_texts
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import State, Tensors
@@ -51,8 +51,9 @@ class RewriteBatch(TaskBatch):
 class RewriteWriter:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int):
+    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int, longest: int):
         self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
+        self.longest = longest
 
     def begin(self, rows: int) -> Writing:
         return Writing(source=self.source, own=self.decoder.begin(self.source, rows))
@@ -85,16 +86,15 @@ class Rewrite(Task):
 
     @classmethod
     def learned(cls, examples: Examples) -> Labels:
-        cls.accept(examples, Labels(kind="text"))
+        _with_targets(examples)
         if len(examples) < 2:
             raise KeelError(f"{examples.source} holds one pair: to learn how texts are rewritten takes many")
         return Labels(kind="text")
 
     @classmethod
     def accept(cls, examples: Examples, labels: Labels) -> None:
-        if examples.kind != "text":
-            remedy = "give two files side by side (train.en train.de), or a table with a column for each"
-            raise KeelError(f"{examples.source} has sources without targets: {remedy}")
+        _with_targets(examples)
+        metrics()
 
     @classmethod
     def vocabularies(
@@ -127,10 +127,10 @@ class Rewrite(Task):
         written: dict[str, np.ndarray] = {}
         long = sources.lengths > room
         if labelled:
-            self.accept(examples, self.labels)
+            _with_targets(examples)
             targets = Flat(*self.target.encode_flat(examples.values))
             self._tell_unknown(self.target, targets, examples.values, examples, on_event)
-            long |= targets.lengths >= self.system.longest
+            long = self._too_long(sources, targets)
             if long.any():
                 what = f"{long.sum():,} of {len(examples):,} pairs, such as {examples.places[int(long.argmax())]}"
                 note(on_event, f"{what}, have a text of more than {room} tokens: they are left out")
@@ -150,6 +150,11 @@ class Rewrite(Task):
             sources = _cut(sources, room)
         rows = frame_rows(self.system, self.tokenizer, sources, None, room)
         return self._laid_out(examples, rows, targets=None, batch_size=batch_size, **written)
+
+    def _too_long(self, sources: Flat, targets: Flat) -> np.ndarray:
+        """[pairs] whether the model cannot take one."""
+        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
+        return (sources.lengths > room) | (targets.lengths >= self.system.longest)
 
     @staticmethod
     def _tell_unknown(
@@ -212,9 +217,10 @@ class Rewrite(Task):
         found = np.zeros(len(data))
         for index in self._batches(data):
             batch = self._pairs(data, index).to(device)
-            with autocast(self.precision, device):
+            with torch.inference_mode(), autocast(self.precision, device):
                 losses, owners = self._losses(batch)
-            found[index] = losses.new_zeros(len(index)).index_add_(0, owners, losses).double().cpu().numpy()
+                sums = losses.new_zeros(len(index)).index_add_(0, owners, losses)
+            found[index] = sums.double().cpu().numpy()
         return found, np.diff(data.written_starts)
 
     @property
@@ -223,22 +229,21 @@ class Rewrite(Task):
         return TEXTS[next(self.parameters()).device.type]
 
     def _batches(self, data: Prepared, texts: int = 0) -> Iterator[np.ndarray]:
-        """The numbers of all rows, those of about one length together, while nothing learns."""
+        """The numbers of all rows, those of about one length together; in between nothing is dropped out."""
         texts = texts or self.texts_at_once
         order = np.argsort(-data.lengths, kind="stable")
         was_training = self.training
         self.eval()
         try:
-            with torch.inference_mode():
-                for start in range(0, len(order), texts):
-                    yield order[start : start + texts]
+            for start in range(0, len(order), texts):
+                yield order[start : start + texts]
         finally:
             self.train(was_training)
 
     def writer(self, rows: Rows) -> RewriteWriter:
         """What writes from these texts, one row for each or several."""
         source = self.decoder.read(self.encoder(rows), rows)
-        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id)
+        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.longest)
 
     def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
         """For each source the text that it becomes, or the best few."""
@@ -253,8 +258,7 @@ class Rewrite(Task):
     def traced(self, data: Prepared, trace: Trace) -> tuple[list[list[Rewritten]], list[list[int]]]:
         """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
         sees how."""
-        with torch.inference_mode():
-            found = self.eval()._hypotheses(data, np.arange(len(data)), trace)
+        found = self.eval()._hypotheses(data, np.arange(len(data)), trace)
         return [*map(self._texts, found)], [
             [*best.ids, *([self.target.sep_id] if best.ended else [])] for best, *_ in found
         ]
@@ -269,14 +273,23 @@ class Rewrite(Task):
         tokens = min(self.system.longest, 2 * rows.ids.shape[1] + 20)
         banned = {*self.target.special_ids} - {self.target.sep_id}
         prompts: list[list[int]] = [[]] * len(index)
-        with autocast(self.precision, device):
+        with torch.inference_mode(), autocast(self.precision, device):
             return beam(self.writer(rows), prompts, **asdict(self.search), tokens=tokens, banned=banned, trace=trace)
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
         assert isinstance(predictions, RewritePredictions)
         self.accept(examples, self.labels)
-        return score_texts(examples, predictions, *self.losses_of(self.prepare(examples)))
+        sources, targets = self.tokenizer.encode_flat(examples.texts), self.target.encode_flat(examples.values)
+        fitting = np.flatnonzero(~self._too_long(Flat(*sources), Flat(*targets))).tolist()
+        losses = self.losses_of(self.prepare(examples.take(fitting))) if fitting else None
+        return score_texts(examples, predictions, losses)
+
+
+def _with_targets(examples: Examples) -> None:
+    if examples.kind != "text":
+        remedy = "give two files side by side (train.en train.de), or a table with a column for each"
+        raise KeelError(f"{examples.source} has sources without targets: {remedy}")
 
 
 def grid_of(task: Rewrite) -> int:

@@ -65,6 +65,11 @@ class Tag(Task):
         return read_sentences(source, columns, on_event)
 
     @classmethod
+    def accept(cls, examples: Examples, labels: Labels) -> None:
+        if examples.kind != "tags":
+            raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")
+
+    @classmethod
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         if isinstance(system, WordSystem) and not network:  # fastText's own way is for its bags of words
             return WordSystem.tuning(system, frozen)
@@ -213,8 +218,7 @@ class Tag(Task):
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, TagPredictions)
-        if examples.kind != "tags":
-            raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")
+        self.accept(examples, self.labels)
         return score_tags(examples, predictions)
 
 

@@ -11,14 +11,16 @@ from keel.tasks.predictions import RewritePredictions
 from keel.text.sentences import detect_language
 
 
-def score_texts(examples: Examples, predictions: RewritePredictions, losses: np.ndarray, pieces: np.ndarray) -> Scores:
-    """Scores of the best text for each example against its target; `losses` are -log p of targets of so many `pieces`,
-    where the model can take them."""
+def score_texts(
+    examples: Examples, predictions: RewritePredictions, losses: tuple[np.ndarray, np.ndarray] | None
+) -> Scores:
+    """Scores of the best text for each example against its target; `losses` are -log p of those targets that the model
+    can take, and of how many pieces each."""
     wanted, written = examples.values, [texts[0].text for texts in predictions.found]
     chinese = detect_language("\n".join(wanted[:100])) == "zh"
     random = np.random.default_rng(0)
     values, signatures = {}, []
-    for name, metric in _metrics(chinese).items():
+    for name, metric in metrics(chinese=chinese).items():
         # Both are ratios of counts. Its own resampling breaks off where one of the samples scores nothing.
         counts = np.array(metric._extract_corpus_statistics(written, [wanted]), np.int64)
         sums = np.concatenate([weights @ counts for weights in resamples(len(counts), random)])
@@ -26,7 +28,17 @@ def score_texts(examples: Examples, predictions: RewritePredictions, losses: np.
         signatures.append(f"{name} {metric.get_signature()}")
     right = np.array([one == two for one, two in zip(written, wanted, strict=True)])
     exact = np.concatenate([weights @ right / len(right) for weights in resamples(len(right), random)])
-    loss = np.concatenate([weights @ losses / (weights @ pieces) for weights in resamples(len(losses), random)])
+    values["exact"] = exact
+    remark = f"sacrebleu's {'; '.join(signatures)}"
+    if losses is None:
+        remark += "; there is no loss, as every pair is too long for the model"
+    else:
+        sums, pieces = losses
+        values["loss"] = np.concatenate(
+            [weights @ sums / (weights @ pieces) for weights in resamples(len(sums), random)]
+        )
+        if len(sums) < len(wanted):
+            remark += f"; the loss is of {len(sums):,} of {len(wanted):,} pairs, the others are too long for the model"
     wrong = np.flatnonzero(~right)
     surest = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")[:ERRORS]].tolist()
     errors = [
@@ -40,17 +52,17 @@ def score_texts(examples: Examples, predictions: RewritePredictions, losses: np.
         )
         for number in surest
     ]
-    remark = f"sacrebleu's {'; '.join(signatures)}"
     return Scores(
         main="bleu",
-        values=intervals(values | {"exact": exact, "loss": loss}),
+        values=intervals(values),
         count=len(wanted),
         errors=errors,
         remark=remark,
     )
 
 
-def _metrics(chinese: bool) -> dict[str, Any]:
+def metrics(*, chinese: bool = False) -> dict[str, Any]:
+    """What scores texts, by name; without sacrebleu that is refused."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF

@@ -44,6 +44,10 @@ class Pieces:
     offsets: list[tuple[int, int]]
     words: list[int]
 
+    def first(self, count: int) -> "Pieces":
+        """At most so many of them."""
+        return Pieces(self.ids[:count], self.offsets[:count], self.words[:count])
+
     def placed(self, before: np.ndarray) -> "Pieces":
         """Give the pieces with the places that its letters had before spaces were put between them."""
         places = before.tolist()
