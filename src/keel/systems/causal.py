@@ -26,9 +26,14 @@ class Cache(Tensors):
     graph: Graph | None = None
     """On a GPU: the step over this very memory."""
 
+    @torch.no_grad()
     def take(self, index: Tensor) -> Self:
-        index = index.to(self.memory.device)
-        return replace(self, memory=self.memory[..., : self.count, :].index_select(0, index), graph=None)
+        """With room for the next place: a search takes rows at each step, and copies what they have read once."""
+        used = self.memory[..., : self.count, :]
+        memory = self.memory.new_empty(len(index), *used.shape[1:4], _room(self.count + 1), used.shape[5])
+        torch.index_select(used, 0, index.to(memory.device), out=memory[..., : self.count, :])
+        memory[..., self.count :, :] = 0
+        return replace(self, memory=memory, graph=None)
 
     def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
         """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
@@ -36,13 +41,18 @@ class Cache(Tensors):
         rows, layers, two, heads, room, width = self.memory.shape
         if self.count + time <= room:
             return self
-        room = min(most, max(2 * room, -(-(self.count + time) // 64) * 64))
+        room = min(most, max(2 * room, _room(self.count + time)))
         memory = self.memory.new_zeros(rows, layers, two, heads, room, width, dtype=dtype)
         memory[..., : self.count, :] = self.memory[..., : self.count, :]
         return replace(self, memory=memory, graph=None)
 
     def layer(self, number: int) -> "Past":
         return Past(memory=self.memory[:, number], count=self.count)
+
+
+def _room(places: int) -> int:
+    """For so many places, and a few more."""
+    return -(-places // 64) * 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ New then: one network, taught to foretell the next piece of any text and nothing
 how the task is written down, or, when large, is asked in plain text. GPT-2 norms before each sub-layer (`pre_norm`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -225,7 +226,8 @@ class GptEncoder(Encoder):
             assert self.stack.fusible
             top, layers = self._fused(x, rows, added, all_layers)
         else:
-            state = None if state is None else state.grown(x.shape[1], self.system.positions + added, _kind(x))
+            most = self.system.positions + int(self.system.sink)
+            state = None if state is None else state.grown(x.shape[1], most, _kind(x))
             layers = [x] if all_layers else []
             for number, block in enumerate(self.stack):
                 shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
@@ -368,24 +370,27 @@ class GptTraining(Objective):
 
     def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
         """The same for one further id of each row, the fast way."""
-        encoder, system = self.encoder, self.system
-        self._check(state.count - system.sink + 1)
-        words = encoder.words.weight
-        state = state.grown(1, system.positions + system.sink, words.dtype)
-        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-        step = stepper(encoder, blocks, encoder.norm, words, len(ids))
-
-        memory = state.memory
-
-        def scores(ids: Tensor, slot: Slot) -> Tensor:
-            return step(encoder.words(ids) + encoder.positions.weight[slot - system.sink], memory, slot)
-
+        self._check(state.count - int(self.system.sink) + 1)
+        words = self.encoder.words.weight
+        state = state.grown(1, self.system.positions + int(self.system.sink), words.dtype)
         ids = ids.to(words.device)
         if words.is_cuda:
-            state = state if state.graph else replace(state, graph=Graph(scores))
+            state = state if state.graph else replace(state, graph=Graph(self.stepping(state.memory)))
             assert state.graph is not None
             return state.graph(ids, state.count), replace(state, count=state.count + 1)
-        return scores(ids, state.count), replace(state, count=state.count + 1)
+        return self.stepping(state.memory)(ids, state.count), replace(state, count=state.count + 1)
+
+    def stepping(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
+        """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
+        slot of this memory."""
+        encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
+        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
+        step = stepper(encoder, blocks, encoder.norm, encoder.words.weight, len(memory))
+
+        def scores(ids: Tensor, slot: Slot) -> Tensor:
+            return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
+
+        return scores
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
