@@ -17,6 +17,7 @@ from keel.errors import UsageError
 from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
+from keel.systems import gpt
 from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
 from keel.systems.rows import Rows
@@ -256,6 +257,24 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
     for one, other in ((plain.top, top[:, added:]), (plain.layers[1], layers[1][:, added:])):
         torch.testing.assert_close(one[0], other[0], atol=2e-6, rtol=0)
         torch.testing.assert_close(one[1, :6], other[1, :6], atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("kind", "fused"), [("gpt2", False), ("gpt1", True)])
+def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
+    kind: str, fused: bool, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((attention, "usable"), (gelu, "usable"), (norm, "usable")):
+        monkeypatch.setattr(module, name, lambda x: False)
+    encoder = made(small(**KINDS[kind], width=64, head_width=32, activation="gelu"), tokenizer).encoder
+    called: list[bool] = []
+    plain = encoder._fused
+    monkeypatch.setattr(encoder, "_fused", lambda *given: called.append(True) or plain(*given))
+    monkeypatch.setattr(gpt, "fast", lambda x: True)
+    monkeypatch.setattr(gpt, "usable", lambda x: True)
+    monkeypatch.setattr(gpt, "sharded", lambda weight: True)
+    encoder(rows_of(torch.randint(encoder.vocabulary, (2, 9))))
+    assert called == [True] * fused
+    assert encoder.packs == fused
 
 
 def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
+from keel.train.parallel import sharded
 from keel.train.plan import Train
 
 MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
@@ -193,7 +194,13 @@ class GptEncoder(Encoder):
 
     @property
     def packs(self) -> bool:
-        return self.sink is None and self.stack.fusible and usable(self.words.weight)
+        return self.sink is None and self._fusible and usable(self.words.weight)
+
+    @property
+    def _fusible(self) -> bool:
+        """Whether kernels take it: not with pre-norm where blocks are in parts, as each uses the next one's norm."""
+        cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
+        return self.stack.fusible and not cut
 
     def start(self, rows: int) -> Cache:
         """The state of so many rows of which nothing has been read."""
@@ -222,8 +229,8 @@ class GptEncoder(Encoder):
             if self.sink is None or not added
             else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
         )
-        if spans or (record is None and state is None and fast(vectors) and self.stack.fusible):
-            assert self.stack.fusible
+        if spans or (record is None and state is None and fast(vectors) and self._fusible):
+            assert self._fusible
             top, layers = self._fused(x, rows, added, all_layers)
         else:
             most = self.system.positions + int(self.system.sink)

@@ -284,6 +284,10 @@ class DecoderBlock(nn.Module):
         x = self.around(self.cross_norm, x, lambda x: self.look_across(x, memory, inside, record))
         return self.around(self.output_norm, x, lambda x: self.contract(self.activation(self.expand(x))))
 
+    def remember(self, top: Tensor) -> Tensor:
+        """[texts, 2, heads, time, head width]: what it looks at of texts that were read [texts, time, width]."""
+        return self.cross.keys_and_values(top).transpose(0, 1)
+
     def around(self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
         """A sub-layer inside its residual and its norm."""
         if self.pre_norm:
@@ -337,8 +341,8 @@ class TransformerDecoder(Decoder):
         return self.lender[0].words.weight if self.words is None else self.words.weight
 
     def read(self, output: Output, rows: Rows) -> Memory:
-        projected = [block.cross.keys_and_values(output.top).transpose(0, 1) for block in self._layers]
-        return Memory(vectors=torch.stack(projected, 1), inside=padding_mask(rows))
+        vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
+        return Memory(vectors=vectors, inside=padding_mask(rows))
 
     def begin(self, source: Tensors, rows: int) -> Written:
         assert isinstance(source, Memory)
