@@ -22,7 +22,7 @@ from keel.systems.causal import Cache, CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.stepping import Graph, Slot, stepper
+from keel.systems.stepping import Graph, Slot, one_step
 from keel.systems.teaching import Teaching
 from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
@@ -392,7 +392,7 @@ class GptTraining(Objective):
         slot of this memory."""
         encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
         blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-        step = stepper(encoder, blocks, encoder.norm, encoder.words.weight, len(memory))
+        step = one_step(encoder, blocks, encoder.norm, encoder.words.weight, len(memory))
 
         def scores(ids: Tensor, slot: Slot) -> Tensor:
             return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
