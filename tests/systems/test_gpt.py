@@ -23,7 +23,7 @@ from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
 from keel.systems.rows import Rows
-from keel.systems.stepping import OneStep, one_step
+from keel.systems.stepping import Graph, OneStep, one_step
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -117,7 +117,7 @@ def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
     ids = torch.randint(objective.encoder.vocabulary, (1, 66))
     scores, state = objective.next(ids[:, :2])
     for place in range(2, 66):
-        scores, state = objective.next(ids[:, place : place + 1], state, record=lambda *item: None)
+        scores, state = objective.next(ids[:, place : place + 1], state, lambda name, layer, value: None)
     torch.testing.assert_close(scores, objective.next(ids)[0], atol=2e-5, rtol=0)
 
 
@@ -142,7 +142,7 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
         scores, state = objective.next(ids[:, place : place + 1], state)
         if place == 20:
-            assert state.graph is not None
+            assert isinstance(state.graph, Graph)
             assert state.graph.graph is not None
 
 

@@ -18,7 +18,8 @@ from keel.kernels.norm import norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Framed, System
 from keel.systems.blocks import Activation, Dropout, Spans, Stack, fast
-from keel.systems.causal import Cache, CausalBlock
+from keel.systems.cache import Cache
+from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Recorder, Rows
@@ -235,14 +236,9 @@ class GptEncoder(Encoder):
         else:
             most = self.system.positions + int(self.system.sink)
             state = None if state is None else state.grown(x.shape[1], most, _kind(x))
-            layers = [x] if all_layers else []
-            for number, block in enumerate(self.stack):
-                shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-                x = block(x, None, shown, past=None if state is None else state.layer(number))
-                if all_layers:
-                    layers.append(x)
-            top = x if self.norm is None else self.norm(x)
-            state = None if state is None else replace(state, count=state.count + x.shape[1])
+            top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
+            top = top if self.norm is None else self.norm(top)
+            state = None if state is None else state.after(x.shape[1])
         if all_layers:
             layers[-1] = top
         return Output(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
@@ -384,8 +380,8 @@ class GptTraining(Objective):
         if words.is_cuda:
             state = state if state.graph else replace(state, graph=Graph(self.stepping(state.memory)))
             assert state.graph is not None
-            return state.graph(ids, state.count), replace(state, count=state.count + 1)
-        return self.stepping(state.memory)(ids, state.count), replace(state, count=state.count + 1)
+            return state.graph(ids, state.count), state.after(1)
+        return self.stepping(state.memory)(ids, state.count), state.after(1)
 
     def stepping(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
         """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
