@@ -219,12 +219,7 @@ class Model:
     def tensors(self) -> dict[str, Tensor]:
         """All weights, by the names that the objective and the task have for them."""
         holders = _holders(self.encoder, self.objective, self.task)
-        tensors = {name: tensor for module in holders for name, tensor in module.state_dict().items()}
-        # What two parts share, such as the words of an encoder and its decoder, has the name that it had first.
-        places: dict[tuple[int, torch.Size], str] = {}
-        for name, tensor in tensors.items():
-            places.setdefault((tensor.data_ptr() if tensor.numel() else id(tensor), tensor.shape), name)
-        return {name: tensors[name] for name in places.values()}
+        return {name: tensor for module in holders for name, tensor in module.state_dict().items()}
 
     @property
     def label_names(self) -> tuple[str, ...]:

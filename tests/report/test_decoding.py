@@ -63,7 +63,7 @@ def test_the_tree_has_a_box_for_each_that_was_kept_and_blue_ones_for_the_answer(
     assert len(re.findall(r'<rect class="box mark"', page)) == 2
     assert len(re.findall(r'<line class="arrow"', page)) == 1
     assert len(re.findall(r'<tr class="dropped"', page)) == 1
-    assert "ich looks at i: 90.0%" in page
+    assert "ich - i: 0.90" in page
     assert "eat</text>" in page
 
 
@@ -75,3 +75,18 @@ def test_drawn_words_stand_among_the_likeliest(found: dict[str, Any]) -> None:
     assert len(re.findall(r'<rect class="box', page)) == 5 + 1
     found["texts"][0]["path"] = []
     assert "Nothing was written" in decoding_page(found).render()
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_a_word_stands_above_what_was_looked_at_of_it(found: dict[str, Any], sink: bool) -> None:
+    before = [0.5] if sink else []
+    nodes = [
+        node(1, -1, "b", 0.9, "kept", attention=[[*before, 0.1, 0.4]]),
+        node(2, 0, "c", 0.9, "kept", attention=[[*before, 0.1, 0.1, 0.3]]),
+    ]
+    found["texts"][0] |= {"source": None, "prompt": ["a"], "hypotheses": nodes, "path": [0, 1]}
+    page = decoding_page(found).render()
+    assert "b - a: 0.40" in page
+    assert "c - b: 0.30" in page
+    assert ("b - &lt;sink&gt;: 0.50" in page) == sink
+    assert "b - &lt;start&gt;: 0.10" in page

@@ -6,6 +6,7 @@ from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -17,11 +18,12 @@ from keel.errors import UsageError
 from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
+from keel.systems import gpt
 from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
 from keel.systems.rows import Rows
-from keel.systems.stepping import stepper
+from keel.systems.stepping import Graph, OneStep, one_step
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -99,20 +101,40 @@ def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> N
 
 
 @torch.no_grad()
-def test_a_slot_that_a_graph_looks_up_is_the_same_slot(tokenizer: Tokenizer) -> None:
-    encoder = made(small(), tokenizer).encoder
-    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-    step = stepper(encoder, blocks, encoder.norm, encoder.words.weight, 2)
-    one, vectors = torch.randn(2, 2, 2, 2, 8, 16), torch.randn(2, 32)
-    other = one.clone()
-    torch.testing.assert_close(step(vectors, one, 5), step(vectors, other, torch.tensor([5])))
-    assert torch.equal(one, other)
+def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -> None:
+    ids = torch.randint(objective.encoder.vocabulary, (2, 6))
+    _, state = objective.next(ids[:, :5], objective.begin(2))
+    one, other = state.memory, state.memory.clone()
+    found = objective.stepping(other)(ids[:, 5], torch.tensor([state.count]))
+    torch.testing.assert_close(found, objective.stepping(one)(ids[:, 5], state.count))
+    torch.testing.assert_close(found, objective.next(ids)[0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(one, other)
+
+
+@torch.no_grad()
+def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
+    objective = made(small(sink=True, positions=66, length=66), tokenizer)
+    ids = torch.randint(objective.encoder.vocabulary, (1, 66))
+    scores, state = objective.next(ids[:, :2])
+    for place in range(2, 66):
+        scores, state = objective.next(ids[:, place : place + 1], state, lambda name, layer, value: None)
+    torch.testing.assert_close(scores, objective.next(ids)[0], atol=2e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTraining) -> None:
+    _, state = objective.next(torch.zeros(2, 5, dtype=torch.long), objective.begin(2))
+    taken = state.take(torch.tensor([1, 0, 1]))
+    _, after = objective.next(torch.zeros(3, 1, dtype=torch.long), taken)
+    assert after.memory is taken.memory, "nothing is copied a second time"
+    assert not taken.memory[..., after.count :, :].any()
 
 
 @torch.no_grad()
 @pytest.mark.gpu
-def test_a_captured_step_gives_what_the_blocks_give(tokenizer: Tokenizer) -> None:
-    objective = made(small(positions=200, length=200), tokenizer).to("cuda")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokenizer) -> None:
+    objective = made(small(**KINDS[kind], positions=200, length=200), tokenizer).to("cuda")
     ids = torch.randint(objective.encoder.vocabulary, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
     scores, state = objective.next(ids[:, :4], objective.begin(3))
@@ -120,7 +142,7 @@ def test_a_captured_step_gives_what_the_blocks_give(tokenizer: Tokenizer) -> Non
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
         scores, state = objective.next(ids[:, place : place + 1], state)
         if place == 20:
-            assert state.graph is not None
+            assert isinstance(state.graph, Graph)
             assert state.graph.graph is not None
 
 
@@ -133,6 +155,21 @@ def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
     after, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, objective.next(ids)[0], atol=2e-5, rtol=0)
+
+
+def test_weights_are_laid_out_in_one_way_at_a_time(tokenizer: Tokenizer) -> None:
+    encoder = made(small(), tokenizer).encoder
+    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
+
+    def laid_out(rows: int) -> ref[OneStep]:
+        return ref(one_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))
+
+    one = laid_out(1)
+    assert one() is not None
+    assert laid_out(1)() is one()
+    many = laid_out(3)
+    assert one() is None
+    assert laid_out(2)() is many() is not None
 
 
 @torch.no_grad()
@@ -238,6 +275,24 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
     for one, other in ((plain.top, top[:, added:]), (plain.layers[1], layers[1][:, added:])):
         torch.testing.assert_close(one[0], other[0], atol=2e-6, rtol=0)
         torch.testing.assert_close(one[1, :6], other[1, :6], atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("kind", "fused"), [("gpt2", False), ("gpt1", True)])
+def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
+    kind: str, fused: bool, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((attention, "usable"), (gelu, "usable"), (norm, "usable")):
+        monkeypatch.setattr(module, name, lambda x: False)
+    encoder = made(small(**KINDS[kind], width=64, head_width=32, activation="gelu"), tokenizer).encoder
+    called: list[bool] = []
+    plain = encoder._fused
+    monkeypatch.setattr(encoder, "_fused", lambda *given: called.append(True) or plain(*given))
+    monkeypatch.setattr(gpt, "fast", lambda x: True)
+    monkeypatch.setattr(gpt, "usable", lambda x: True)
+    monkeypatch.setattr(gpt, "sharded", lambda weight: True)
+    encoder(rows_of(torch.randint(encoder.vocabulary, (2, 9))))
+    assert called == [True] * fused
+    assert encoder.packs == fused
 
 
 def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:

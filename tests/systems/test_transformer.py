@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from keel.errors import KeelError, UsageError
 from keel.systems.blocks import Attention
+from keel.systems.cache import Cache
 from keel.systems.rows import Rows
-from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, Written, waves
+from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, waves
 
 SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_width=8, dropout=0.0, length=32)
 SOURCE, TARGET = [[5, 6, 7, 8, 9, 3], [10, 11, 3], [12, 3]], [[1, 4, 5, 6, 7], [1, 8, 9, 10, 11], [1, 12, 13, 14, 15]]
@@ -115,13 +116,13 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
 
 
 @torch.no_grad()
-def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, Written]:
+def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, Cache]:
     """The vectors of ids that are handed over in parts, and the state at the end."""
     state, found = decoder.begin(source, len(ids)), []
     for part in ids.split(cuts, 1):
         vectors, state = decoder(part, source, state)
         found.append(vectors)
-    assert isinstance(state, Written)
+    assert isinstance(state, Cache)
     return torch.cat(found, 1), state
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,8 +23,14 @@ from keel.events import Event
 from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
+from keel.systems.gpt import Gpt
 from keel.systems.rnn import Rnn
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
+from keel.tasks.examples import Labels
+from keel.tasks.rewrite import Rewrite
+from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -60,8 +67,22 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
     )
     data = Documents.of(cast(Tokens, tokens))
     torch.manual_seed(0)
-    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
-    objective = system.objective(system.encoder(vocabulary=90), marks)
+    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
+    return learn(system.objective(system.encoder(vocabulary=90), marks), data, out, until=until, **settings)
+
+
+def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | None:
+    """20 steps of a system that writes numbers backwards."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(map(str, random.integers(0, 99, size))) for size in random.integers(1, 5, 40)]
+    tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
+    torch.manual_seed(0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    examples = Rewrite.read([(text, text[::-1]) for text in texts])
+    return learn(task, task.prepare(examples, batch_size=10), out, **settings)
+
+
+def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **settings: Any) -> History | None:
     common: dict[str, Any] = {"device": "cpu", "log_every": 1, "lr": 3e-3, "evaluate_every": HALF}
     train = Train(steps=STEPS, batch=10, checkpoint_every=HALF, **common, **settings)
 
@@ -73,6 +94,16 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
         return fit(objective, data, train, out, stop, evaluate=held_out_loss(data, train, rows=20))
     except Interrupted:
         return None
+
+
+WRITERS: dict[str, tuple[Callable[..., History | None], System]] = {
+    "gpt": (
+        train_bert,
+        Gpt(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0, attention_dropout=0),
+    ),
+    "seq2seq": (train_rewrite, Seq2seq(width=16, hidden=16, dropout=0)),
+    "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_width=16, dropout=0)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +152,10 @@ def main(folder: Path) -> None:
         found[f"levels-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
     for (name, system), how in product(RECURRENT.items(), ("ddp", "fsdp")):
         history = train_bert(folder / f"{name}-{how}", system=system, parallel=how)
+        assert history
+        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, (train, system)), how in product(WRITERS.items(), ("ddp", "fsdp")):
+        history = train(folder / f"{name}-{how}", system=system, parallel=how)
         assert history
         found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
     for how in ("ddp", "fsdp"):
@@ -202,6 +237,16 @@ def test_two_carry_their_states_as_one(name: str, how: str, found: dict[str, Any
     assert one
     for part, value in one.items():
         torch.testing.assert_close(two[part], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_two_learn_to_write_as_one(name: str, how: str, found: dict[str, Any], tmp_path: Path) -> None:
+    train, system = WRITERS[name]
+    alone = train(tmp_path, system=system)
+    assert alone
+    assert_same_figures(found[f"{name}-{how}"], alone)
 
 
 @pytest.mark.multi

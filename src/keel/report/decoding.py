@@ -4,6 +4,9 @@ looked, and what it computed."""
 from typing import Any
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
+from keel.report.grid import draw_grid
 from keel.report.map import text_width
 from keel.report.page import Page, tag
 
@@ -225,29 +228,15 @@ def _attention(page: Page, text: dict[str, Any], name: str) -> None:
     """Where each word of the best answer looked, the mean over layers and heads."""
     nodes = [text["hypotheses"][place] for place in text["path"]]
     looked = [_mean(node["looked"][name]) for node in nodes]
-    own = ["<start>", *text["prompt"], *(node["word"] for node in nodes)]
+    weights = np.zeros((len(looked), max(map(len, looked))))
+    for row, shares in zip(weights, looked, strict=True):
+        row[: len(shares)] = shares
+    own = ["<start>", *text["prompt"]]  # what there was to look at for the first word, but for a vector before it
+    own = ["<sink>" for _ in range(len(looked[0]) - len(own))] + own + [node["word"] for node in nodes]
     over = text["source"] if name in ("cross_attention", "alignment") and text["source"] else own
-    width = max(map(len, looked))
-    columns = [*map(_shown, over), *("" for _ in range(width))][:width]
-    left = max(text_width(_shown(node["word"])) for node in nodes) + 14
-    top = max(map(text_width, columns), default=0) * 0.75 + 18
-    cell = 22
-    svg = tag(
-        "svg",
-        viewBox=f"0 0 {left + cell * width + 60:.0f} {top + cell * len(nodes) + 4:.0f}",
-        role="img",
-        style=f"width: {left + cell * width + 60:.0f}px",
-    )
-    for column, word in enumerate(columns):
-        x, y = left + cell * (column + 0.6), top - 6
-        svg.append(tag("text", word, x=f"{x:.1f}", y=f"{y:.1f}", transform=f"rotate(-48 {x:.1f} {y:.1f})"))
-    for row, (node, weights) in enumerate(zip(nodes, looked, strict=True)):
-        y = top + cell * row
-        svg.append(tag("text", _shown(node["word"]), x=f"{left - 8:.1f}", y=f"{y + 15:.1f}", text_anchor="end"))
-        for column, weight in enumerate(weights):
-            shape = {"x": f"{left + cell * column:.1f}", "y": f"{y:.1f}", "width": cell - 2, "height": cell - 2}
-            told = f"{_shown(node['word'])} looks at {columns[column]}: {weight:.1%}"
-            svg.append(tag("rect", tag("title", told), class_="mark", fill_opacity=f"{max(weight, 0.02):.3f}", **shape))
+    columns = [*map(_shown, over), *("" for _ in weights[0])][: weights.shape[1]]
+    svg = draw_grid(columns, [_shown(node["word"]) for node in nodes], weights)
+    svg.set("style", f"width: {svg.get('viewBox', '').split()[2]}px")  # a long text is scrolled, not made small
     what = {
         "cross_attention": "at the text to write from",
         "alignment": "at the text to write from",

@@ -15,6 +15,7 @@ from keel.kernels import usable
 from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_norm_twice
+from keel.systems.cache import Cache, Past
 from keel.systems.rows import Recorder, Rows
 from keel.train.objective import Tensors
 
@@ -86,18 +87,27 @@ class Joint(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them."""
+    """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them.
 
-    def __init__(self, width: int, heads: int, dropout: float):
+    `causal`: a place sees itself and those before it; padding comes last, so that nobody sees it.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
+        self.causal = causal
         self.qkv = Joint(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
-        """[batch, time, width] to the same, or to its first `asking` places if only they ask."""
+    def forward(
+        self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0, past: Past | None = None
+    ) -> Tensor:
+        """[batch, time, width] to the same, or to its first `asking` places if only they ask; they come after `past`,
+        into which they are written."""
         q, k, v = (self.queries(x[:, :asking]), *self.keys_and_values(x)) if asking else self.apart(self.qkv(x))
+        if past is not None:
+            k, v = past.extend(k, v)
         return self.mix(q, k, v, mask, record)
 
     def queries(self, x: Tensor) -> Tensor:
@@ -115,25 +125,20 @@ class Attention(nn.Module):
         batch, time, _ = projected.shape
         return projected.view(batch, time, -1, self.heads, self.qkv.in_features // self.heads).permute(2, 0, 3, 1, 4)
 
-    def mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        record: Record | None = None,
-        *,
-        causal: bool = False,
-    ) -> Tensor:
-        """[batch, asking, width]: what every query gets of the values that it may see, the heads through one matrix.
-
-        `causal` is the mask by which place i sees those up to i.
-        """
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, record: Record | None = None) -> Tensor:
+        """[batch, asking, width]: what every query gets of the values that it may see, the heads through one matrix."""
+        time, before = q.shape[2], k.shape[2] - q.shape[2]
+        if self.causal:
+            assert mask is None
+            if time > 1 and (before or record is not None):
+                mask = torch.ones(time, before + time, dtype=torch.bool, device=q.device).tril(before)
         if record is not None:
-            seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril() if causal else mask
-            record("attention", self.weights(q, k, seen))
+            record("attention", self.weights(q, k, mask))
+        fresh = self.causal and not before and time > 1  # torch knows this mask, and need not read it
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        mixed = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=None if fresh else mask, dropout_p=dropout, is_causal=fresh
+        )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
@@ -149,6 +154,7 @@ class Attention(nn.Module):
             heads=self.heads,
             dropout=dropout,
             seed=seed,
+            causal=self.causal,
         )
         return F.linear(mixed, self.out.weight)
 
@@ -176,26 +182,44 @@ class Block(nn.Module):
         activation: Activation,
         epsilon: float,
         pre_norm: bool = False,
+        causal: bool = False,
+        crosses: bool = False,
     ):
         super().__init__()
         self.pre_norm = pre_norm
         self.activation_name: Activation = activation
         self.activation = ACTIVATIONS[activation]
-        self.attention = Attention(width, heads, attention_dropout)
+        self.attention = Attention(width, heads, attention_dropout, causal=causal)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
+        if crosses:  # for those who look at another text in between
+            self.cross = Attention(width, heads, attention_dropout)
+            self.cross_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        record: Record | None = None,
+        asking: int = 0,
+        past: Past | None = None,
+    ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places alone."""
         asked = x[:, :asking] if asking else x
+        x = self.around(self.attention_norm, x, lambda x: self.attention(x, mask, record, asking, past), asked)
+        return self.around(self.output_norm, x, self.feed_forward)
+
+    def around(
+        self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor], kept: Tensor | None = None
+    ) -> Tensor:
+        """A sub-layer inside its residual and its norm; `kept` is what it is added to, if that is not x."""
+        kept = x if kept is None else kept
         if self.pre_norm:
-            x = asked + self.dropout(self.attention(self.attention_norm(x), mask, record, asking))
-            return x + self.dropout(self.feed_forward(self.output_norm(x)))
-        x = self.attention_norm(asked + self.dropout(self.attention(x, mask, record, asking)))
-        return self.output_norm(x + self.dropout(self.feed_forward(x)))
+            return kept + self.dropout(layer(norm(x)))
+        return norm(kept + self.dropout(layer(x)))
 
     def fused(self, kept: Tensor, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
@@ -235,12 +259,15 @@ class Stack(nn.ModuleList):
         all_layers: bool = False,
         record: Recorder | None = None,
         asking: int = 0,
+        cache: Cache | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The top vectors (of the first `asking` places alone, if given) and, if wanted, every layer's."""
+        """The top vectors (of the first `asking` places alone, if given) and, if wanted, every layer's; a cache has
+        room for these places, and is written on."""
         layers = [x] if all_layers else []
         for number, block in enumerate(self):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            x = block(x, mask, shown, asking if number == len(self) - 1 else 0)
+            past = None if cache is None else cache.layer(number)
+            x = block(x, mask, shown, asking if number == len(self) - 1 else 0, past)
             if all_layers:
                 layers.append(x)
         return x, layers

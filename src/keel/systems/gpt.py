@@ -4,6 +4,7 @@ New then: one network, taught to foretell the next piece of any text and nothing
 how the task is written down, or, when large, is asked in plain text. GPT-2 norms before each sub-layer (`pre_norm`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,16 +18,18 @@ from keel.kernels.norm import norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Framed, System
 from keel.systems.blocks import Activation, Dropout, Spans, Stack, fast
-from keel.systems.causal import Cache, CausalBlock
+from keel.systems.cache import Cache
+from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.stepping import Graph, Slot, stepper
+from keel.systems.stepping import Graph, Slot, one_step
 from keel.systems.teaching import Teaching
 from keel.text.sentences import Sentences
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
+from keel.train.parallel import sharded
 from keel.train.plan import Train
 
 MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
@@ -187,7 +190,13 @@ class GptEncoder(Encoder):
 
     @property
     def packs(self) -> bool:
-        return self.sink is None and self.stack.fusible and usable(self.words.weight)
+        return self.sink is None and self._fusible and usable(self.words.weight)
+
+    @property
+    def _fusible(self) -> bool:
+        """Whether kernels take it: not with pre-norm where blocks are in parts, as each uses the next one's norm."""
+        cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
+        return self.stack.fusible and not cut
 
     def start(self, rows: int) -> Cache:
         """The state of so many rows of which nothing has been read."""
@@ -216,19 +225,15 @@ class GptEncoder(Encoder):
             if self.sink is None or not added
             else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
         )
-        if spans or (record is None and state is None and fast(vectors) and self.stack.fusible):
-            assert self.stack.fusible
+        if spans or (record is None and state is None and fast(vectors) and self._fusible):
+            assert self._fusible
             top, layers = self._fused(x, rows, added, all_layers)
         else:
-            state = None if state is None else state.grown(x.shape[1], self.system.positions + added, _kind(x))
-            layers = [x] if all_layers else []
-            for number, block in enumerate(self.stack):
-                shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-                x = block(x, None, shown, past=None if state is None else state.layer(number))
-                if all_layers:
-                    layers.append(x)
-            top = x if self.norm is None else self.norm(x)
-            state = None if state is None else replace(state, count=state.count + x.shape[1])
+            most = self.system.positions + int(self.system.sink)
+            state = None if state is None else state.grown(x.shape[1], most, _kind(x))
+            top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
+            top = top if self.norm is None else self.norm(top)
+            state = None if state is None else state.after(x.shape[1])
         if all_layers:
             layers[-1] = top
         return Output(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
@@ -363,24 +368,27 @@ class GptTraining(Objective):
 
     def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
         """The same for one further id of each row, the fast way."""
-        encoder, system = self.encoder, self.system
-        self._check(state.count - system.sink + 1)
-        words = encoder.words.weight
-        state = state.grown(1, system.positions + system.sink, words.dtype)
-        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-        step = stepper(encoder, blocks, encoder.norm, words, len(ids))
-
-        memory = state.memory
-
-        def scores(ids: Tensor, slot: Slot) -> Tensor:
-            return step(encoder.words(ids) + encoder.positions.weight[slot - system.sink], memory, slot)
-
+        self._check(state.count - int(self.system.sink) + 1)
+        words = self.encoder.words.weight
+        state = state.grown(1, self.system.positions + int(self.system.sink), words.dtype)
         ids = ids.to(words.device)
         if words.is_cuda:
-            state = state if state.graph else replace(state, graph=Graph(scores))
+            state = state if state.graph else replace(state, graph=Graph(self.stepping(state.memory)))
             assert state.graph is not None
-            return state.graph(ids, state.count), replace(state, count=state.count + 1)
-        return scores(ids, state.count), replace(state, count=state.count + 1)
+            return state.graph(ids, state.count), state.after(1)
+        return self.stepping(state.memory)(ids, state.count), state.after(1)
+
+    def stepping(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
+        """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
+        slot of this memory."""
+        encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
+        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
+        step = one_step(encoder, blocks, encoder.norm, encoder.words.weight, len(memory))
+
+        def scores(ids: Tensor, slot: Slot) -> Tensor:
+            return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
+
+        return scores
 
     def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""

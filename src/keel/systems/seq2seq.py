@@ -148,7 +148,9 @@ class Seq2seqDecoder(Decoder):
         width = system.width
         self.vocabulary, self.width, self.scoring = vocabulary, width, system.scoring
         shared = system.shared and vocabulary == encoder.vocabulary
-        self.words = encoder.words if shared else nn.Embedding(vocabulary, width)
+        self.lender = (encoder,)
+        """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
+        self.words = None if shared else nn.Embedding(vocabulary, width)
         self.first = nn.Linear(width, width)
         additive = system.scoring == "additive"
         self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
@@ -160,10 +162,15 @@ class Seq2seqDecoder(Decoder):
         self.dropout = nn.Dropout(system.dropout)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.output = None if system.tied else nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
-        if not shared:
+        if self.words is not None:
             nn.init.normal_(self.words.weight, std=width**-0.5)
         if system.cell == "lstm":
             nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The vectors of what it has written."""
+        return self.lender[0].words if self.words is None else self.words
 
     def read(self, output: Output, rows: Rows) -> Source:
         vectors, width = output.top, self.width
@@ -196,7 +203,7 @@ class Seq2seqDecoder(Decoder):
         hidden, cells, width = state.hidden, state.cells, self.width
         texts, beams = len(source.first), len(ids) // len(source.first)
         with torch.autocast(ids.device.type, enabled=False):
-            words = self.dropout(vectors_of(self.words, ids))  # [rows, time, width]: y_{i-1}
+            words = self.dropout(vectors_of(self.table, ids))  # [rows, time, width]: y_{i-1}
             inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
             matrix, bias = self.cell.weight_hh, self.cell.bias_hh
             if self.query is not None:
@@ -241,4 +248,4 @@ class Seq2seqDecoder(Decoder):
         return torch.lerp(new, hidden, stay), None
 
     def scores(self, vectors: Tensor) -> Tensor:
-        return F.linear(vectors, self.words.weight if self.output is None else self.output, self.bias)
+        return F.linear(vectors, self.table.weight if self.output is None else self.output, self.bias)

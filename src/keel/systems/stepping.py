@@ -5,6 +5,7 @@ few hundred launches of a step cost as much as one. Both give what the blocks th
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,20 +19,25 @@ from keel.systems.blocks import Block
 Slot = int | Tensor
 """The place that is written next, or a tensor [1] of it, which a captured graph looks up."""
 
-_LAID_OUT: "WeakKeyDictionary[nn.Module, dict[bool, tuple[Any, Stepper]]]" = WeakKeyDictionary()
+_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, OneStep]]" = WeakKeyDictionary()
 
 
-def stepper(owner: nn.Module, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int) -> "Stepper":
-    """That of a network, made anew if its weights have changed since."""
+def one_step(
+    owner: nn.Module, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int
+) -> "OneStep":
+    """That of a network, made anew if its weights have changed since, or for one row after many: what is laid out takes
+    as much memory as the network."""
     weights = [*owner.parameters()]
-    key = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
-    kept = _LAID_OUT.setdefault(owner, {})
-    if (rows > 1) not in kept or kept[rows > 1][0] != key:
-        kept[rows > 1] = key, Stepper(blocks, top, words, rows)
-    return kept[rows > 1][1]
+    key = rows > 1, [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
+    kept = _LAID_OUT.get(owner)
+    if kept is None or kept[0] != key:
+        kept = None
+        _LAID_OUT.pop(owner, None)  # first, so that there are never two
+        kept = _LAID_OUT[owner] = key, OneStep(blocks, top, words, rows)
+    return kept[1]
 
 
-class Stepper:
+class OneStep:
     """Blocks, the norm above them and the head, for one further place of each row."""
 
     def __init__(self, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int):
@@ -78,6 +84,13 @@ def _attend(qkv: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Ten
     return mixed.reshape(rows, heads * width)
 
 
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The one on which all steps are captured: what torch keeps for a stream, as the room that products need, is kept
+    once."""
+    return torch.cuda.Stream(device)
+
+
 class Graph:
     """A step over one memory on a GPU: run as it is the first time, then captured, then replayed."""
 
@@ -104,7 +117,7 @@ class Graph:
     def _capture(self, ids: Tensor, slot: int) -> None:
         self.ids, self.place = ids.clone(), torch.full((1,), slot, device=ids.device)
         graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(ids.device)
+        stream = _stream(ids.device)
         stream.wait_stream(torch.cuda.current_stream(ids.device))
         # Not by torch.cuda.graph(): it collects all garbage first, which takes longer than many steps.
         with torch.cuda.stream(stream):

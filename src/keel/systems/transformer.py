@@ -5,10 +5,9 @@ computed in parallel. One stack reads; another writes, whose places see those be
 read ("cross"). Both are made of what is in blocks.py; this file has what puts them together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,8 @@ from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
 from keel.systems.base import Framed, System
-from keel.systems.blocks import ACTIVATIONS, Activation, Attention, Block, Dropout, Record, Stack, padding_mask
+from keel.systems.blocks import Activation, Block, Dropout, Record, Stack, padding_mask
+from keel.systems.cache import Cache, Past
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Output, Recorder, Rows
 from keel.text.tokenizer import Tokenizer
@@ -224,82 +224,30 @@ class Memory(Tensors):
     inside: Tensor | None  # [texts, 1, 1, time], True where there is something to look at; None: everywhere
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written(Tensors):
-    """The keys and values of what was written so far."""
-
-    past: Tensor  # [rows, layers, 2, heads, room, head width]
-    count: int
-    """Places that are filled."""
-
-    def reaching(self, count: int) -> Self:
-        """With that many places; what stands in the new ones is yet to be written."""
-        more = -(-count // ROOM) * ROOM - self.past.shape[-2]
-        return replace(self, past=F.pad(self.past, (0, 0, 0, more)) if more > 0 else self.past, count=count)
-
-
-class DecoderBlock(nn.Module):
+class DecoderBlock(Block):
     """One layer that writes: attention to what was written, attention to what was read, then a two-layer network at
     every place, each inside a residual and a norm."""
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        hidden: int,
-        dropout: float,
-        attention_dropout: float,
-        activation: Activation,
-        epsilon: float,
-        pre_norm: bool,
-    ):
-        super().__init__()
-        self.pre_norm = pre_norm
-        self.activation = ACTIVATIONS[activation]
-        self.attention = Attention(width, heads, attention_dropout)
-        self.attention_norm = nn.LayerNorm(width, eps=epsilon)
-        self.cross = Attention(width, heads, attention_dropout)
-        self.cross_norm = nn.LayerNorm(width, eps=epsilon)
-        self.expand = nn.Linear(width, hidden)
-        self.contract = nn.Linear(hidden, width)
-        self.output_norm = nn.LayerNorm(width, eps=epsilon)
-        self.dropout = Dropout(dropout)
+    def __init__(self, **settings: Any):
+        super().__init__(causal=True, crosses=True, **settings)
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - it is given what was read, too
         self,
         x: Tensor,
         memory: Tensor,
         inside: Tensor | None,
-        past: Tensor | None = None,
-        mask: Tensor | None = None,
+        past: Past | None = None,
         record: Record | None = None,
     ) -> Tensor:
-        """[rows, time, width] to the same.
-
-        `memory` is [texts, 2, heads, source time, head width]; `past`, if not all of the text is here, has room for
-        these places as its last ones, which are written here: [rows, 2, heads, all places, head width].
-        """
-        x = self.around(self.attention_norm, x, lambda x: self.look_back(x, past, mask, record))
-        x = self.around(self.cross_norm, x, lambda x: self.look_across(x, memory, inside, record))
-        return self.around(self.output_norm, x, lambda x: self.contract(self.activation(self.expand(x))))
-
-    def around(self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
-        """A sub-layer inside its residual and its norm."""
-        if self.pre_norm:
-            return x + self.dropout(layer(norm(x)))
-        return norm(x + self.dropout(layer(x)))
-
-    def look_back(self, x: Tensor, past: Tensor | None, mask: Tensor | None, record: Record | None) -> Tensor:
-        """Masked attention: a place asks those up to itself."""
+        """[rows, time, width] to the same; `memory` is [texts, 2, heads, source time, head width]."""
         shown = record and (lambda name, value: record(f"masked_{name}", value))
-        q, k, v = self.attention.apart(self.attention.qkv(x))
-        if past is not None:
-            time = x.shape[1]
-            past[:, 0, :, -time:], past[:, 1, :, -time:] = k, v
-            k, v = past.unbind(1)
-        causal = mask is None and x.shape[1] > 1
-        return self.attention.mix(q, k, v, mask, shown, causal=causal)
+        x = self.around(self.attention_norm, x, lambda x: self.attention(x, None, shown, past=past))
+        x = self.around(self.cross_norm, x, lambda x: self.look_across(x, memory, inside, record))
+        return self.around(self.output_norm, x, self.feed_forward)
+
+    def remember(self, top: Tensor) -> Tensor:
+        """[texts, 2, heads, time, head width]: what it looks at of texts that were read [texts, time, width]."""
+        return self.cross.keys_and_values(top).transpose(0, 1)
 
     def look_across(self, x: Tensor, memory: Tensor, inside: Tensor | None, record: Record | None) -> Tensor:
         """Cross attention: every place asks all that was read. Rows that write from one text ask it side by side."""
@@ -337,31 +285,28 @@ class TransformerDecoder(Decoder):
         return self.lender[0].words.weight if self.words is None else self.words.weight
 
     def read(self, output: Output, rows: Rows) -> Memory:
-        projected = [block.cross.keys_and_values(output.top).transpose(0, 1) for block in self._layers]
-        return Memory(vectors=torch.stack(projected, 1), inside=padding_mask(rows))
+        vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
+        return Memory(vectors=vectors, inside=padding_mask(rows))
 
-    def begin(self, source: Tensors, rows: int) -> Written:
+    def begin(self, source: Tensors, rows: int) -> Cache:
         assert isinstance(source, Memory)
         shape = source.vectors.shape
-        return Written(past=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), count=0)
+        return Cache(memory=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), spare=ROOM)
 
     def forward(
-        self, ids: Tensor, source: Tensors, state: Written | None = None, *, record: Recorder | None = None
-    ) -> tuple[Tensor, Written | None]:
+        self, ids: Tensor, source: Tensors, state: Cache | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, Cache | None]:
         """A state is written on in place, without gradients: whoever goes on from one twice takes its rows first."""
         assert isinstance(source, Memory)
         assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"
         begin, time = 0 if state is None else state.count, ids.shape[1]
         x = self.places(F.embedding(ids, self.table), begin)
-        mask = None
-        if begin and time > 1:
-            mask = torch.ones(time, begin + time, dtype=torch.bool, device=ids.device).tril(begin)
-        state = state and state.reaching(begin + time)
+        state = state and state.grown(time, self.places.length, state.memory.dtype)
         for number, block in enumerate(self._layers):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            past = None if state is None else state.past[:, number, :, :, : begin + time]
-            x = block(x, source.vectors[:, number], source.inside, past, mask, shown)
-        return self.norm(x), state
+            past = None if state is None else state.layer(number)
+            x = block(x, source.vectors[:, number], source.inside, past, shown)
+        return self.norm(x), state and state.after(time)
 
     def scores(self, vectors: Tensor) -> Tensor:
         return F.linear(vectors, self.table if self.output is None else self.output.weight)

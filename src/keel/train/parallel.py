@@ -108,8 +108,9 @@ class World:
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
             fully_shard([*block] if isinstance(block, nn.ModuleList) else block, mesh=mesh)
-            if hasattr(block, "fused"):  # the other way into it, which must gather its weights too
-                register_fsdp_forward_method(block, "fused")
+            for way in ("fused", "remember"):  # other ways into it, which must gather its weights too
+                if hasattr(block, way):
+                    register_fsdp_forward_method(block, way)
         fully_shard(objective, mesh=mesh)  # in place
         return objective
 
