@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import lzma
+import random
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def test_latin_text_is_not_taken_for_chinese(tmp_path: Path) -> None:
     lines, said = lines_of(tmp_path / "a.txt", "le café était fermé\n".encode("latin-1") * 50)
     assert lines[0] == "le caf\ufffd \ufffdtait ferm\ufffd"
     assert "--encoding" in said[0]
+
+
+@pytest.mark.parametrize("encoding", ["auto", "utf-8", "utf-16"])
+def test_what_is_not_text_is_refused(tmp_path: Path, encoding: str) -> None:
+    halves = {"utf-16": random.Random(0).randbytes(8) + b"\x00\xdc" * 2000}
+    with pytest.raises(KeelError, match=r"a\.txt is not text, or in another encoding \(\d+% of it is not utf-"):
+        lines_of(tmp_path / "a.txt", halves.get(encoding, random.Random(0).randbytes(5000)), encoding)
+    russian = "Мороз и солнце; день чудесный!\n"
+    with pytest.raises(KeelError, match="or say --encoding"):
+        lines_of(tmp_path / "b.txt", russian.encode("koi8-r"), "utf-8")
+    assert lines_of(tmp_path / "b.txt", russian.encode("koi8-r"), "koi8-r")[0] == [russian.strip()]
 
 
 def test_marks_line_ends_and_nulls_leave_no_trace(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from keel.events import OnEvent, ignore, note
 SAMPLE = 1 << 22
 """How many bytes are looked at to find out the encoding."""
 
+MOST_FAULTS = 0.2
+"""The share of its characters that may be no text; of French in Latin-1 it is a twentieth, of random bytes half."""
+
 TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
@@ -144,9 +147,15 @@ class TextFile:
         wide = self.encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
         if not wide and sample.count(0) * 20 > len(sample):
             raise KeelError(f"{self.name} is not text (it is full of NUL bytes): give text, or say --encoding utf-16")
+        self._errors = "replace" if wide else "surrogateescape"
+        text = sample.decode(self.encoding, self._errors)
+        sound = not wide and well_formed(text) is text  # which is seen at once
+        faults = 0 if sound else text.count("\ufffd") if wide else len(SURROGATES.findall(text))
+        if faults > MOST_FAULTS * len(text):
+            share = f"{faults / len(text):.0%} of it is not {self.encoding}"
+            raise KeelError(f"{self.name} is not text, or in another encoding ({share}): give text, or say --encoding")
         if encoding == "auto" and self.encoding != "utf-8":
             note(on_event, f"{self.name} is read as {self.encoding} (say --encoding to change that)")
-        self._errors = "replace" if wide else "surrogateescape"
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Give every line with its number, counted from 1."""
