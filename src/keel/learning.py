@@ -127,7 +127,7 @@ def finetune(
             },
         )
         model = Model(
-            system=parent.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
+            system=best.task.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
         )
         return saved(model.to(world.device), out, world)
 

@@ -154,9 +154,9 @@ class Model:
                 f"{folder}: the tokenizer has {len(tokenizer)} pieces, but there are vectors for {stored.vocabulary}; "
                 "the two are not of one model"
             )
-        encoder, objective, task = _build(stored)
+        encoder, objective, task = _build(stored, folder)
         return cls(
-            system=stored.system,
+            system=stored.system if task is None else task.system,
             encoder=encoder,
             tokenizer=tokenizer,
             objective=objective,
@@ -234,6 +234,8 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
+            if labels.tokenizer is not None:
+                keel["task"][TARGET] = True
             if labels.kind != "text":
                 kind = "" if labels.kind in ("tags", "choice") else labels.kind
                 config |= huggingface.label_settings(labels.names, kind)
@@ -386,7 +388,7 @@ class Model:
         return found[0] if one else found
 
 
-def _build(stored: huggingface.Stored) -> tuple[Encoder, Objective | None, Task | None]:
+def _build(stored: huggingface.Stored, folder: Path) -> tuple[Encoder, Objective | None, Task | None]:
     """Encoder and heads with the folder's weights; random ones are drawn only if it does not bring them all."""
     system, tokenizer = stored.system, stored.tokenizer
     for place in ("meta", "cpu"):
@@ -394,6 +396,7 @@ def _build(stored: huggingface.Stored) -> tuple[Encoder, Objective | None, Task 
             encoder = system.encoder(stored.vocabulary)
             objective = system.objective(encoder, tokenizer) if stored.pretrained else None
             task = _task(stored, encoder)
+        _refuse_unlearned(stored, task, folder)
         holders = _holders(encoder, objective, task)
         for module in holders:
             names = module.state_dict().keys() & stored.tensors.keys()
@@ -401,6 +404,18 @@ def _build(stored: huggingface.Stored) -> tuple[Encoder, Objective | None, Task 
         if not any(parameter.is_meta for module in holders for parameter in module.parameters()):
             break
     return encoder, objective, task
+
+
+def _refuse_unlearned(stored: huggingface.Stored, task: Task | None, folder: Path) -> None:
+    """What our folder says that it has learned must be there: random weights would answer as if they knew."""
+    if not stored.config.get("keel", {}).get("task"):
+        return
+    needed = {"classifier.weight"} if task is None else task.state_dict().keys()
+    lacking = sorted(name for name in needed - stored.tensors.keys() if not name.startswith("encoder."))
+    if lacking and (folder / huggingface.EXTRA).exists():
+        raise KeelError(f"{folder / huggingface.EXTRA} lacks {lacking[0]}, which its task learned: copy it again")
+    if lacking:
+        raise KeelError(f"{folder} lacks {huggingface.EXTRA}, which holds what its task learned: copy it too")
 
 
 def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -> list[nn.Module]:
@@ -417,7 +432,7 @@ def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     labels = Labels(kind=kind, names=names, tokenizer=stored.target)
     if kind != "text" and labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
-    settings = {name: value for name, value in ours.items() if name not in ("name", "kind")}
+    settings = {name: value for name, value in ours.items() if name not in ("name", "kind", TARGET)}
     return TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))](
         stored.system, encoder, stored.tokenizer, labels, **settings
     )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import keel
+from keel.errors import KeelError
 from keel.systems.gpt import MARKS, Gpt
 from keel.tasks.choose import Choose
 from keel.tasks.examples import read_examples
@@ -103,6 +104,9 @@ def test_a_grown_model_is_saved_loaded_and_taken_up_again(base: keel.Model, tmp_
     assert len(further.tokenizer) == len(whole.tokenizer), "marks are added once"
     scratch = keel.finetune(loaded, TEXTS, from_scratch=True, **QUICK)
     assert scratch.encoder.vocabulary == whole.encoder.vocabulary
+    (tmp_path / "whole" / "keel.safetensors").unlink()
+    with pytest.raises(KeelError, match=r"lacks keel\.safetensors, which holds what its task learned: copy it too"):
+        keel.Model.load(tmp_path / "whole")
 
 
 def test_a_weight_that_is_one_number_is_taken_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -104,6 +104,8 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     if "keel" in config:  # we wrote it, so what it names must be there
         parts |= architecture.classes.get(named, set())
     tokenizer = Tokenizer.load(folder)
+    if config.get("keel", {}).get("task", {}).get(TARGET) and not (folder / TARGET).is_dir():
+        raise KeelError(f"{folder} lacks the folder {TARGET}, which holds the pieces that it writes: copy it too")
     with torch.device("meta"):
         encoder = system.encoder(vocabulary)
         heads = (
