@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import torch
 
 from keel.config import replace, unknown_name
-from keel.errors import UsageError
+from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, OnEvent, ignore
 from keel.formats.folder import OURS, TARGET
 from keel.systems.base import System
@@ -22,6 +22,9 @@ from keel.text.corpus import Corpus
 from keel.train.checkpoint import exclusive
 from keel.train.parallel import World
 from keel.train.plan import Train
+
+SLIGHT = {".lock", "log.jsonl", "recipe.toml"}
+"""What a run writes before it has done anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,23 +137,39 @@ def _is_text(item: object) -> bool:
 def run_folder(
     out: str | Path | None, overwrite: bool, world: World, on_event: OnEvent
 ) -> Iterator[tuple[Path | None, OnEvent]]:
-    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl."""
+    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl; nothing is
+    left of a run that is refused before it starts to learn."""
     run = None if out is None else Path(out) / "run"
     if run is None or not world.leads:
         yield run, on_event if world.leads else ignore
         return
     _refuse_foreign(run.parent, overwrite)
+    new = [folder for folder in (run, *run.parents) if not folder.exists()]
+    planned = False
     with exclusive(run):
         if overwrite:
             _clear(run.parent)
         with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
             def say(event: Event) -> None:
+                nonlocal planned
+                planned = planned or event["event"] == "plan"
                 log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
                 log.flush()
                 on_event(event)
 
-            yield run, say
+            try:
+                yield run, say
+            except Interrupted:
+                raise
+            except KeelError:
+                # A tokenizer may have taken long to learn, and the next run finds it there.
+                if run in new and not planned and {path.name for path in run.iterdir()} <= SLIGHT:
+                    shutil.rmtree(run)
+                    with suppress(OSError):  # somebody else has begun to use them
+                        for folder in new[1:]:
+                            folder.rmdir()
+                raise
 
 
 def _refuse_foreign(out: Path, overwrite: bool) -> None:

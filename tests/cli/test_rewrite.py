@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from keel import rewriting
+from keel.cli.commands import _score_lines
+from keel.tasks.metrics import Mistake, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -28,6 +30,13 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert first["text"] == "boat 0"
     assert first["best"][0]["rewritten"] == first["rewritten"]
     assert "another text" in run("info", desk / "ende")[1]
+    assert config["keel"]["settings"]["shared"] is True
+
+
+def test_an_empty_answer_is_shown_as_one() -> None:
+    error = Mistake(text="one", second=None, label="Eins", predicted="", sureness=0.03, where="a:1")
+    scores = Scores(main="exact", values={"exact": Score(value=0.0, low=0.0, high=0.0)}, count=1, errors=[error])
+    assert [*_score_lines(scores)][-1] == "a:1: Eins taken for an empty text (0.03): one"
 
 
 def test_flags_before_the_files_take_no_file_away(desk: Path, run: Run, tmp_path: Path, small: list[str]) -> None:

@@ -1,6 +1,8 @@
 """One text becomes another: what is learned, written, scored and kept, with one vocabulary or two."""
 
 import random
+import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,13 @@ from torch.nn import functional as F
 
 import keel
 from keel import tuning
+from keel.cli.info import describe
 from keel.errors import KeelError, UsageError
+from keel.formats.folder import read_tensors, write_tensors
 from keel.model import Model
 from keel.rewriting import aligned
 from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 from keel.tasks import rewrite
@@ -112,6 +117,23 @@ def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_pat
     copy.save(tmp_path / "again")
     copy.save(tmp_path / "again", overwrite=True)
     assert Model.load(tmp_path / "again").task is not None
+    shutil.rmtree(tmp_path / "again" / "target")
+    with pytest.raises(KeelError, match="lacks the folder target, which holds the pieces that it writes: copy it too"):
+        Model.load(tmp_path / "again")
+
+
+def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    shutil.copytree(learned[1], tmp_path / "m")
+    extra = tmp_path / "m" / "keel.safetensors"
+    extra.unlink()
+    kept = read_tensors(learned[1] / extra.name)
+    lost = next(name for name in kept if name.startswith("decoder."))
+    write_tensors(extra, {name: tensor for name, tensor in kept.items() if name != lost})
+    with pytest.raises(KeelError, match=f"keel.safetensors lacks {re.escape(lost)}, which its task learned"):
+        Model.load(tmp_path / "m")
+    extra.unlink()
+    with pytest.raises(KeelError, match=r"lacks keel\.safetensors, which holds what its task learned: copy it too"):
+        Model.load(tmp_path / "m")
 
 
 def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
@@ -148,6 +170,7 @@ def test_one_vocabulary_shares_its_vectors(task: Rewrite, tokenizer: Tokenizer, 
     assert isinstance(copy, Rewrite)
     with torch.no_grad():
         copy.encoder.get_parameter("words.weight").zero_()
+    assert describe(str(tmp_path / "m"))["shape"].count("shared True") == 1
     vectors = torch.ones(1, 32)
     assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
     assert copy.decoder.scores(vectors).std() < 1e-6
@@ -266,17 +289,22 @@ def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
     assert "such as '龙', are unknown to the model and read as [UNK]" in said[0]
 
 
-def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer) -> None:
+def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     def finetune(base: Any, data: Any, **settings: Any) -> None:
         keel.finetune(base, data, task="rewrite", dev=None, steps=1, device="cpu", **settings)
 
-    with pytest.raises(KeelError, match="holds one pair"):
+    with pytest.raises(KeelError, match="there is one pair in"):
         finetune("transformer", numbers(1))
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
     bert = replace(Bert(), layers=1, width=32, head_width=16, length=16, positions=16)
     with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
-        finetune(bert, numbers(4))
+        finetune(bert, numbers(4), out=tmp_path / "models" / "m")
+    assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
+    (tmp_path / "own").mkdir()
+    with pytest.raises(UsageError, match="gpt foretells how a text goes on and does not rewrite it: take seq2seq or"):
+        finetune(replace(Gpt(), layers=1, width=32, head_width=16), numbers(4), out=tmp_path / "own")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "own"]
     with pytest.raises(UsageError, match="leave out --freeze"):
         Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
     with pytest.raises(UsageError, match="--separate is for --task rewrite"):

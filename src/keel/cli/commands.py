@@ -94,7 +94,8 @@ def _score_lines(scores: Scores) -> Iterator[str]:
         yield "\nthe surest errors"
     for error in scores.errors[:5]:
         texts = error.text if error.second is None else f"{error.text} | {error.second}"
-        yield f"{error.where}: {error.label} taken for {error.predicted} ({error.sureness:.2f}): {texts[:100]}"
+        found = error.predicted or "an empty text"
+        yield f"{error.where}: {error.label} taken for {found} ({error.sureness:.2f}): {texts[:100]}"
 
 
 def _fill_flags(flags: Flags) -> None:

@@ -99,7 +99,9 @@ class System:
 
     def decoder(self, encoder: Any, vocabulary: int) -> Decoder:
         """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
-        raise UsageError(f"{self.name} reads text and writes none: take seq2seq or transformer")
+        foretold = "foretells how a text goes on and does not rewrite it"
+        what = foretold if self.foretells else "reads text and writes none"
+        raise UsageError(f"{self.name} {what}: take seq2seq or transformer")
 
     def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """What this system is pre-trained by."""

@@ -88,7 +88,7 @@ class Rewrite(Task):
     def learned(cls, examples: Examples) -> Labels:
         _with_targets(examples)
         if len(examples) < 2:
-            raise KeelError(f"{examples.source} holds one pair: to learn how texts are rewritten takes many")
+            raise KeelError(f"there is one pair in {examples.source}: to learn how texts are rewritten takes many")
         return Labels(kind="text")
 
     @classmethod
