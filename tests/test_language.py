@@ -73,9 +73,20 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
         assert found[0].score >= one.score - 1e-5
         assert len({each.text for each in found}) == 4
     assert any(found[0].text != one.text for found, (one,) in zip(best, greedy, strict=True))
-    assert keel.generate("The judge", model=ngram, beam=1, tokens=25) == greedy[1][0].text
+    assert keel.generate("The judge", model=ngram, beams=1, tokens=25) == greedy[1][0].text
     with pytest.raises(UsageError, match="a beam search draws nothing"):
-        keel.generate("The judge", model=ngram, beam=2, top_k=3)
+        keel.generate("The judge", model=ngram, beams=2, top_k=3)
+    listed = keel.generate(prompts, model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
+    assert listed == [[each.text for each in found] for found in best]
+    assert keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25) == listed[2]
+    with pytest.raises(UsageError, match="--best gives the best texts of a search: say --beam N too"):
+        keel.generate("The judge", model=ngram, best=2)
+    with pytest.raises(UsageError, match="--beam must be 1,000 or less, not 5,000"):
+        keel.generate("The judge", model=ngram, beams=5000)
+    nothing: Any = None
+    for prompt in (nothing, ["The judge", nothing]):
+        with pytest.raises(UsageError, match="the prompt is None: give a text"):
+            keel.generate(prompt, model=ngram)
 
 
 def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
@@ -94,7 +105,7 @@ def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pyt
     assert len(text.split()) <= 4
 
 
-@pytest.mark.parametrize("settings", [{"beam": 3}, {"seed": 3}, {"temperature": 0}])
+@pytest.mark.parametrize("settings", [{"beams": 3}, {"seed": 3}, {"temperature": 0}])
 def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, settings: dict[str, Any]) -> None:
     texts = keel.generate(["The sailor", "A"], model=ngram, tokens=12, trace=tmp_path / "deep" / "trace", **settings)
     found = json.loads((tmp_path / "deep" / "trace" / "trace.json").read_text(encoding="utf-8"))
@@ -112,6 +123,13 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", **settings)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "one.html", "one.json"]
+    for wrong, why in (("x.png", "neither .html nor .json"), ("nope/x.html", "there is no folder")):
+        with pytest.raises(UsageError, match=why):
+            keel.generate("A", model=ngram, tokens=3, trace=tmp_path / wrong, **settings)
+    assert len([*tmp_path.iterdir()]) == 3
+    said: list[str] = []
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", on_event=lambda e: said.append(e["text"]))
+    assert said == [f"the trace: {tmp_path / 'one.html'}"]
     (tmp_path / "file").write_text("")
     with pytest.raises(KeelError, match="cannot be written"):
         keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "file" / "x", **settings)
@@ -139,9 +157,9 @@ def test_every_language_model_writes(model: Model) -> None:
     assert len(text.split()) > 3
     assert text == keel.generate("The sailor", model=model, tokens=12, seed=3)
     assert text != keel.generate("The sailor", model=model, tokens=12, seed=4)
-    one, other = keel.generate(["The sailor", "A boat of"], model=model, tokens=6, beam=3)
-    assert one == keel.generate("The sailor", model=model, tokens=6, beam=3)
-    assert other == keel.generate("A boat of", model=model, tokens=6, beam=3)
+    one, other = keel.generate(["The sailor", "A boat of"], model=model, tokens=6, beams=3)
+    assert one == keel.generate("The sailor", model=model, tokens=6, beams=3)
+    assert other == keel.generate("A boat of", model=model, tokens=6, beams=3)
 
 
 def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:

@@ -74,7 +74,7 @@ def test_a_summary_is_three_sentences_of_what_follows_the_cue(model: Model) -> N
 def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None:
     model, script = scripted(model, " le bateau\nthe sea = la mer")
     file = tmp_path / "pairs.tsv"
-    file.write_text("sea\tmer\nthe  anchor\tl'ancre\tCC-BY\n\nlone\n")
+    file.write_text("sea\tmer\nthe  anchor\tl'ancre\tCC-BY\n\n")
     found = keel.translate("the\nboat", by_pattern=file, model=model)
     assert found.prompt == script.prompt == "sea = mer\nthe  anchor = l'ancre\nthe boat ="
     assert found.text == "le bateau"
@@ -124,9 +124,18 @@ def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is nothing to translate"):
         keel.translate("", by_pattern=[("sea", "mer")], model=able)
     empty = tmp_path / "none.tsv"
-    empty.write_text("only one column\n\t\n")
+    empty.write_text("\n\t\n")
     with pytest.raises(KeelError, match=r"none\.tsv holds no pairs: write a text, a tab and its translation"):
         keel.translate("the boat", by_pattern=empty, model=able)
+    for name, line in (("lone.tsv", "lone"), ("half.tsv", "sea\t "), ("commas.csv", "sea,mer")):
+        (tmp_path / name).write_text(f"sea\tmer\n\n{line}\n")
+        with pytest.raises(KeelError, match=rf"{name}:3: '.*' is no pair: write a text, a tab and its translation"):
+            keel.translate("the boat", by_pattern=tmp_path / name, model=able)
+    (tmp_path / "commas.csv").write_text("sea, wide\tmer, large\n")
+    found = keel.translate("a", by_pattern=tmp_path / "commas.csv", model=able)
+    assert found.prompt == "sea, wide = mer, large\na ="
+    with pytest.raises(KeelError, match="pair 2: 'a' is no pair"):
+        keel.translate("the boat", by_pattern=[("sea", "mer"), ("a", "")], model=able)
     with pytest.raises(KeelError, match="the pattern holds no pairs"):
         keel.translate("the boat", by_pattern=[], model=able)
     for verb in (keel.summarize, lambda text, model: keel.ask(text, "Who?", model=model)):

@@ -1,12 +1,12 @@
 """What language models do, as verbs: perplexity and generate."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from keel.decode.beam import Search
+from keel.decode.beam import Hypothesis, Search, Stopped
 from keel.decode.beam import beam as beam_search
 from keel.decode.sample import Sampling, sample
 from keel.decode.trace import Trace
@@ -25,12 +25,13 @@ from keel.words import loaded
 
 
 def perplexity(
-    model: Model | str | Path, source: Any, *, stride: int = 0, on_event: OnEvent = ignore, **settings: Any
+    model: Model | str | Path, source: Any, *, stride: int | None = None, on_event: OnEvent = ignore, **settings: Any
 ) -> Perplexity:
     """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
-    the text that the model learned from. A model with a window moves it on by `stride` tokens, 0 for half of it.
+    the text that the model learned from. A model with a window moves it on by `stride` tokens, unless told
+    by half of it.
     """
     known = loaded(model, on_event)
     learned = known.card.recipe.get("text", {})
@@ -40,11 +41,8 @@ def perplexity(
     )
 
 
-Prompt = TypeVar("Prompt", str, list[str])
-
-
 def generate(
-    prompt: Prompt = cast(Any, ""),  # noqa: B008
+    prompt: str | Sequence[str] = "",
     *,
     model: Model | str | Path,
     tokens: int = 50,
@@ -53,34 +51,41 @@ def generate(
     top_p: float = 1.0,
     repetition_penalty: float = 1.0,
     seed: int = 0,
-    beam: int | None = None,
+    beams: int | None = None,
+    best: int | None = None,
     length_penalty: float = 0.6,
     stop: str | Sequence[str] = (),
     trace: str | Path | None = None,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> Prompt:
+) -> Any:
     """Text of at most so many tokens that goes on from a prompt; of several prompts, a text for each, written in one
     batch. `on_text` hears each part of the first text as it is drawn.
 
     A `temperature` below 1 prefers what is likely, and 0 always takes the likeliest; `top_k` and `top_p` leave out what
     is not; a `repetition_penalty` above 1 makes what came before less likely. The same seed gives the same text. With
-    `beam` nothing is drawn: the likeliest text is searched for, up to the end of a sentence. A text ends before any of
-    the strings `stop`. `trace` is where to write how each word was chosen: a folder, an .html or a .json file.
+    `beams` nothing is drawn: the likeliest text is searched for, so many open at each step, up to the end of a
+    sentence; with `best` a list of so many is given in the place of each text. A text ends before any of the strings
+    `stop`. `trace` is where to write how each word was chosen: a folder, an .html or a .json file.
     """
     drawing = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
     )
-    how = drawing if beam is None else Search(beams=beam, length_penalty=length_penalty)
-    if beam is not None and drawing != Sampling(seed=seed):
+    if beams is not None and drawing != Sampling(seed=seed):
         raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
-    prompts = [prompt] if isinstance(prompt, str) else [*prompt]
+    if beams is None and best is not None:
+        raise UsageError("--best gives the best texts of a search: say --beam N too")
+    how = drawing if beams is None else Search(beams=beams, best=best or 1, length_penalty=length_penalty)
+    prompts: list[Any] = [*prompt] if isinstance(prompt, Iterable) and not isinstance(prompt, str) else [prompt]
+    for each in prompts:
+        if not isinstance(each, str):
+            raise UsageError(f"the prompt is {each!r:.60}: give a text, or a list of them")
     found = continuations(
         prompts, model=model, how=how, tokens=tokens, stop=stop, trace=trace,
         on_text=lambda row, text: on_text(text) if row == 0 else None, on_event=on_event,
     )  # fmt: skip
-    texts = [best.text for best, *_ in found]
-    return cast(Any, texts[0] if isinstance(prompt, str) else texts)
+    texts: list[Any] = [[each.text for each in listed] if best else listed[0].text for listed in found]
+    return texts[0] if isinstance(prompt, str) else texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +115,8 @@ def continuations(
     `on_text` hears a prompt's number and each further part of its text. What is drawn ends, if it `closes`, with the
     first end of a sentence or document, whichever the model foretells; unless told, with a document's.
     """
+    if trace is not None:
+        trace_files(trace)
     known, stop = loaded(model, on_event), [stop] if isinstance(stop, str) else [*stop]
     writer, tokenizer = writer_of(known), known.tokenizer
     closes = known.system.sentences == "none" if closes is None else closes
@@ -123,21 +130,30 @@ def continuations(
     written = [Unfolding(tokenizer, ids, stop) for ids in read]
     banned = set(tokenizer.special_ids) - {writer.closing}
     if isinstance(how, Search):
-        answers = beam_search(writer, read, **asdict(how), tokens=fits, banned=banned, trace=seen)
-        found = [
-            [
-                Continuation(
-                    text=Unfolding(tokenizer, ids, stop).whole(each.ids),
-                    score=each.score,
-                    log_probability=each.log_probability,
-                )
-                for each in best
+
+        def told(answers: list[list[Hypothesis]]) -> list[list[Continuation]]:
+            found = [
+                [
+                    Continuation(
+                        text=Unfolding(tokenizer, ids, stop).whole(each.ids),
+                        score=each.score,
+                        log_probability=each.log_probability,
+                    )
+                    for each in best
+                ]
+                for ids, best in zip(read, answers, strict=True)
             ]
-            for ids, best in zip(read, answers, strict=True)
-        ]
-        paths = [best.closed(writer) for best, *_ in answers]
-        for row, best in enumerate(found):
-            on_text(row, best[0].text)
+            for row, best in enumerate(found):
+                if best:
+                    on_text(row, best[0].text)
+            return found
+
+        try:
+            answers = beam_search(writer, read, **asdict(how), tokens=fits, banned=banned, trace=seen)
+        except Stopped as stopped:
+            told(stopped.found)
+            raise
+        found, paths = told(answers), [best.closed(writer) for best, *_ in answers]
     else:
         steps = sample(
             writer, read, how, tokens=fits, stop=[writer.closing] if closes and writer.closing is not None else [],
@@ -153,7 +169,7 @@ def continuations(
         found = [[Continuation(text=text.said)] for text in written]
     if trace is not None and seen is not None:
         answers = [[asdict(each) for each in best] for best in found]
-        write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths))
+        write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths), on_event)
     return found
 
 
@@ -221,12 +237,24 @@ class Unfolding:
         return self.new(last=True)
 
 
-def write_trace(path: str | Path, found: dict[str, Any]) -> list[Path]:
-    """Write how texts were found into an .html or a .json file, or both into a folder."""
+def trace_files(path: str | Path) -> list[Path]:
+    """What a trace is written into: an .html or a .json file of a folder that is there, or both in a folder."""
     path = Path(path)
-    names = {".html": [path], ".json": [path]}.get(path.suffix.lower(), [path / "trace.json", path / "trace.html"])
+    if path.is_dir() or not path.suffix:
+        return [path / "trace.json", path / "trace.html"]
+    if path.suffix.lower() not in (".html", ".json"):
+        raise UsageError(f"{path} is neither .html nor .json: name the trace so that its form is known, or a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+    return [path]
+
+
+def write_trace(path: str | Path, found: dict[str, Any], on_event: OnEvent = ignore) -> None:
+    """Write how texts were found into an .html or a .json file, or both into a folder."""
+    path, names = Path(path), trace_files(path)
     try:
-        names[0].parent.mkdir(parents=True, exist_ok=True)
+        if path not in names:
+            path.mkdir(parents=True, exist_ok=True)
         for name in names:
             if name.suffix.lower() == ".html":
                 decoding_page(found).write(name)
@@ -234,4 +262,4 @@ def write_trace(path: str | Path, found: dict[str, Any]) -> list[Path]:
                 name.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise KeelError(f"{path} cannot be written: {error.strerror}") from None
-    return names
+    note(on_event, f"the trace: {', '.join(map(str, names))}")

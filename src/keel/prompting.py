@@ -16,7 +16,7 @@ from keel.run import route
 from keel.tasks.choices import read_choices
 from keel.tasks.examples import Columns, Labels, read_examples
 from keel.tasks.metrics import Scores
-from keel.text.files import read_rows
+from keel.text.files import open_text
 from keel.text.sentences import split_sentences
 from keel.words import loaded
 
@@ -128,14 +128,17 @@ def _given(text: str, otherwise: str) -> None:
 
 
 def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
-    """The pairs of a pattern, or of a tsv of them, that have both sides."""
-    if not isinstance(pairs, str | Path):
-        found = [(first.strip(), second.strip()) for first, second in pairs]
-        source = "the pattern"
+    """The pairs of a pattern, or of a file with a tab between the two of each line; further columns are left out."""
+    if isinstance(pairs, str | Path):
+        source, lines = str(pairs), open_text(pairs, "auto", on_event)
+        listed = [(f"{pairs}:{number}", line.split("\t")) for number, line in lines if line.strip()]
     else:
-        rows = [row for _, row in read_rows(pairs, on_event=on_event)]
-        found, source = [(row[0].strip(), row[1].strip()) for row in rows if len(row) > 1], str(pairs)
-    found = [pair for pair in found if all(pair)]
+        source, listed = "the pattern", [(f"pair {number}", [*pair]) for number, pair in enumerate(pairs, 1)]
+    found: list[tuple[str, str]] = []
+    for where, (first, *rest) in listed:
+        if not (first.strip() and rest and rest[0].strip()):
+            raise KeelError(f"{where}: {first!r:.80} is no pair: write a text, a tab and its translation")
+        found.append((first.strip(), rest[0].strip()))
     if not found:
         raise KeelError(f"{source} holds no pairs: write a text, a tab and its translation in each line")
     return found

@@ -11,7 +11,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.explain.alignment import Alignment, align
 from keel.explain.decoding import decoding, spelled
-from keel.language import write_trace
+from keel.language import trace_files, write_trace
 from keel.model import Model
 from keel.prompting import Pairs, pairs_of, translate_by_pattern
 from keel.run import route
@@ -40,7 +40,7 @@ def translate(
     With pairs in `by_pattern` a language model is asked to go on from them, and `settings` are `tokens` and `cut`.
     """
     many: Iterable[str] = [texts] if isinstance(texts, str) else texts
-    if by_pattern is not None and isinstance(texts, str) and not texts.strip():
+    if isinstance(texts, str) and not texts.strip():
         raise UsageError("there is nothing to translate: give a text")
     found = [
         replace(first, others=tuple(others))
@@ -68,6 +68,8 @@ def translations(
             raise UsageError(f"--{flag} {goes} with --by-pattern: leave it out")
     if by_pattern is not None:
         return _prompted(loaded(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
+    if trace is not None:
+        trace_files(trace)
     task = _task(model, on_event)
     (search,) = route(settings, task.search)
     task = task.searching(search)
@@ -128,7 +130,7 @@ def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent
     ]
     prompts: list[list[int]] = [[] for _ in texts]
     told = decoding(seen, task.target, task.search, prompts=prompts, answers=answers, written=paths, sources=pieces)
-    write_trace(path, told)
+    write_trace(path, told, on_event)
     yield from found
 
 

@@ -42,6 +42,8 @@ from keel.words import loaded, space_of
 VECTOR_FILES: dict[str, Literal["text", "binary"]] = {".txt": "text", ".vec": "text", ".bin": "binary"}
 OTHER_FILES = ".csv .tsv .json .jsonl .npy .npz .pt .pth .safetensors .h5 .onnx .model .kv .gz .xz .zst .bz2 .zip"
 """Endings that promise a file which Keel does not write."""
+SEARCHING = {"beams": "beam", "best": "best", "length_penalty": "length-penalty"}
+"""Settings of a search, and their flags."""
 
 
 def pretrain(
@@ -147,6 +149,7 @@ def evaluate(
     """
     known = loaded(model, on_event)
     published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
+    _refuse_others(known, settings, by)
     if by:
         foretold = {"last-word": last_words, "choices": choose}
         if by not in foretold:
@@ -157,7 +160,7 @@ def evaluate(
     elif known.task is None and known.system.foretells:
         scores = perplexity(known, data, on_event=on_event, **settings)
     else:
-        task, columns = _asked(known, settings, on_event)
+        task, columns = _asked(known, settings)
         examples = task.read(data, columns, on_event)
         task.accept(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
@@ -170,7 +173,9 @@ def predict(
     model: Model | str | Path, data: Source, *, on_event: OnEvent = ignore, **settings: Any
 ) -> Iterator[dict[str, Any]]:
     """One record for each text of a source: where it stands, the text and what the model says of it."""
-    task, columns = _asked(model, settings, on_event)
+    known = loaded(model, on_event)
+    _refuse_others(known, settings)
+    task, columns = _asked(known, settings)
     examples = task.read(data, columns, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
@@ -279,10 +284,26 @@ def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dic
     return {"system": shown, "train": to_dict(train), "text": to_dict(text)}
 
 
-def _asked(model: Model | str | Path, settings: dict[str, Any], on_event: OnEvent) -> tuple[Task, Columns]:
+def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
     """The model's task, with the way to answer that the settings ask for, and where data keeps what."""
-    model = loaded(model, on_event)
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
     columns, search = route(settings, Columns(), model.task.search)
     return model.task.searching(search), columns
+
+
+def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
+    """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
+    searches = model.task is not None and model.task.labels.kind == "text"
+    foretells = model.task is None and model.system.foretells and not by
+    is_what = f"is a model of {model.system.name}"
+    if model.task is not None:
+        is_what = f"has learned to {model.task.name}"
+    elif model.system.foretells:
+        is_what = f"is a language model{f', scored by {by}' if by else ''}"
+    for name, flag in SEARCHING.items():
+        if name in settings and not searches:
+            raise UsageError(f"--{flag} is for models that rewrite; {model.card.title or 'this one'} {is_what}")
+    if "stride" in settings and not foretells:
+        what = "--stride is for language models and the perplexity of a text"
+        raise UsageError(f"{what}; {model.card.title or 'this one'} {is_what}")

@@ -71,6 +71,34 @@ def test_an_interruption_leaves_what_was_written(
     assert len((json.loads(out)["text"] if form else out.removeprefix("The sailor")).split()) == 3
 
 
+@pytest.mark.parametrize("form", [[], ["--best", "2"], ["--json"]])
+def test_an_interrupted_search_shows_its_best_text(
+    ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    found = language.writer_of
+    steps: list[int] = []
+
+    def writer_of(model: Any) -> Any:
+        writer = found(model)
+        onwards = writer.next
+
+        def next(*given: Any) -> Any:
+            steps.append(1)
+            if len(steps) == 4:
+                raise KeyboardInterrupt
+            return onwards(*given)
+
+        monkeypatch.setattr(writer, "next", next)
+        return writer
+
+    monkeypatch.setattr(language, "writer_of", writer_of)
+    code, out, err = run("generate", "The sailor", "--model", ngram, "--beam", 3, *form)
+    assert code == 130
+    assert err == "keel: stopped before the search had ended; this is its best text so far\n"
+    text = json.loads(out)["text"] if "--json" in form else out.removeprefix("The sailor")
+    assert 0 < len(text.split()) <= 3
+
+
 def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) -> None:
     asked = ("generate", "The sailor", "--model", ngram, "--tokens", 12, "--beam", 4)
     code, out, _ = run(*asked)
@@ -127,6 +155,10 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "Qwertz", "--model", ngram), 1, "knows no word of 'Qwertz'")
     refused(run("generate", "The"), 2, "--model")
     refused(run("generate", "The", "--model", folder / "base"), 1, "bert does not write text")
+    refused(run("evaluate", ngram, folder / "train.tsv", "--length-penalty", 1), 2,
+            "--length-penalty is for models that rewrite; ngram is a language model")  # fmt: skip
+    refused(run("evaluate", ngram, folder / "train.tsv", "--by", "last-word", "--stride", 4), 2, "--stride is for")
+    refused(run("evaluate", ngram, folder / "train.tsv", "--stride", 0), 2, "ngram is moved on by no stride")
     refused(run("finetune", ngram, folder / "train.tsv", "--out", tmp_path / "m"), 2, "has no vectors")
     refused(run("evaluate", folder / "base", folder / "train.tsv"), 2, "knows no task yet")
     assert not (tmp_path / "m").exists()

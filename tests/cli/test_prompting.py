@@ -98,7 +98,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern")
     (tmp_path / "none.tsv").write_text("no pair\n")
     refused(
-        run("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram), 1, "none.tsv holds no pairs"
+        run("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram), 1, "none.tsv:1: 'no pair' is no"
     )
     for verb, *rest in (("ask", "Who?"), ("summarize",), ("generate",), ("translate", "--by-pattern", "pairs.tsv")):
         refused(run(verb, "missing.txt", *rest, "--model", ngram), 2, "there is no file missing.txt")

@@ -10,6 +10,7 @@ import pytest
 
 from keel import rewriting
 from keel.cli.commands import _score_lines
+from keel.errors import UsageError
 from keel.tasks.metrics import Mistake, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
@@ -68,6 +69,7 @@ def test_a_trace_shows_how_it_was_found(desk: Path, run: Run, tmp_path: Path) ->
     (text,) = json.loads((tmp_path / "trace.json").read_text())["texts"]
     assert "".join(text["source"]).startswith("bo")
     assert text["path"]
+    assert f"the trace: {tmp_path / 'trace.json'}" in err
 
 
 def test_interrupted_it_keeps_what_it_has(desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +100,20 @@ def test_what_is_wrong_is_said(
     refused(run("translate", "boat", "--model", desk / "ende", "--beam", "0"), 2, "--beam must be 1")
     refused(run("evaluate", desk / "ende", desk / "test.en", desk / "test.de", "--beam", "0"), 2, "--beam must be 1")
     refused(run("evaluate", desk / "ende", desk / "test.en"), 1, "sources without targets")
-    refused(run("evaluate", folder / "tuned", folder / "test.tsv", "--beam", "3"), 2, "beams")
+    refused(run("evaluate", folder / "tuned", folder / "test.tsv", "--beam", "3"), 2,
+            "--beam is for models that rewrite; tuned has learned to classify")  # fmt: skip
+    refused(
+        run("predict", folder / "tuned", folder / "test.tsv", "--best", "3"), 2, "--best is for models that rewrite"
+    )
+    refused(run("evaluate", desk / "ende", desk / "test.en", desk / "test.de", "--stride", "16"), 2,
+            "--stride is for language models", "ende has learned to rewrite")  # fmt: skip
     refused(run("translate", "boat", "--model", folder / "base"), 2, "has not learned to rewrite")
+    refused(run("translate", "boat", "--model", desk / "ende", "--trace", tmp_path / "x.png"), 2, "neither .html nor")
+    refused(run("translate", "boat", "--model", desk / "ende", "--beam", "1001"), 2, "--beam must be 1,000 or less")
+    refused(run("translate", " ", "--model", desk / "ende"), 2, "there is nothing to translate")
+    with pytest.raises(UsageError, match="there is nothing to translate"):
+        rewriting.translate("", model=desk / "ende")
+    assert str(rewriting.translate([""], model=desk / "ende")[0]) == ""
     refused(run("translate", "none.txt", "--model", desk / "ende"), 2, "there is no file none.txt")
     refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "rewrite", "--vocabulary", "300",
                 "--out", tmp_path / "m"), 2, "has its pieces already")  # fmt: skip

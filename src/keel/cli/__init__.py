@@ -30,7 +30,7 @@ GROUPS = {
         "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
         "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
         "translate": Line("TEXT|FILE|- --model FOLDER", "what a model that rewrites makes of each line"),
-        "generate": Line("PROMPT --model FOLDER", "text that goes on from a prompt, as it is drawn"),
+        "generate": Line("PROMPT|FILE|- --model FOLDER", "text that goes on from a prompt, as it is drawn"),
         "ask": Line("PASSAGE|FILE QUESTION --model FOLDER", "what a language model says to a question about a text"),
         "summarize": Line("TEXT|FILE --model FOLDER", "what a language model writes after a text and TL;DR:"),
         "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),

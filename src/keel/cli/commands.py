@@ -64,7 +64,8 @@ def _evaluate_flags(flags: Flags) -> None:
     data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for others text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
-    flags.add_argument("--stride", type=int, metavar="N", help="tokens by which a GPT's window over a text moves on")
+    what = "tokens by which a GPT's window over a text moves on [half the context]"
+    flags.add_argument("--stride", type=int, metavar="N", help=what)
     foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
     flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
 

@@ -111,7 +111,10 @@ def generate(options: Namespace) -> Answer:
             if not parts:
                 raise
             written = {"prompt": prompt, "text": "".join(parts)}
-            sys.stdout.write((json.dumps(written, ensure_ascii=False) if options.json else "") + "\n")
+            rest = "" if streams else prompt + written["text"]
+            sys.stdout.write((json.dumps(written, ensure_ascii=False) if options.json else rest) + "\n")
+            if isinstance(how, Search):
+                raise Interrupted("stopped before the search had ended; this is its best text so far") from None
             raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
     data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
     if isinstance(how, Search):

@@ -4,7 +4,7 @@ The score of a text of n ids, its closing mark counted, is its log p / ((5 + n) 
 Machine Translation System", 2016): without the length penalty alpha every id more makes a text worse.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +16,8 @@ from keel.decode.trace import Trace
 from keel.decode.writer import Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
 
+MOST = 1000
+"""Hypotheses of a text that may be open."""
 NEAR = 4
 """Rows of scores that are looked at together on a CPU."""
 
@@ -37,6 +39,14 @@ class Hypothesis:
         return [*self.ids, writer.closing] if self.ended and writer.closing is not None else self.ids
 
 
+class Stopped(KeyboardInterrupt):
+    """The user interrupted a search; `found` is what was there, open hypotheses too: nothing for texts not begun."""
+
+    def __init__(self, found: list[list[Hypothesis]]) -> None:
+        super().__init__()
+        self.found = found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """How texts are searched for."""
@@ -51,6 +61,8 @@ class Search:
     def __post_init__(self) -> None:
         if self.beams < 1:
             raise UsageError(f"--beam must be 1 (greedy) or more, not {self.beams}")
+        if self.beams > MOST:
+            raise UsageError(f"--beam must be {MOST:,} or less, not {self.beams:,}: more finds nothing better")
         if not 1 <= self.best <= self.beams:
             raise UsageError(f"--best must lie between 1 and --beam {self.beams}, not at {self.best}")
         if not abs(self.length_penalty) < float("inf"):
@@ -81,8 +93,15 @@ def beam(
     if tokens < 1:
         raise UsageError(f"--tokens must be 1 or more, not {tokens}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
-    for numbers in groups(prompts):
-        _search(writer, prompts, numbers, search, tokens, list(banned), found, trace)
+    latest: _Step | None = None
+    try:
+        for numbers in groups(prompts):
+            for latest in _search(writer, prompts, numbers, search, tokens, list(banned), found, trace):  # noqa: B007
+                pass
+    except KeyboardInterrupt:
+        for text, hypotheses in latest.hypotheses() if latest else ():
+            found[text] = found[text] or hypotheses
+        raise Stopped(found) from None
     return found
 
 
@@ -124,6 +143,23 @@ class _Pool:
         ]
 
 
+@dataclass(frozen=True)
+class _Step:
+    """Where a search stands: what has ended and what is open of each text."""
+
+    texts: list[int]
+    ended: _Pool
+    open: _Pool
+    closing: int
+
+    def whole(self) -> _Pool:
+        """The best of both, as if nothing more could be written."""
+        return self.ended.with_others(self.open, self.ended.scores.shape[1])
+
+    def hypotheses(self) -> Iterator[tuple[int, list[Hypothesis]]]:
+        return zip(self.texts, self.whole().hypotheses(self.closing), strict=True)
+
+
 @torch.no_grad()
 def _search(
     writer: Writer,
@@ -134,8 +170,8 @@ def _search(
     banned: list[int],
     found: list[list[Hypothesis]],
     trace: Trace | None,
-) -> None:
-    """Search for the texts of these numbers, whose prompts are equally long."""
+) -> Iterator["_Step"]:
+    """Search for the texts of these numbers, whose prompts are equally long; gives what each step leaves open."""
     beams, closing = search.beams, -1 if writer.closing is None else writer.closing
     ids, state = started(writer, prompts, texts)
     sums, written, pool, never = None, None, None, None
@@ -165,9 +201,9 @@ def _search(
             trace.searched(texts, (sums, parents, words), sums / divisor, ends, chosen)
         parents, words, written = parents.gather(1, chosen), words.gather(1, chosen), _taken(reached, chosen)
         sums = open_sums
+        step = _Step(texts, pool, _Pool(sums / divisor, sums, torch.full_like(words, size), written), closing)
         if size == tokens:
-            cut = _Pool(sums / divisor, sums, torch.full_like(words, size), written)
-            pool = pool.with_others(cut, search.best)
+            pool = step.whole()
             done = [True] * len(texts)
         else:
             done = _settled(pool, sums[:, 0], search, size, tokens).tolist()  # the step's one wait for the device
@@ -189,6 +225,7 @@ def _search(
             rows = torch.arange(len(texts), device=device)[:, None] * before + parents
             state = kept(state, rows.flatten())
         ids = words.view(-1, 1)
+        yield step
 
 
 def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -73,30 +73,31 @@ class Perplexity(Scores):
         return "\n".join(lines)
 
 
-def perplexity(model: Model, corpus: Corpus, *, stride: int = 0, on_event: OnEvent = ignore) -> Perplexity:
+def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_event: OnEvent = ignore) -> Perplexity:
     """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end.
 
-    One that reads a window at a time moves it on by `stride` tokens, 0 for half of it: the fewer, the more each token
-    is foretold from, and the longer it takes.
+    One that reads a window at a time moves it on by `stride` tokens, unless told by half of it: the fewer, the more
+    each token is foretold from, and the longer it takes.
     """
     if not model.system.foretells:
         what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
         raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:
         raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
+    windowed = isinstance(model.objective, Windowed)
+    window = model.objective.window if isinstance(model.objective, Windowed) else 0
+    if stride is None:
+        stride = -(-window // 2)
+    elif not windowed:
+        raise UsageError(f"{model.system.name} is moved on by no stride: leave out --stride")
+    elif not 1 <= stride <= window:
+        raise UsageError(f"--stride must lie between 1 and the {window} tokens of a window, not at {stride}")
     tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_words, on_event=on_event)
     data = Documents.of(tokens, least=1)
     words, size, unit = _measure(corpus)
     unknown = tokens.index["unknown"]
     spelled = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
     spelling = (spelled + unknown) * log(SYMBOLS)
-    windowed = isinstance(model.objective, Windowed)
-    if stride and not windowed:
-        raise UsageError(f"{model.system.name} is moved on by no stride: leave out --stride")
-    window = model.objective.window if isinstance(model.objective, Windowed) else 0
-    if not 0 <= stride <= window:
-        raise UsageError(f"--stride must lie between 1 and the {window} tokens of a window, not at {stride}")
-    stride = stride or -(-window // 2)
     context = model.system.foretold_from
     if windowed:
         context = f"at least {window - stride:,} before it (windows of {window:,}, stride {stride:,})"
