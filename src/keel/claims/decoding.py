@@ -114,7 +114,7 @@ def i_love_beijing(say: Say) -> Finding:
             f"  step {node['step']}: {node['word'].strip()} (p = {node['chance']:.2f}), looking most at "
             f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
         )
-    answer = written[sources.index("i love beijing")]
+    answer = written[sources.index("i love beijing")].text
     return Finding(
         answer == "我 爱 北京" and right > 0.9 * len(asked),
         f"'i love beijing', which was never taught, becomes {answer!r}; {right} of {len(asked)} new sentences are "
