@@ -5,11 +5,15 @@
     python benchmarks/translation_speed.py --model DIR/transformer --data multi30k/ --threads 2 --rounds 3
 
 Sentences go in batches sorted by length, for both the same; rounds alternate, and medians are told, of the search alone
-(ids in, ids out). As the weights are the same, so is BLEU but for ties and for when a search stops: both are shown.
+(ids in, ids out). joeynmt's batches follow each other, every product on all threads; Keel's, as in `keel translate`, go
+side by side, a thread each. As the weights are the same, so is BLEU but for ties and for when a search stops: both are
+shown.
 """
 
 import argparse
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +23,7 @@ from torch import Tensor, nn
 
 import keel
 from keel.decode.beam import beam
+from keel.decode.parallel import side_by_side
 from keel.systems.rows import Rows
 from keel.systems.transformer import Transformer
 from keel.tasks.rewrite import Rewrite
@@ -144,15 +149,13 @@ def main() -> None:
             )
         return [best.ids for best, *_ in found]
 
-    def run(search: Any) -> tuple[float, list[str]]:
+    def run(search: Any, each: Callable[..., Iterable[Any]]) -> tuple[float, list[str]]:
+        rows = [data.rows(index) for index in batches]
+        start = time.monotonic()
+        lists = [*each(lambda some: search(some, min(task.system.longest, 2 * some.ids.shape[1] + 20)), rows)]
+        seconds = time.monotonic() - start
         found = [""] * len(data)
-        seconds = 0.0
-        for index in batches:
-            rows = data.rows(index)
-            tokens = min(task.system.longest, 2 * rows.ids.shape[1] + 20)
-            start = time.monotonic()
-            texts = search(rows, tokens)
-            seconds += time.monotonic() - start
+        for index, texts in zip(batches, lists, strict=True):
             for number, ids in zip(index.tolist(), texts, strict=True):
                 found[number] = task.target.decode(ids)
         return seconds, found
@@ -164,8 +167,9 @@ def main() -> None:
     times: dict[str, list[float]] = {"Keel": [], "joeynmt": []}
     texts: dict[str, list[str]] = {}
     for _ in range(options.rounds):
-        for name, search in (("Keel", search_ours), ("joeynmt", both)):
-            seconds, texts[name] = run(search)
+        ways = partial(side_by_side, device=torch.device("cpu")), map
+        for name, search, each in zip(times, (search_ours, both), ways, strict=True):
+            seconds, texts[name] = run(search, each)
             times[name].append(seconds)
     same = sum(one == two for one, two in zip(texts["Keel"], texts["joeynmt"], strict=True))
     print(f"{len(sources):,} sentences, beam {options.beam}, batch {options.batch}, {options.threads} threads")

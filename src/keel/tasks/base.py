@@ -192,6 +192,16 @@ class Task(Objective):
         other.search = search
         return other
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Nothing is dropped out meanwhile."""
+        was_training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(was_training)
+
     def example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""
         match item:
@@ -388,9 +398,7 @@ class Task(Objective):
         device = next(self.parameters()).device
         # The longest first: should memory not suffice, it shows at once.
         order = np.argsort(-data.lengths, kind="stable")
-        was_training = self.training
-        self.eval()
-        try:
+        with self.evaluating():
             for start in range(0, len(order), batch):
                 index = order[start : start + batch]
                 rows = self._rows(data, index)
@@ -400,8 +408,6 @@ class Task(Objective):
                 with torch.inference_mode(), autocast(self.precision, device):
                     found = read(self._picked(rows, asked, features), asked).float()
                 yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside])
-        finally:
-            self.train(was_training)
 
     def _features(self, data: Prepared) -> Tensor:
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU

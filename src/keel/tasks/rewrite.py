@@ -7,6 +7,7 @@ while it learns ("teacher forcing"), piece by piece when it writes.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.decode.beam import Hypothesis, Search, beam
+from keel.decode.parallel import side_by_side
 from keel.decode.trace import Trace
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -215,30 +217,33 @@ class Rewrite(Task):
         assert data.written_starts is not None
         device = next(self.parameters()).device
         found = np.zeros(len(data))
-        for index in self._batches(data):
-            batch = self._pairs(data, index).to(device)
-            with torch.inference_mode(), autocast(self.precision, device):
-                losses, owners = self._losses(batch)
-                sums = losses.new_zeros(len(index)).index_add_(0, owners, losses)
-            found[index] = sums.double().cpu().numpy()
+        with self.evaluating():
+            for index in self._batches(data, TEXTS[device.type]):
+                batch = self._pairs(data, index).to(device)
+                with torch.inference_mode(), autocast(self.precision, device):
+                    losses, owners = self._losses(batch)
+                    sums = losses.new_zeros(len(index)).index_add_(0, owners, losses)
+                found[index] = sums.double().cpu().numpy()
         return found, np.diff(data.written_starts)
 
     @property
     def texts_at_once(self) -> int:
-        """As many are written together, unless told otherwise."""
-        return TEXTS[next(self.parameters()).device.type]
+        """As many are worth handing in together."""
+        return TEXTS[next(self.parameters()).device.type] * self._cores
 
-    def _batches(self, data: Prepared, texts: int = 0) -> Iterator[np.ndarray]:
-        """The numbers of all rows, those of about one length together; in between nothing is dropped out."""
-        texts = texts or self.texts_at_once
+    @property
+    def _cores(self) -> int:
+        return torch.get_num_threads() if next(self.parameters()).device.type == "cpu" else 1
+
+    def _share(self, texts: int) -> int:
+        """Of so many texts, how many go into a batch: all cores are to have work."""
+        return max(1, min(self.texts_at_once // self._cores, -(-texts // self._cores)))
+
+    def _batches(self, data: Prepared, texts: int) -> Iterator[np.ndarray]:
+        """The numbers of all rows, those of about one length together."""
         order = np.argsort(-data.lengths, kind="stable")
-        was_training = self.training
-        self.eval()
-        try:
-            for start in range(0, len(order), texts):
-                yield order[start : start + texts]
-        finally:
-            self.train(was_training)
+        for start in range(0, len(order), texts):
+            yield order[start : start + texts]
 
     def writer(self, rows: Rows) -> RewriteWriter:
         """What writes from these texts, one row for each or several."""
@@ -250,9 +255,12 @@ class Rewrite(Task):
         if isinstance(data, Examples):
             data = self.prepare(data, labelled=False, on_event=on_event)
         found: list[list[Rewritten]] = [[] for _ in range(len(data))]
-        for index in self._batches(data, batch):
-            for number, hypotheses in zip(index.tolist(), self._hypotheses(data, index), strict=True):
-                found[number] = self._texts(hypotheses)
+        batches = [*self._batches(data, batch or self._share(len(data)))]
+        with self.evaluating():
+            searched = side_by_side(partial(self._hypotheses, data), batches, next(self.parameters()).device)
+            for index, best in zip(batches, searched, strict=True):
+                for number, hypotheses in zip(index.tolist(), best, strict=True):
+                    found[number] = self._texts(hypotheses)
         return RewritePredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
     def traced(self, data: Prepared, trace: Trace) -> tuple[list[list[Rewritten]], list[list[int]]]:
