@@ -231,7 +231,8 @@ class Space:
             raise KeelError(f"no word is left to answer with: there are {count}, and the question needs them all")
         best, worth = np.empty(0, np.int64), np.empty(0, np.float32)
         for part in self._parts():
-            scores = scores_of(part)
+            with np.errstate(invalid="ignore"):  # BLAS may compute with what lies beyond a short row, and says so
+                scores = scores_of(part)
             scores[[row - part.start for row in left_out if 0 <= row - part.start < len(scores)]] = -np.inf
             keep = np.argpartition(scores, -top)[-top:] if top < len(scores) else np.arange(len(scores))
             best, worth = np.append(best, keep + part.start), np.append(worth, scores[keep])
