@@ -186,7 +186,7 @@ def test_what_it_cannot_be_is_refused() -> None:
 def test_a_gpu_learns_the_same_by_a_graph(system: Seq2seq) -> None:
     """Nothing waits for the GPU, or a step could not be captured."""
     encoder, decoder = made(system)
-    encoder, decoder = encoder.float(), decoder.float()
+    encoder, decoder = encoder.float().train(), decoder.float().train()  # cuDNN goes back in no other mode
     weights = [*encoder.parameters(), *decoder.parameters()]
 
     def gradients(rows: Rows, ids: Tensor) -> tuple[Tensor, ...]:

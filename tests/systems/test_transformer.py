@@ -294,6 +294,7 @@ def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], mes
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @torch.no_grad()
 def test_a_gpu_writes_the_same_and_is_never_waited_for() -> None:
     encoder, decoder = made()
