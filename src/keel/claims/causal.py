@@ -185,7 +185,7 @@ def nowhere(say: Say) -> Finding:
             system = Gpt(layers=2, width=64, head_width=16, positions=64, length=64, sink=sink, **SMALL)
             model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
         losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
-        shares = [_on_first(model, text) for text in texts]
+        shares = [on_first(model, text) for text in texts]
         before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
         extra = f", {before:.1%} on the vector before it" if sink else ""
         say(
@@ -199,13 +199,14 @@ def nowhere(say: Say) -> Finding:
     )
 
 
-def _on_first(model: keel.Model, text: str) -> tuple[float, float, float] | None:
+def on_first(model: keel.Model, text: str) -> tuple[float, float, float] | None:
     """Of a text's tokens from the sixteenth on, the mean share of attention, over heads and layers, that is on what
     stands in the very first place, on the first token, and on one token if all got as much; none if it is short."""
     ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.longest]
     seen: list[Tensor] = []
+    rows = _rows(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
     with torch.no_grad():
-        model.encoder(_rows(torch.tensor([ids])), record=lambda name, layer, value: seen.append(value))
+        model.encoder(rows, record=lambda name, layer, value: seen.append(value.float().cpu()))
     sink = seen[0].shape[-1] - len(ids)
     late = torch.stack(seen)[:, 0, :, sink + 16 :]  # [layers, heads, late places, places]
     even = torch.arange(sink + 17, sink + len(ids) + 1).float().reciprocal().mean()
