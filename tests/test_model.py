@@ -12,8 +12,9 @@ import pytest
 import torch
 import transformers
 
+from keel.card import Card
 from keel.errors import KeelError, UsageError
-from keel.model import Card, Model
+from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.rows import Rows
 from keel.tasks import TASKS

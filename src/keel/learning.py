@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from keel.card import Card
 from keel.config import to_dict, unknown_name
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.model import Card, Model
+from keel.model import Model
 from keel.run import Vocabulary, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from keel.card import Card
 from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -18,7 +19,7 @@ from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
 from keel.learning import Source, finetune, saved, split, start_of
-from keel.model import Candidate, Card, Model, Pool
+from keel.model import Candidate, Model, Pool
 from keel.prompting import choose, last_words
 from keel.run import Text, corpus_of, hardware, route, run_folder
 from keel.systems.base import System

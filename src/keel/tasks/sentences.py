@@ -3,11 +3,10 @@
 import re
 import statistics
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -24,32 +23,15 @@ from keel.tasks.entities import (
     write_tags,
 )
 from keel.tasks.examples import ANY, Columns, Example, Examples
-from keel.tasks.tables import KNOWN, load_table, refuse_two_files, spooled
-from keel.text.files import kind_of, open_text
+from keel.tasks.tables import load_table, refuse_two_files, spooled
+from keel.tasks.tagged_lines import Raw, paired, read_lines
+from keel.text.files import kind_of
 from keel.text.sentences import CHINESE, CJK
 
-FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-CONLLU = {name: number for number, name in enumerate(FIELDS)}
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
 """Other people's names for the two fields of a record."""
 LONG_SENTENCE, LONG_WORD = 400, 1000
-LONG_CHINESE = 4
-"""Characters that Chinese words do not have on average."""
-SLASHED = re.compile(r"\[?(.*)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
-COMMENT = re.compile(r"#\s*\S+\s*=")
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]|_")
-
-Lines = list[tuple[int, str]]
-
-
-class Raw(NamedTuple):
-    """One sentence as it was found, and the place of each of its words; of running text, these are not told apart."""
-
-    words: list[str]
-    tags: list[str] | None
-    places: list[str]
-    text: str = ""
-    """Running text."""
 
 
 def read_sentences(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
@@ -183,24 +165,11 @@ def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
             case str():
                 yield Raw([], None, [place], item)
             case (list() | tuple()) as words, (list() | tuple()) as tags:
-                yield _paired(list(words), list(tags), place)
+                yield paired(list(words), list(tags), place)
             case list() | tuple() if all(isinstance(word, str) for word in item):
-                yield _paired(list(item), None, place)
+                yield paired(list(item), None, place)
             case _:
                 raise KeelError(f"{place} is {item!r:.60}: give a text, words, or (words, tags)")
-
-
-def _paired(words: list[Any], tags: list[Any] | None, place: str) -> Raw:
-    if not words:
-        raise KeelError(f"{place}: this sentence is empty: drop it")
-    if tags is not None and len(words) != len(tags):
-        raise KeelError(f"{place}: there are {len(words)} words but {len(tags)} tags: give every word one")
-    for values in (words, tags or []):
-        for number, value in enumerate(values):
-            if value is None or value == "":
-                what = "word" if values is words else "tag"
-                raise KeelError(f"{place}: {what} {number + 1} is empty: fill it in, or drop the sentence")
-    return Raw(list(map(str, words)), None if tags is None else list(map(str, tags)), [place] * len(words))
 
 
 def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
@@ -219,213 +188,9 @@ def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Ite
     for row, place in zip(zip(*table.cells, strict=True), table.places, strict=True):
         if not all(isinstance(row[column], list | tuple) for column in (words, tags) if column is not None):
             raise KeelError(f"{place}: words and tags must be lists, such as {{'words': ['a'], 'tags': ['O']}}")
-        yield _paired(list(row[words]), None if tags is None else list(row[tags]), place)
+        yield paired(list(row[words]), None if tags is None else list(row[tags]), place)
 
 
 def _file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
-    if kind_of(path) in ("jsonl", "parquet"):
-        yield from _records(path, name, columns, on_event)
-        return
-    beside = path.parent / path.name.replace("seq.in", "seq.out")
-    lines = list(open_text(path, columns.encoding, on_event))
-    if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
-        yield from _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
-        return
-    form = columns.form if columns.form != "auto" else _form(lines, path)
-    if form == "conllu":
-        yield from _conllu(lines, name, columns, on_event)
-    elif form == "columns":
-        if columns.form == "auto":
-            _refuse_texts(lines, name)
-        yield from _columns(lines, name, columns, on_event)
-    elif form == "slashes":
-        note(on_event, f"{name}: read as word/tag (--form to change that)")
-        yield from _slashes(lines, name)
-    elif form == "segmented":
-        note(
-            on_event,
-            f"{name}: read as words with blanks between them, to learn where words end (--form to change that)",
-        )
-        yield from _segmented(lines, name)
-    else:
-        note(on_event, f"{name}: read as text without tags, a sentence in each line (--form to change that)")
-        for number, line in lines:
-            if line.strip():
-                yield Raw([], None, [f"{name}:{number}"], line)
-
-
-def _refuse_texts(lines: Lines, name: str) -> None:
-    """Labelled texts are a table too, but what stands in a cell of theirs is no word."""
-    full = [line for _, line in lines if line.strip()]
-    if not _has_tabs(full):
-        return
-    rows = [_fields(line, tabs=True) for line in full]
-    header = bool({cell.lower() for cell in rows[0]} & KNOWN)
-    texts = sum(any(map(_is_text, row)) for row in rows[header:])
-    if texts * 2 > len(rows) - header:
-        named = f" (columns {', '.join(rows[0])})" if header else ""
-        what = f"{name} looks like labelled texts{named}, and this model tags words"
-        raise KeelError(f"{what}: give it a file of tagged words")
-
-
-def _is_text(cell: str) -> bool:
-    return len(cell) > 10 and (cell.strip().count(" ") > 1 or sum(map(len, CHINESE.findall(cell))) > 10)
-
-
-def _form(lines: Lines, path: Path) -> str:
-    """What the lines look like."""
-    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")][:5000]
-    first = next((line for line in full if not line.startswith("#")), "")
-    if ".conllu" in path.suffixes or (first.count("\t") == 9 and re.match(r"\d+(-\d+|\.\d+)?\t", first)):
-        return "conllu"
-    tabs = _has_tabs(full)
-    rows = [_fields(line, tabs) for line in full if not COMMENT.match(line)]
-    if not rows:
-        return "columns"
-    width, often = Counter(map(len, rows)).most_common(1)[0]
-    even = often * 10 >= len(rows) * 7
-    blanks = any(not line.strip() for _, line in lines[:5000])
-    last = [row[-1] for row in rows]
-    several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
-    if several and even and (tabs or blanks or few or {*last} & {"O", "B", "S"}):
-        return "columns"
-    if several and not even:  # lines that were glued or torn are named when they are read
-        sure = sum(tag == OUTSIDE or ("-" in tag and fits(tag)) for tag in last)
-        named = sum(tag[0].isalpha() for tag in last if tag)  # unlike the full stops of tokenized text
-        if sure * 10 >= len(rows) * 9 or (blanks and few and often * 2 > len(rows) and named * 10 >= len(rows) * 7):
-            return "columns"
-    if even and width == 1:
-        length = statistics.median(len(row[0]) for row in rows)
-        return "columns" if blanks and length < 15 and not _is_chinese_text(lines, rows) else "text"
-    words = [word for row in rows for word in row]
-    if sum(SLASHED.fullmatch(word) is not None for word in words) * 10 >= 9 * len(words):
-        return "slashes"
-    chinese = [word for word in words if CHINESE.search(word)]
-    dense = len(chinese) * 2 > len(words) and statistics.mean(map(len, chinese)) < LONG_CHINESE
-    return "segmented" if dense and width > 1 else "text"
-
-
-def _is_chinese_text(lines: Lines, rows: list[list[str]]) -> bool:
-    """Whether lines without blanks are Chinese sentences: too long for words, or each a paragraph of its own."""
-    chinese = [row[0] for row in rows if CHINESE.search(row[0])]
-    if len(chinese) * 2 <= len(rows):
-        return False
-    alone = not any(one.strip() and two.strip() for (_, one), (_, two) in pairwise(lines))
-    return alone or statistics.mean(map(len, chinese)) >= LONG_CHINESE
-
-
-def _has_tabs(lines: list[str]) -> bool:
-    return sum("\t" in line for line in lines) * 2 > len(lines)
-
-
-def _fields(line: str, tabs: bool) -> list[str]:
-    # Other spaces, such as that of full width, are words of Chinese corpora.
-    return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(" \t\r\n"))
-
-
-def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
-    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
-    tabs = _has_tabs(full)
-    counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
-    width = counts.most_common(1)[0][0] if counts else 0
-    word = _number(columns.text_column, "text", width, name) if columns.text_column else 0
-    tag = _number(columns.label_column, "label", width, name) if columns.label_column else width - 1
-    if full:
-        tags = f"tags in column {tag + 1}" if tag != word else "no tags"
-        note(on_event, f"{name}: words in column {word + 1}, {tags}, of {width}")
-
-    def rows() -> Iterator[tuple[int, str, str | None] | None]:
-        for number, line in lines:
-            if not line.strip():
-                yield None
-                continue
-            fields = _fields(line, tabs)
-            if line.startswith("-DOCSTART-") or (
-                line.startswith("#") and (len(fields) != width or COMMENT.match(line))
-            ):
-                continue
-            if len(fields) != width or not fields[word] or not fields[tag]:
-                what = f"this line has {len([f for f in fields if f])} columns where others have {width}"
-                more = "each word a line of its own" if len(fields) > width else "the word its tag"
-                remedy = f"give {more}, or a blank line where a sentence ends (running text: --form text)"
-                raise KeelError(f"{name}:{number}: {what} ({line.strip()[:40]!r}): {remedy}")
-            yield number, fields[word], None if tag == word else fields[tag]
-
-    return _grouped(rows(), name)
-
-
-def _number(column: str, flag: str, width: int, name: str) -> int:
-    if not column.isdigit() or not 1 <= int(column) <= width:
-        raise UsageError(f"{name}: --{flag}-column {column}: it has {width} columns without names: give 1 to {width}")
-    return int(column) - 1
-
-
-def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
-    def find(column: str, flag: str) -> int:
-        found = CONLLU.get(column.upper(), int(column) - 1 if column.isdigit() else -1)
-        if not 0 <= found < len(FIELDS):
-            raise UsageError(f"{name}: --{flag}-column {column}: CoNLL-U has {', '.join(FIELDS)}")
-        return found
-
-    word, tag = find(columns.text_column or "FORM", "text"), find(columns.label_column or "UPOS", "label")
-    note(on_event, f"{name}: words are {FIELDS[word]}, tags {FIELDS[tag]} (--label-column takes another)")
-
-    def rows() -> Iterator[tuple[int, str, str | None] | None]:
-        for number, line in lines:
-            if not line.strip():
-                yield None
-            elif not line.startswith("#"):
-                fields = line.split("\t")
-                if len(fields) != len(FIELDS):
-                    what = f"this line has {len(fields)} columns, CoNLL-U has {len(FIELDS)}, told apart by tabs"
-                    raise KeelError(f"{name}:{number}: {what}: mend it, or say --form columns")
-                if fields[0].isdigit():  # not 3-4, a word that stands for two, nor 5.1, one that is not written
-                    yield number, fields[word], fields[tag]
-
-    return _grouped(rows(), name)
-
-
-def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> Iterator[Raw]:
-    """Words and tags line by line as sentences: None ends one."""
-    held: list[tuple[int, str, str | None]] = []
-    for row in [*rows, None]:
-        if row is not None:
-            held.append(row)
-        elif held:
-            words, tags = [word for _, word, _ in held], [tag for _, _, tag in held if tag is not None]
-            yield Raw(words, tags or None, [f"{name}:{number}" for number, _, _ in held])
-            held = []
-
-
-def _slashes(lines: Lines, name: str) -> Iterator[Raw]:
-    for number, line in lines:
-        words: list[str] = []
-        tags: list[str] = []
-        for field in line.split():
-            parts = SLASHED.fullmatch(field)
-            if parts is None or not parts[1]:
-                raise KeelError(f"{name}:{number}: {field[:40]!r} has no tag: write word/tag")
-            words.append(parts[1])
-            tags.append(parts[2])
-        if words:
-            yield Raw(words, tags, [f"{name}:{number}"] * len(words))
-
-
-def _segmented(lines: Lines, name: str) -> Iterator[Raw]:
-    """A tag for each character: B, M and E in a word of several, S for one alone (分词)."""
-    for number, line in lines:
-        words = line.split()
-        tags = [tag for word in words for tag in ("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E")]
-        if words:
-            yield Raw(list("".join(words)), tags, [f"{name}:{number}"] * len(tags))
-
-
-def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[Raw]:
-    for (number, line), (_, tags) in zip(lines, others, strict=False):
-        if tags.strip() and not line.strip():
-            what = f"this line is blank, but its line of seq.out has {len(tags.split())} tags"
-            raise KeelError(f"{name}:{number}: {what}: give the words, or drop both lines")
-        if line.strip():
-            yield _paired(line.split(), tags.split(), f"{name}:{number}")
-    if len(lines) != len(others):
-        raise KeelError(f"{name} has {len(lines)} lines and its seq.out {len(others)}: the two are not of one set")
+    read = _records if kind_of(path) in ("jsonl", "parquet") else read_lines
+    return read(path, name, columns, on_event)
