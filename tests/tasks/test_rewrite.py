@@ -199,6 +199,39 @@ def test_the_loss_is_cross_entropy_by_piece(task: Rewrite, tokenizer: Tokenizer)
     assert int(pieces[index].sum()) == int(inside.sum())
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: Tokenizer, dropout: float) -> None:
+    torch.manual_seed(0)
+    system = replace(SYSTEM, dropout=dropout, agreement=3.0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
+    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    torch.manual_seed(1)
+    found = task(batch)[0]["loss"]
+    gradients = torch.autograd.grad(found, [*task.parameters()])
+    torch.manual_seed(1)  # the same dropout, in the same order
+    twice = batch.take(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    assert twice.rows is not None
+    vectors, _ = task.decoder(twice.ids, task.decoder.read(task.encoder(twice.rows), twice.rows))
+    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    one, other = (task.decoder.scores(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
+    right = [
+        F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.smoothing)
+        for each in (one, other)
+    ]
+    ways = [F.kl_div(*pair, log_target=True, reduction="sum") for pair in ((one, other), (other, one))]
+    apart = torch.stack(ways).mean()
+    wanted = (torch.stack(right).sum() + 3.0 * apart) / 2
+    assert (apart.item() > 1) == (dropout > 0)
+    torch.testing.assert_close(found, wanted)
+    for mine, theirs in zip(gradients, torch.autograd.grad(wanted, [*task.parameters()]), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    task.eval()
+    plain = Rewrite(SYSTEM, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).eval()
+    plain.load_state_dict(task.state_dict())
+    torch.testing.assert_close(task(batch)[0]["loss"], plain(batch)[0]["loss"])
+
+
 def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
     task.eval()
     examples = read_aligned(numbers(9, 4))

@@ -46,6 +46,9 @@ class Seq2seq(Reader):
     """On words, on what is read and before the softmax."""
     smoothing: float = 0.0
     """Probability that is taken from the right word and spread over all, in training."""
+    agreement: float = 0.0
+    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
+    the work, 5 is usual where pairs are few."""
     tied: bool = True
     """Whether a word is foretold by the vector that it is read by."""
     shared: bool = False
@@ -63,6 +66,8 @@ class Seq2seq(Reader):
         for name in ("dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.agreement < 0:
+            raise UsageError(f"agreement must not be below 0, not {self.agreement}")
 
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)

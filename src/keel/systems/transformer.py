@@ -55,6 +55,9 @@ class Transformer(System):
     """Inside the layer norms."""
     smoothing: float = 0.1
     """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
+    agreement: float = 0.0
+    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
+    the work, 5 is usual where pairs are few."""
     tied: bool = True
     """Whether a word is foretold by the vector that it is read by; with one vocabulary both sides share it too."""
     shared: bool = False
@@ -90,8 +93,8 @@ class Transformer(System):
         for name in ("dropout", "attention_dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.expansion <= 0 or self.norm_epsilon <= 0:
-            raise UsageError("expansion and norm_epsilon must be above 0")
+        if self.expansion <= 0 or self.norm_epsilon <= 0 or self.agreement < 0:
+            raise UsageError("expansion and norm_epsilon must be above 0, agreement not below")
         if self.width % self.head_width:
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
         if self.positions == "sincos" and self.width % 2:

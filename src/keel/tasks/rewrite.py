@@ -193,24 +193,37 @@ class Rewrite(Task):
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert isinstance(batch, RewriteBatch)
-        losses, _ = self._losses(batch)
-        return {"loss": losses.sum()}, state
+        agreement = getattr(self.system, "agreement", 0.0) if self.training else 0.0
+        if not agreement:
+            return {"loss": self._losses(batch)[0].sum()}, state
+        # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + agreement times the mean of KL(1, 2) and KL(2, 1)).
+        losses, _, scores = self._losses(batch.take(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2)))
+        one, other = scores.float().log_softmax(-1).chunk(2)
+        apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
+        inside = self._inside(batch).flatten()
+        apart = apart * inside if scores.is_cuda else apart
+        return {"loss": losses.sum() / 2 + agreement / 4 * apart.sum()}, state
 
-    def _losses(self, batch: RewriteBatch) -> tuple[Tensor, Tensor]:
-        """[pieces] the loss of each, and to which row it belongs; on a GPU also of those beyond a target, where it is
-        0: so shapes are the same in every step."""
+    @staticmethod
+    def _inside(batch: RewriteBatch) -> Tensor:
+        """[batch, time] whether a place belongs to its target."""
+        return torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+
+    def _losses(self, batch: RewriteBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """[pieces] the loss of each, to which row it belongs, and the scores [pieces, words] that it comes from; on a
+        GPU also of those beyond a target, where it is 0: so shapes are the same in every step."""
         assert batch.rows is not None
         source = self.decoder.read(self.encoder(batch.rows), batch.rows)
         vectors, _ = self.decoder(batch.ids, source)
-        inside = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+        inside = self._inside(batch)
         owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
         smoothing = getattr(self.system, "smoothing", 0.0) if self.training else 0.0
         if not vectors.is_cuda:
             scores = self.decoder.scores(vectors[inside])
-            return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside]
+            return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside], scores
         scores = self.decoder.scores(vectors.flatten(0, 1))
         losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
-        return losses * inside.flatten(), owners.flatten()
+        return losses * inside.flatten(), owners.flatten(), scores
 
     def losses_of(self, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
         """[rows] -log p of each target, and of how many pieces."""
@@ -221,7 +234,7 @@ class Rewrite(Task):
             for index in self._batches(data, TEXTS[device.type]):
                 batch = self._pairs(data, index).to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
-                    losses, owners = self._losses(batch)
+                    losses, owners, _ = self._losses(batch)
                     sums = losses.new_zeros(len(index)).index_add_(0, owners, losses)
                 found[index] = sums.double().cpu().numpy()
         return found, np.diff(data.written_starts)
