@@ -113,6 +113,7 @@ def test_size_with_a_field_changed() -> None:
         ({"length": 4}, "length 4 must lie"),
         ({"mask": 0.0}, "mask 0.0 must lie between 0 and 1"),
         ({"mask": 15.0}, "mask 15.0 must lie between 0 and 1"),
+        ({"segments": 0}, "segments must be 1 or more, not 0"),
     ],
 )
 def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -1,10 +1,56 @@
 """What the parts of every Transformer promise."""
 
+from typing import Any
+
+import pytest
 import torch
 
+from keel.config import help_of, to_dict
+from keel.errors import UsageError
+from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
-from keel.systems.blocks import Dropout
+from keel.systems.blocks import BlockSystem, Dropout
+from keel.systems.gpt import Gpt
 from keel.systems.rows import Rows
+from keel.systems.transformer import Transformer
+
+BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, BlockSystem)]
+
+
+@pytest.mark.parametrize(
+    ("system", "published"),
+    [
+        (Transformer, (6, 512, 64, 4.0, 0.1, 0.0, "relu", 1e-5)),
+        (Gpt, (12, 768, 64, 4.0, 0.1, 0.1, "gelu_tanh", 1e-5)),
+        (Bert, (12, 768, 64, 4.0, 0.1, 0.1, "gelu", 1e-12)),
+    ],
+)
+def test_each_system_has_the_shape_of_its_paper(system: type[BlockSystem], published: tuple[Any, ...]) -> None:
+    made = system()
+    assert tuple(to_dict(made)[name] for name in to_dict(BlockSystem())) == published
+    assert (made.heads, made.hidden) == (made.width // 64, 4 * made.width)
+
+
+@pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
+def test_every_setting_has_its_line_of_help(system: type[BlockSystem]) -> None:
+    assert [name for name in to_dict(system()) if not help_of(system).get(name)] == []
+    assert help_of(system)["layers"] == ("Blocks that read." if system is Transformer else "Blocks.")
+
+
+@pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 0}, "layers must lie between 1 and 1000, not at 0"),
+        ({"head_width": 0}, "head_width must lie between 1 and 65536, not at 0"),
+        ({"attention_dropout": 1.0}, "attention_dropout must lie between 0 and 1, not at 1.0"),
+        ({"norm_epsilon": 0.0}, "expansion and norm_epsilon must be above 0"),
+        ({"width": 100}, "width 100 is no multiple of head_width 64: change one of them"),
+    ],
+)
+def test_stacks_that_cannot_be_are_refused(system: type[BlockSystem], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        system(**settings)
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:

@@ -319,7 +319,13 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"width": 30}, "no multiple"), ({"length": 2000}, "length"), ({"dropout": 1.0}, "dropout"), ({"layers": 0}, "1")],
+    [
+        ({"width": 30}, "no multiple"),
+        ({"length": 2000}, "length"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"layers": 0}, "1"),
+        ({"positions": 0}, "positions must lie between 1 and 1048576, not at 0"),
+    ],
 )
 def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -16,8 +16,8 @@ from keel.errors import KeelError, UsageError
 from keel.kernels import usable
 from keel.kernels.loss import cross_entropy
 from keel.kernels.norm import norm
-from keel.systems.base import Framed, System
-from keel.systems.blocks import ACTIVATIONS, Activation, Block, Dropout, Spans, Stack, fast, padding_mask
+from keel.systems.base import Framed
+from keel.systems.blocks import ACTIVATIONS, Activation, Block, BlockSystem, Dropout, Spans, Stack, fast, padding_mask
 from keel.systems.cloze import choose_slots, sample_pairs, sample_spans
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
@@ -29,29 +29,18 @@ from keel.train.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bert(System):
+class Bert(BlockSystem):
     """The hyper-parameters of BERT; as they stand, BERT-base."""
 
     layers: int = 12
-    """Blocks."""
     width: int = 768
-    """Of every vector between the blocks."""
-    head_width: int = 64
-    """Of one attention head: there are width / head_width heads."""
-    expansion: float = 4.0
-    """The feed-forward layer is this many times as wide."""
+    attention_dropout: float = 0.1
+    activation: Activation = "gelu"
+    norm_epsilon: float = 1e-12
     positions: int = 512
     """The longest row there are position vectors for."""
     segments: int = 2
     """Kinds of segments: A and B."""
-    dropout: float = 0.1
-    """On embeddings and on the output of every sub-layer."""
-    attention_dropout: float = 0.1
-    """On the attention weights."""
-    activation: Activation = "gelu"
-    """Between the two feed-forward layers."""
-    norm_epsilon: float = 1e-12
-    """Inside the layer norms."""
     length: int = 128
     """Tokens in a row of pre-training."""
     final_length: int = 0
@@ -87,16 +76,9 @@ class Bert(System):
     )
 
     def __post_init__(self) -> None:
-        for name, least, most in (("layers", 1, 1000), ("width", 1, 65_536), ("head_width", 1, 65_536)):
-            if not least <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must lie between {least} and {most}, not at {getattr(self, name)}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.expansion <= 0 or self.segments < 1 or self.norm_epsilon <= 0:
-            raise UsageError("expansion and norm_epsilon must be above 0, segments 1 or more")
-        if self.width % self.head_width:
-            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        super().__post_init__()
+        if self.segments < 1:
+            raise UsageError(f"segments must be 1 or more, not {self.segments}")
         if not 8 <= self.length <= min(self.positions, 4096):
             raise UsageError(f"length {self.length} must lie between 8 and positions ({self.positions}, 4096 at most)")
         if self.final_length and not self.length < self.final_length <= min(self.positions, 4096):
@@ -105,14 +87,6 @@ class Bert(System):
             raise UsageError(f"final_share {self.final_share} must lie between 0 and 1: it is a share of the steps")
         if not 0 < self.mask < 1:
             raise UsageError(f"mask {self.mask} must lie between 0 and 1: it is a share of the tokens")
-
-    @property
-    def heads(self) -> int:
-        return self.width // self.head_width
-
-    @property
-    def hidden(self) -> int:
-        return round(self.width * self.expansion)
 
     @property
     def longest(self) -> int:
@@ -168,18 +142,7 @@ class BertEncoder(Encoder):
         self.segments = nn.Embedding(system.segments, system.width)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
         self.dropout = Dropout(system.dropout)
-        self.stack = Stack(
-            Block(
-                width=system.width,
-                heads=system.heads,
-                hidden=system.hidden,
-                dropout=system.dropout,
-                attention_dropout=system.attention_dropout,
-                activation=system.activation,
-                epsilon=system.norm_epsilon,
-            )
-            for _ in range(system.layers)
-        )
+        self.stack = Stack(Block(**system.block) for _ in range(system.layers))
         self.pooler = nn.Linear(system.width, system.width)
         self.apply(initialize)
 

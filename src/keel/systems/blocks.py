@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.errors import UsageError
 from keel.kernels import usable
 from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_norm_twice
+from keel.systems.base import System
 from keel.systems.cache import Cache, Past
 from keel.systems.rows import Recorder, Rows
 from keel.train.objective import Tensors
@@ -26,9 +28,62 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
 }
-
-
 Record = Callable[[str, Tensor], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSystem(System):
+    """A system made of blocks: the shape of its stack, as in the Transformer's base model unless it says otherwise."""
+
+    layers: int = 6
+    """Blocks."""
+    width: int = 512
+    """Of every vector between the blocks."""
+    head_width: int = 64
+    """Of one attention head: there are width / head_width heads."""
+    expansion: float = 4.0
+    """The feed-forward layer is this many times as wide."""
+    dropout: float = 0.1
+    """On embeddings and on the output of every sub-layer."""
+    attention_dropout: float = 0.0
+    """On the attention weights."""
+    activation: Activation = "relu"
+    """Between the two feed-forward layers."""
+    norm_epsilon: float = 1e-5
+    """Inside the layer norms."""
+
+    def __post_init__(self) -> None:
+        for name, most in (("layers", 1000), ("width", 65_536), ("head_width", 65_536)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.expansion <= 0 or self.norm_epsilon <= 0:
+            raise UsageError("expansion and norm_epsilon must be above 0")
+        if self.width % self.head_width:
+            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_width
+
+    @property
+    def hidden(self) -> int:
+        return round(self.width * self.expansion)
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The settings of each block."""
+        return {
+            "width": self.width,
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation": self.activation,
+            "epsilon": self.norm_epsilon,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from keel.errors import UsageError
 from keel.kernels import usable
 from keel.kernels.norm import norm
 from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Framed, System
-from keel.systems.blocks import Activation, Dropout, Spans, Stack, fast
+from keel.systems.base import Framed
+from keel.systems.blocks import Activation, BlockSystem, Dropout, Spans, Stack, fast
 from keel.systems.cache import Cache
 from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
@@ -37,27 +37,15 @@ MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt(System):
+class Gpt(BlockSystem):
     """The hyper-parameters of GPT; as they stand, GPT-2 small."""
 
     layers: int = 12
-    """Blocks."""
     width: int = 768
-    """Of every vector between the blocks."""
-    head_width: int = 64
-    """Of one attention head: there are width / head_width heads."""
-    expansion: float = 4.0
-    """The feed-forward layer is this many times as wide."""
+    attention_dropout: float = 0.1
+    activation: Activation = "gelu_tanh"
     positions: int = 1024
     """The longest text there are position vectors for."""
-    dropout: float = 0.1
-    """On embeddings and on the output of every sub-layer."""
-    attention_dropout: float = 0.1
-    """On the attention weights."""
-    activation: Activation = "gelu_tanh"
-    """Between the two feed-forward layers."""
-    norm_epsilon: float = 1e-5
-    """Inside the layer norms."""
     pre_norm: bool = True
     """Whether norms come before the sub-layers, as in GPT-2, and one after the last; GPT has them after each sum."""
     sink: bool = False
@@ -83,26 +71,11 @@ class Gpt(System):
     tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "length")
 
     def __post_init__(self) -> None:
-        for name, most in (("layers", 1000), ("width", 65_536), ("head_width", 65_536), ("positions", 1 << 20)):
-            if not 1 <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.expansion <= 0 or self.norm_epsilon <= 0:
-            raise UsageError("expansion and norm_epsilon must be above 0")
-        if self.width % self.head_width:
-            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        super().__post_init__()
+        if not 1 <= self.positions <= 1 << 20:
+            raise UsageError(f"positions must lie between 1 and {1 << 20}, not at {self.positions}")
         if not 2 <= self.length <= self.positions:
             raise UsageError(f"length {self.length} must lie between 2 and positions ({self.positions})")
-
-    @property
-    def heads(self) -> int:
-        return self.width // self.head_width
-
-    @property
-    def hidden(self) -> int:
-        return round(self.width * self.expansion)
 
     @property
     def longest(self) -> int:
@@ -161,19 +134,7 @@ class GptEncoder(Encoder):
         self.positions = nn.Embedding(system.positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
         self.dropout = Dropout(system.dropout)
-        self.stack = Stack(
-            CausalBlock(
-                width=system.width,
-                heads=system.heads,
-                hidden=system.hidden,
-                dropout=system.dropout,
-                attention_dropout=system.attention_dropout,
-                activation=system.activation,
-                epsilon=system.norm_epsilon,
-                pre_norm=system.pre_norm,
-            )
-            for _ in range(system.layers)
-        )
+        self.stack = Stack(CausalBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else None
         self.initialize()
 

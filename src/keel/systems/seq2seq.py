@@ -67,7 +67,7 @@ class Seq2seq(Reader):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
         if self.agreement < 0:
-            raise UsageError(f"agreement must not be below 0, not {self.agreement}")
+            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
 
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Framed, System
-from keel.systems.blocks import Activation, Block, Dropout, Record, Stack, padding_mask
+from keel.systems.base import Framed
+from keel.systems.blocks import Block, BlockSystem, Dropout, Record, Stack, padding_mask
 from keel.systems.cache import Cache, Past
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Output, Recorder, Rows
@@ -28,31 +28,17 @@ ROOM = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer(System):
+class Transformer(BlockSystem):
     """The hyper-parameters of the Transformer; as they stand, the paper's base model."""
 
     layers: int = 6
     """Blocks that read."""
     decoder_layers: int = 6
     """Blocks that write."""
-    width: int = 512
-    """Of every vector between the blocks."""
-    head_width: int = 64
-    """Of one attention head: there are width / head_width heads."""
-    expansion: float = 4.0
-    """The feed-forward layer is this many times as wide."""
-    dropout: float = 0.1
-    """On embeddings and on the output of every sub-layer."""
-    attention_dropout: float = 0.0
-    """On the attention weights."""
     positions: Literal["sincos", "learned", "none"] = "sincos"
     """How places are told apart: by waves of many lengths, by a vector learned for each, or not at all."""
-    activation: Activation = "relu"
-    """Between the two feed-forward layers."""
     pre_norm: bool = False
     """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
-    norm_epsilon: float = 1e-5
-    """Inside the layer norms."""
     smoothing: float = 0.1
     """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
     agreement: float = 0.0
@@ -87,44 +73,20 @@ class Transformer(System):
     from_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("layers", "decoder_layers", "width", "head_width", "length"):
-            if not 1 <= getattr(self, name) <= 65_536:
-                raise UsageError(f"{name} must lie between 1 and 65536, not at {getattr(self, name)}")
-        for name in ("dropout", "attention_dropout", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.expansion <= 0 or self.norm_epsilon <= 0 or self.agreement < 0:
-            raise UsageError("expansion and norm_epsilon must be above 0, agreement not below")
-        if self.width % self.head_width:
-            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        super().__post_init__()
+        for name, most in (("decoder_layers", 1000), ("length", 65_536)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
+        if not 0 <= self.smoothing < 1:
+            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.smoothing}")
+        if self.agreement < 0:
+            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
         if self.positions == "sincos" and self.width % 2:
             raise UsageError(f"sines and cosines come in pairs: make width {self.width} even, or positions learned")
 
     @property
-    def heads(self) -> int:
-        return self.width // self.head_width
-
-    @property
-    def hidden(self) -> int:
-        return round(self.width * self.expansion)
-
-    @property
     def longest(self) -> int:
         return self.length
-
-    @property
-    def block(self) -> dict[str, Any]:
-        """The settings of a block of either side."""
-        return {
-            "width": self.width,
-            "heads": self.heads,
-            "hidden": self.hidden,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": self.activation,
-            "epsilon": self.norm_epsilon,
-            "pre_norm": self.pre_norm,
-        }
 
     def tuning(self, frozen: bool) -> Train:
         """The paper's highest rate, 1 / sqrt(width x 4000), reached after the same share of the steps."""
@@ -184,7 +146,7 @@ class TransformerEncoder(Encoder):
         self.vocabulary, self.width = vocabulary, system.width
         self.words = nn.Embedding(vocabulary, system.width)
         self.places = Places(system)
-        self.stack = Stack(Block(**system.block) for _ in range(system.layers))
+        self.stack = Stack(Block(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
         # What passes by all norms has none at the end but this.
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
@@ -278,7 +240,9 @@ class TransformerDecoder(Decoder):
         self.words = None if one else nn.Embedding(vocabulary, system.width)
         self.output = None if system.tied else nn.Linear(system.width, vocabulary, bias=False)
         self.places = Places(system)
-        self.stack = nn.ModuleList(DecoderBlock(**system.block) for _ in range(system.decoder_layers))
+        self.stack = nn.ModuleList(
+            DecoderBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.decoder_layers)
+        )
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
