@@ -95,7 +95,7 @@ def _task(model: Model | str | Path, on_event: OnEvent) -> Rewrite:
     if not isinstance(known.task, Rewrite):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
         if known.task is None and known.system.foretells:
-            remedy = "name a file of pairs by --by-pattern, and it goes on from them"
+            remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
     return known.task
 

@@ -95,7 +95,9 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("summarize", "", "--model", ngram), 2, "the text is empty")
     refused(run("summarize", PASSAGE, "--model", ngram, "--sentences", 0), 2, "--sentences must be 1 or more")
     refused(run("summarize", PASSAGE, "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more")
-    refused(run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern")
+    refused(
+        run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern", "or use keel generate"
+    )
     (tmp_path / "none.tsv").write_text("no pair\n")
     refused(
         run("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram), 1, "none.tsv:1: 'no pair' is no"

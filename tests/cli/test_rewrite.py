@@ -108,6 +108,9 @@ def test_what_is_wrong_is_said(
     refused(run("evaluate", desk / "ende", desk / "test.en", desk / "test.de", "--stride", "16"), 2,
             "--stride is for language models", "ende has learned to rewrite")  # fmt: skip
     refused(run("translate", "boat", "--model", folder / "base"), 2, "has not learned to rewrite")
+    for verb, *rest in (("generate",), ("ask", "Who?"), ("summarize",), ("translate", "--by-pattern", desk / "pairs")):
+        (desk / "pairs").write_text("sea\tMeer\n")
+        refused(run(verb, "boat", *rest, "--model", desk / "ende"), 1, "transformer does not write", "keel translate")
     refused(run("translate", "boat", "--model", desk / "ende", "--trace", tmp_path / "x.png"), 2, "neither .html nor")
     refused(run("translate", "boat", "--model", desk / "ende", "--beam", "1001"), 2, "--beam must be 1,000 or less")
     refused(run("translate", " ", "--model", desk / "ende"), 2, "there is nothing to translate")

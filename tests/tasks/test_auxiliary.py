@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import keel
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.systems.gpt import Gpt, Stretch
 from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
 from keel.systems.ulmfit import Ulmfit
@@ -97,7 +97,10 @@ def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
     assert again.fingerprint() == whole.fingerprint()
     with pytest.raises(UsageError, match="lm_loss"):
         keel.finetune(base, TEXTS, out=tmp_path / "part", **{**settings, "lm_loss": 0.25})
-    assert keel.Model.load(tmp_path / "whole").fingerprint() == whole.fingerprint()
+    loaded = keel.Model.load(tmp_path / "whole")
+    assert loaded.fingerprint() == whole.fingerprint()
+    with pytest.raises(KeelError, match="rnn does not write text since it has learned to classify: take the model"):
+        keel.generate("the film", model=loaded)
     plain = keel.finetune(base, TEXTS, **{**settings, "lm_loss": 0.0})
     assert plain.fingerprint() != whole.fingerprint()
 

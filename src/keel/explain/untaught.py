@@ -35,6 +35,10 @@ def writer_of(model: Model) -> Writer:
     writer = model.objective and model.objective.eval()
     if not isinstance(writer, Writer):
         what = f"{model.system.name} does not write text"
+        if model.task is not None and model.task.labels.kind == "text":
+            raise KeelError(f"{what} of its own, it rewrites what it is given: use keel translate")
+        if model.task is not None and model.system.foretells:
+            raise KeelError(f"{what} since it has learned to {model.task.name}: take the model that it was made from")
         raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return writer
 
