@@ -1,7 +1,9 @@
 """The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
 
 import json
+import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,93 @@ def test_overwrite_takes_nothing_of_the_users_own(
         with pytest.raises(UsageError, match="not empty"):
             pretrain("bert", english_corpus, out=foreign, steps=2, overwrite=overwrite)
     assert (foreign / "config.json").read_text() == "{}"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file, less the locks and tokenizers of runs."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path): path.read_bytes() for path in files if not path.parent.name.startswith("tokenizer-")}
+
+
+def test_what_is_to_be_overwritten_outlives_every_refusal(
+    base: Path, reviews: list[tuple[str, str]], tmp_path: Path, english_corpus: Path
+) -> None:
+    out, empty = tmp_path / "m", tmp_path / "empty.txt"
+    empty.write_text("")
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    before, fingerprint = contents(out), Model.load(out).fingerprint()
+    anew: dict[str, Any] = {"out": out, "overwrite": True}
+    refusals: dict[str, Any] = {
+        "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
+        "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
+        "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
+        "holds no examples": lambda: finetune(base, empty, **anew),
+        "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
+        "reads text and writes none": lambda: finetune(base, reviews, task="rewrite", **anew),
+        "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
+    }
+    for said, refusal in refusals.items():
+        with pytest.raises(KeelError, match=said):
+            refusal()
+        assert contents(out) == before, said
+    assert Model.load(out).fingerprint() == fingerprint
+    (out / "run").rename(tmp_path / "run")
+    before = contents(out)
+    for said, refusal in refusals.items():  # a model without its run
+        with pytest.raises(KeelError, match=said):
+            refusal()
+        assert contents(out) == before
+        with pytest.raises(UsageError, match="holds a model"):
+            pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    new = pretrain("bert", english_corpus, out=out, steps=3, overwrite=True, **QUICK)
+    assert Model.load(out).fingerprint() == new.fingerprint() != fingerprint
+
+
+def stop_at(kind: str, error: type[BaseException] = KeyboardInterrupt) -> Any:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == kind and error is Interrupted:
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif event["event"] == kind:
+            raise error
+
+    return stop
+
+
+def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "m"
+    first = pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    before = contents(out)
+    again: dict[str, Any] = {**QUICK, "out": out, "steps": 4, "log_every": 1, "overwrite": True}
+    for error in (KeyboardInterrupt, MemoryError):
+        with pytest.raises(error):
+            pretrain("bert", english_corpus, on_event=stop_at("evaluation", error), **again)
+        assert contents(out) == before
+    with monkeypatch.context() as patch:  # a process that is killed puts nothing back
+        patch.setattr(keel.run, "_put_back", lambda run: None)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("bert", english_corpus, on_event=stop_at("evaluation"), **again)
+    assert contents(out) != before
+    assert Model.load(out).fingerprint() == first.fingerprint()
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    steps = [event["step"] for event in map(json.loads, (out / "run" / "log.jsonl").read_text().splitlines())
+             if event["event"] == "step"]  # fmt: skip
+    assert steps == [2], "it was whole already"
+
+
+def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    anew: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
+    with pytest.raises(Interrupted, match=r"step 1 of 4, saved: run the same command again .* without --overwrite"):
+        pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **anew)
+    assert not (out / "model.safetensors").exists()
+    assert [path.name for path in out.iterdir()] == ["run"]
+    said: list[str] = []
+    found = pretrain("bert", english_corpus, out=out, on_event=lambda event: said.append(event.get("text", "")), **anew)
+    assert "going on from step 1 of 4" in said
+    assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **anew).fingerprint()
 
 
 def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -25,6 +25,10 @@ from keel.train.plan import Train
 
 SLIGHT = {".lock", "log.jsonl", "recipe.toml"}
 """What a run writes before it has done anything."""
+LEARNING = ("step", "checkpoint")
+"""Events of a run that has taken steps."""
+TOKENIZER = "tokenizer-"
+"""How the names of tokenizers in run/ begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,39 +141,79 @@ def _is_text(item: object) -> bool:
 def run_folder(
     out: str | Path | None, overwrite: bool, world: World, on_event: OnEvent
 ) -> Iterator[tuple[Path | None, OnEvent]]:
-    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl; nothing is
-    left of a run that is refused before it starts to learn."""
+    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl; of a run
+    that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did."""
     run = None if out is None else Path(out) / "run"
     if run is None or not world.leads:
+        if run and overwrite:
+            world.wait()  # until the old run is out of the way
         yield run, on_event if world.leads else ignore
         return
     _refuse_foreign(run.parent, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
     planned = False
-    with exclusive(run):
+    with ExitStack() as locks:
+        locks.enter_context(exclusive(run))
+        if _aside(run).exists():  # the run that was to replace it was killed before it learned
+            _put_back(run)
+            locks.enter_context(exclusive(run))
+        replacing = overwrite and (len([*run.iterdir()]) > 1 or _is_model_of_ours(run.parent))  # one is the lock
+        if replacing:
+            run.rename(_aside(run))
+            locks.enter_context(exclusive(run))
         if overwrite:
-            _clear(run.parent)
-        with open(run / "log.jsonl", "a", encoding="utf-8") as log:
+            world.wait()
+        try:
+            with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
-            def say(event: Event) -> None:
-                nonlocal planned
-                planned = planned or event["event"] == "plan"
-                log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
-                log.flush()
-                on_event(event)
+                def say(event: Event) -> None:
+                    nonlocal planned, replacing
+                    planned = planned or event["event"] == "plan"
+                    if replacing and event["event"] in LEARNING:
+                        _drop_model(run.parent)
+                        shutil.rmtree(_aside(run))
+                        replacing = False
+                    log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
+                    log.flush()
+                    on_event(event)
 
-            try:
                 yield run, say
-            except Interrupted:
-                raise
-            except KeelError:
-                # A tokenizer may have taken long to learn, and the next run finds it there.
-                if run in new and not planned and {path.name for path in run.iterdir()} <= SLIGHT:
-                    shutil.rmtree(run)
-                    with suppress(OSError):  # somebody else has begun to use them
-                        for folder in new[1:]:
-                            folder.rmdir()
-                raise
+        except BaseException as error:
+            if replacing:
+                _put_back(run)
+            if isinstance(error, Interrupted):
+                raise Interrupted(f"{error}, without --overwrite, which starts anew") if overwrite else error from None
+            # A tokenizer may have taken long to learn, and the next run finds it there.
+            refused = isinstance(error, KeelError) and not planned
+            if refused and run in new and {path.name for path in run.iterdir()} <= SLIGHT:
+                shutil.rmtree(run)
+                with suppress(OSError):  # somebody else has begun to use them
+                    for folder in new[1:]:
+                        folder.rmdir()
+            raise
+
+
+def _aside(run: Path) -> Path:
+    """Where a run waits until the one that is to replace it learns; its model stays in place as long."""
+    return run.with_name(".run.replaced")
+
+
+def _put_back(run: Path) -> None:
+    """Let the run that waits take its place again; of the other no more is kept than tokenizers."""
+    aside = _aside(run)
+    for learned in run.glob(f"{TOKENIZER}*"):
+        if not (aside / learned.name).exists():
+            learned.rename(aside / learned.name)
+    shutil.rmtree(run)
+    aside.rename(run)
+
+
+def _drop_model(out: Path) -> None:
+    """Remove an earlier model, and nothing of anybody else's."""
+    for name in OURS:
+        (out / name).unlink(missing_ok=True)
+    if (out / TARGET / "tokenizer.json").exists():
+        shutil.rmtree(out / TARGET)
 
 
 def _refuse_foreign(out: Path, overwrite: bool) -> None:
@@ -189,19 +233,6 @@ def _is_model_of_ours(folder: Path) -> bool:
         return "keel" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-
-
-def _clear(out: Path) -> None:
-    """Remove an earlier run and its model, and nothing of anybody else's."""
-    for name in OURS:
-        (out / name).unlink(missing_ok=True)
-    if (out / TARGET / "tokenizer.json").exists():
-        shutil.rmtree(out / TARGET)
-    for path in (out / "run").iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != ".lock":  # this run holds it
-            path.unlink()
 
 
 def refuse_same(parent: str | Path, out: str | Path) -> None:

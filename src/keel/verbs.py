@@ -21,7 +21,7 @@ from keel.language import perplexity
 from keel.learning import Source, finetune, saved, split, start_of
 from keel.model import Candidate, Model, Pool
 from keel.prompting import choose, last_words
-from keel.run import Text, corpus_of, hardware, route, run_folder
+from keel.run import TOKENIZER, Text, corpus_of, hardware, route, run_folder
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
@@ -246,7 +246,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
     least = text.min_count or (system.min_count if text.tokenizer == "words" else 0)
     text = replace(text, vocabulary=text.vocabulary or system.vocabulary, min_count=least)
     key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}".encode()).hexdigest()[:12]
-    kept = run and run / f"tokenizer-{key}"
+    kept = run and run / f"{TOKENIZER}{key}"
     if kept and kept.is_dir():
         return Tokenizer.load(kept)
     if text.tokenizer in ("auto", "wordpiece", "bpe", "words", "characters"):
