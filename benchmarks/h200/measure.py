@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 import keel
+from keel.run import Text, corpus_of, route
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
 from keel.text.tokenizer import Tokenizer
@@ -34,7 +35,6 @@ from keel.train.draw import Draw
 from keel.train.parallel import World
 from keel.train.plan import Plan, Train
 from keel.train.step import Stepper
-from keel.verbs import _corpus
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "h200"
 PEAK = 790e12
@@ -99,13 +99,11 @@ def speed(recipe: str, options: argparse.Namespace, **more: Any) -> float:
 
 def objective_of(recipe: str, options: argparse.Namespace) -> tuple[Any, Documents, Train]:
     """What `keel.pretrain` trains with this recipe."""
-    from keel.run import Text, route
-
     settings = settings_of(recipe)
     start = Bert.sized(settings.pop("size")) if "size" in settings else Bert()
     system, train, text = route({**settings, "steps": 1000}, start, Bert.train, Text())
     tokenizer = Tokenizer.load(Path(options.work) / recipe)
-    tokens = Tokens.build(_corpus(options.text, text, lambda event: None), tokenizer)
+    tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), tokenizer)
     documents, _ = Documents.of(tokens).split(text.held_out, train.seed)
     torch.manual_seed(0)
     return system.objective(system.encoder(len(tokenizer)), tokenizer), documents, train
@@ -199,7 +197,8 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         hidden_dropout_prob=bert.dropout,
         attention_probs_dropout_prob=bert.attention_dropout,
     )
-    model: Any = BertForPreTraining(config).cuda().train()
+    model: Any = BertForPreTraining(config)
+    model.cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     called = torch.compile(model) if compiled else model
     inputs = []
