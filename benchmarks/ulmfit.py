@@ -4,7 +4,9 @@
 
 Every row is fine-tuned on the same labels by the same number of epochs, rate and batch; `--examples 500` shows what
 little labels do. The tokenizer is always that of the first stage, so that rows differ in what they say. A stage that is
-done is not done again. Small on a CPU: --size mini --steps 300 --stage-2-epochs 1 --examples 1000 --epochs 5 --seeds 2
+done is read and not done again: after --stages-only several processes may fill the table side by side, each by its
+--rows (1 to 9) or from its --first-seed. Small on a CPU: --size mini --steps 300 --stage-2-epochs 1 --examples 1000
+--epochs 5 --seeds 2
 """
 
 import argparse
@@ -40,9 +42,14 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1e-2, help="of the third stage")
     parser.add_argument("--examples", type=int, default=0, help="labels to learn from; 0 takes all")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, nargs="+", default=range(1, 10), help="numbers of the rows to fill [all]")
+    parser.add_argument("--stages-only", action="store_true", help="end when the three stages are done")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
+    if not {*options.rows} <= {*range(1, 10)}:
+        parser.error("--rows are numbers from 1 to 9")
     common: dict[str, Any] = {"device": options.device, "threads": options.threads}
     reviews = options.data / "train.tsv.xz"
     length = {"steps": options.steps} if options.steps else {"minutes": options.minutes or 20}
@@ -50,6 +57,15 @@ def main() -> None:
     first, both, own = (options.out / name for name in ("stage-1", "stage-2", "stage-2-alone"))
 
     def pretrain(system: Any, text: Any, out: Path, **settings: Any) -> keel.Model:
+        if (out / "config.json").exists():  # which is written last: nothing is locked, so that many may read it
+            model = keel.Model.load(out, device=options.device)
+            told = {name: value for part in model.card.recipe.values() for name, value in part.items()}
+            shape = keel.Ulmfit.sized(options.size)
+            for name, value in {**settings, "width": shape.width, "hidden": shape.hidden}.items():
+                if told.get(name, value) != value:
+                    raise SystemExit(f"{out} was made with {name} {told[name]}, not {value}: choose another --out")
+            print(f"{out.name}: done already")
+            return model
         start = time.monotonic()
         model = keel.pretrain(system, text, out=out, **settings, **common)
         loss = model.card.scores.get("next", float("nan"))
@@ -61,6 +77,8 @@ def main() -> None:
     )
     tuned = pretrain(first, reviews, both, **second)
     alone = pretrain("ulmfit", reviews, own, size=options.size, tokenizer=str(first), **second)
+    if options.stages_only:
+        return
 
     examples = read_examples(reviews, pair=False)
     examples = examples[: options.examples or len(examples)]
@@ -74,10 +92,10 @@ def main() -> None:
     ]
     print(f"\n{len(examples):,} labels, {options.epochs:g} epochs, rate {options.lr:g}, {options.seeds} seeds\n")
     print("| stages | tools | dev accuracy | of seeds | minutes |\n|---|---|---|---|---|")
-    for stages, tools, base, settings in rows:
+    for stages, tools, base, settings in (rows[number - 1] for number in options.rows):
         start = time.monotonic()
         found: list[float] = []
-        for seed in range(options.seeds):
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
             model = keel.finetune(
                 base, examples, dev=dev, epochs=options.epochs, lr=options.lr, seed=seed, **settings, **common
             )
