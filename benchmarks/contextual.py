@@ -2,10 +2,11 @@
 
     python benchmarks/contextual.py models/elmo models/word2vec models/glove --tasks ../shared/data/tasks --seeds 3
 
-Every model stays frozen. Names (CoNLL-2003, F1), parts of speech (UD EWT, accuracy) and sentiment (SST-2, accuracy on
-dev) are learned by `keel.finetune`, by a linear head or with --network lstm by a BiLSTM. Word-in-Context (accuracy on
-test) is one linear layer on |a - b| and a * b of the word's vectors in both sentences. Models of several layers read a
-learned mix, which is printed: claim 69 says that syntax likes layer 1 of ELMo and sense layer 2.
+Every model stays frozen, unless --no-freeze tunes it with its head. Names (CoNLL-2003, F1), parts of speech (UD EWT,
+accuracy) and sentiment (SST-2, accuracy on dev) are learned by `keel.finetune`, by a linear head or with --network lstm
+by a BiLSTM. Word-in-Context (accuracy on test) is one linear layer on |a - b| and a * b of the word's vectors in both
+sentences. Models of several layers read a learned mix, which is printed: claim 69 says that syntax likes layer 1 of
+ELMo and sense layer 2.
 """
 
 import argparse
@@ -39,9 +40,8 @@ def score(model: keel.Model, name: str, folder: Path, seed: int, arguments: argp
     chosen: dict[str, Any] = {"mix": True} if model.encoder.layer_count > 1 else {}
     if arguments.network != "none":
         chosen["network"] = arguments.network
-    if arguments.epochs:
-        chosen["epochs"] = arguments.epochs
-    tuned = keel.finetune(model, paths[0], task=task, dev=None, freeze=True, seed=seed, **chosen)
+    chosen |= {key: value for key in ("epochs", "batch", "lr") if (value := getattr(arguments, key))}
+    tuned = keel.finetune(model, paths[0], task=task, dev=None, freeze=arguments.freeze, seed=seed, **chosen)
     assert tuned.task is not None
     return keel.evaluate(tuned, paths[1]).main_value, str(tuned.task.mix or "")
 
@@ -99,6 +99,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0, help="so that seeds can run side by side [0]")
     parser.add_argument("--epochs", type=int, default=0, help="0 leaves it to the model [0]")
+    parser.add_argument("--batch", type=int, default=0, help="0 leaves it to the model [0]")
+    parser.add_argument("--lr", type=float, default=0.0, help="0 leaves it to the model [0]")
+    parser.add_argument(
+        "--freeze", action=argparse.BooleanOptionalAction, default=True, help="leave models as they are"
+    )
     parser.add_argument("--network", default="none", choices=("none", "lstm", "gru", "cnn"))
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
