@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +142,13 @@ TINY: dict[str, dict[str, Any]] = {
     "rnn": {"width": 8, "both": True, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
     "ulmfit": {"width": 8, "hidden": 12, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }
+GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_width": 16, "positions": 32, "length": 32, "vocabulary": 300}
+GPT |= {"steps": 4, "batch": 4}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def tiny(name: str, corpus: Path, out: Path, device: str) -> Model:
-    return keel.pretrain(name, corpus, out=out, device=device, **TINY[name])
+    return keel.pretrain(name, corpus, out=out, device=device, **(GPT if name == "gpt" else TINY[name]))
 
 
 @pytest.fixture(scope="module", params=TINY)
@@ -190,6 +194,41 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
         with torch.no_grad():
             scores.append(writer.next(torch.tensor([[writer.opening, 7]]), writer.begin(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", [*TINY, "gpt"])
+def test_a_seed_gives_the_same_text_however_it_is_drawn(
+    name: str, device: str, english_corpus: Path, tmp_path: Path
+) -> None:
+    tiny(name, english_corpus, tmp_path / "m", "cpu")
+    how: dict[str, Any] = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.3, "tokens": 12}
+    texts = [
+        keel.generate(["The sailor", "A boat of"], model=Model.load(tmp_path / "m", device=device), seed=seed, **how)
+        for seed in (3, 3, 4)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus: Path, tmp_path: Path) -> None:
+    model = tiny("gpt", english_corpus, tmp_path / "m", "cpu")
+    torch.manual_seed(0)
+    with torch.no_grad():  # so far apart that no rounding changes which is likelier
+        for parameter in model.encoder.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.5)
+    model.save(tmp_path / "wide")
+    prompts = ["The sailor", "A boat of"]
+    found = [
+        continuations(prompts, model=Model.load(tmp_path / "wide", device=place), how=Search(beams=3, best=3), tokens=8)
+        for place in ("cpu", device)
+    ]
+    for here, there in zip(*found, strict=True):
+        assert [each.text for each in there] == [each.text for each in here]
+        scores = [[each.score or 0.0 for each in texts] for texts in (there, here)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+        assert min(one - other for one, other in pairwise(scores[1])) > 1e-2
 
 
 @pytest.mark.parametrize("name", ["ngram", "rnn"])

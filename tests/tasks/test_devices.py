@@ -1,0 +1,99 @@
+"""What a task learns on one device it says on another: the same code on a CPU and, where there is one, on a GPU."""
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+import keel
+from keel.model import Model
+from keel.systems.base import System
+from keel.systems.gpt import Gpt
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+GPT = Gpt(layers=1, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
+TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
+PAIRS = [
+    ("the film", "old", "yes"),
+    ("the house", "long", "no"),
+    ("a story", "quiet", "yes"),
+    ("an actor", "red", "no"),
+]
+QUESTIONS = [(("the film was", ["old", "a house", "long"]), 0), (("the actor was", ["quiet", "it"]), 1)]
+TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "classify": (TEXTS, {"lm_loss": 0.5}),
+    "pair": (PAIRS, {"orders": "both"}),
+    "choose": (QUESTIONS * 2, {}),
+}
+NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
+WRITERS: list[System] = [
+    Transformer(layers=1, decoder_layers=1, width=32, head_width=16, length=24, dropout=0.0, smoothing=0.01),
+    replace(Seq2seq(dropout=0.0), width=32),
+]
+
+
+def learned(system: Any, data: Any, device: str, out: Path, **settings: Any) -> tuple[Model, Model]:
+    """What was made of a system on a device, saved and loaded again, there and on the CPU, in full precision; its
+    losses were numbers, and fell."""
+    losses: list[float] = []
+
+    def hear(event: dict[str, Any]) -> None:
+        losses.extend([event["loss"]] if event["event"] == "step" else [])
+
+    keel.finetune(system, data, dev=None, device=device, out=out, log_every=1, on_event=hear, **settings)
+    assert all(map(math.isfinite, losses))
+    assert mean(losses[-5:]) < 0.7 * mean(losses[:5])
+    there, here = (Model.load(out, device=place) for place in (device, "cpu"))
+    for model in (there, here):
+        assert model.task is not None
+        model.task.precision = "fp32"
+    return there, here
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("gpt") / "base"
+    settings: dict[str, Any] = {"steps": 5, "batch": 4, "vocabulary": 300, "held_out": 0.0, "device": "cpu"}
+    keel.pretrain(GPT, keel.Corpus.of(CORPUS), out=out, **settings)
+    return out
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_gpt_learned(task: str, device: str, base: Path, tmp_path: Path) -> None:
+    data, settings = TASKS[task]
+    there, here = learned(base, data * 4, device, tmp_path / "m", task=task, steps=40, batch=8, lr=3e-3, **settings)
+    right = [str(label) for *_, label in data]
+    for model in (there, here):
+        assert [str(found.get("label", found.get("choice"))) for found in keel.predict(model, data)] == right
+    said, wanted = ([found["probability"] for found in keel.predict(model, data)] for model in (there, here))
+    assert said == pytest.approx(wanted, abs=2e-3)
+
+
+def numbers(count: int) -> list[tuple[str, str]]:
+    draw = random.Random(0)
+    chosen = [draw.choices([*NUMBERS], k=draw.randint(1, 3)) for _ in range(count)]
+    return [(" ".join(words), " ".join(NUMBERS[word] for word in words)) for words in chosen]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("system", WRITERS, ids=["transformer", "seq2seq"])
+def test_what_a_network_that_rewrites_learned(system: System, device: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"steps": 300, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
+    there, here = learned(system, numbers(200), device, tmp_path / "m", task="rewrite", **settings)
+    texts, right = ["two", "five one", "three four two"], ["Zwei", "Fünf Eins", "Drei Vier Zwei"]
+    for model in (there, here):
+        assert [found.text for found in keel.translate(texts, model=model, beams=1)] == right
+    for found, text in zip(keel.translate(texts, model=there, beams=3, best=3), right, strict=True):
+        assert found.text == text
+        scores = [each.score or 0.0 for each in (found, *found.others)]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert all(map(math.isfinite, scores))
