@@ -135,7 +135,7 @@ def pronouns(say: Say) -> Finding:
         for where in places
         for what in things
     ]
-    settings: dict[str, Any] = {"steps": 400, "batch": 16, "lr": 5e-3, "warmup": 0.1, "device": "cpu", "threads": 1}
+    settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
         system = Gpt(layers=2, width=32, head_width=16, positions=16, length=14, **SMALL)
         model = keel.pretrain(
