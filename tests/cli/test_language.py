@@ -125,7 +125,8 @@ def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
     assert run(*asked, "--temperature", 0)[1] != run(*asked, "--temperature", 0, "--repetition-penalty", 9)[1]
 
 
-def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background have it muted
     with subprocess.Popen(
@@ -133,7 +134,7 @@ def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
     ) as process:
         assert process.stdout is not None
         begun = process.stdout.read(12)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert re.fullmatch(r"keel: stopped after \d+ of 10000000 tokens\n", err)
