@@ -117,6 +117,17 @@ def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) 
     assert "<svg" in (tmp_path / "trace.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("form", [[], ["--beam", "3"]])
+def test_the_text_has_ended_its_line_when_a_message_comes(
+    ngram: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 5, *form)
+    _, text, _ = run(*asked)
+    monkeypatch.setattr("sys.stderr", sys.stdout)  # a terminal shows both
+    code, shown, _ = run(*asked, "--trace", tmp_path / "trace.html")
+    assert (code, shown) == (0, f"{text}the trace: {tmp_path / 'trace.html'}\n")
+
+
 def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
     asked = ("generate", "The sailor", "--model", ngram, "--tokens", 30, "--seed", 1)
     _, whole, _ = run(*asked)
