@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from keel import language
+from keel.systems.ngram import Ngram
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -134,6 +135,45 @@ def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
     _, out, _ = run(*asked, "--stop", "xyz", "--stop", ".")
     assert out == whole[: whole.index(".")] + "\n"
     assert run(*asked, "--temperature", 0)[1] != run(*asked, "--temperature", 0, "--repetition-penalty", 9)[1]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_model_that_ends_at_once_says_so(
+    ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    def said(*how: Any) -> tuple[str, str]:
+        code, out, err = run("generate", "The sailor", "--model", ngram, "--tokens", 9, *how, *form)
+        assert code == 0
+        return json.loads(out)["text"] if form else out.removeprefix("The sailor").removesuffix("\n"), err
+
+    stopped = "the first thing it wrote was the stop string\n"
+    whole, message = said()
+    assert message == ""
+    assert said("--stop", whole[:2]) == ("", stopped)
+    assert said("--stop", whole[1]) == (" ", stopped)
+    assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
+    found = language.writer_of
+
+    def writer_of(model: Any) -> Any:
+        """One that ends a text whatever stands before."""
+        writer = found(model)
+        onwards = writer.next
+
+        def next(*given: Any) -> Any:
+            scores, state = onwards(*given)
+            scores[:, writer.closing] = 99
+            return scores, state
+
+        monkeypatch.setattr(writer, "next", next)
+        return writer
+
+    monkeypatch.setattr(language, "writer_of", writer_of)
+    monkeypatch.setattr(Ngram, "sentences", "none")  # what is drawn then ends with the closing mark
+    assert said("--stop", "xyz") == (
+        "", "the model ended at once: another --seed, a higher --temperature, or a longer prompt may help\n"
+    )  # fmt: skip
+    text, message = said("--beam", 2)
+    assert (text, message.split(": ")[0]) == ("", "the model ended at once")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

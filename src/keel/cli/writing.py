@@ -136,6 +136,8 @@ def generate(options: Namespace) -> Answer:
         except KeelError:
             end_line()
             raise
+        if why := language.silence(found[0], how):
+            note(hear, why)
     end_line()
     data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
     if isinstance(how, Search):
