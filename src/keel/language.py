@@ -27,7 +27,7 @@ from keel.words import loaded
 def perplexity(
     model: Model | str | Path, source: Any, *, stride: int | None = None, on_event: OnEvent = ignore, **settings: Any
 ) -> Perplexity:
-    """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
+    """How well a language model foretells a text: by token, by word (of Chinese, by character) and by byte.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
     the text that the model learned from. A model with a window moves it on by `stride` tokens, unless told

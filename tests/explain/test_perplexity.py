@@ -67,7 +67,7 @@ def test_who_knows_fewer_words_does_not_win(
     assert found.unknown < fewer.unknown
     assert "spelled out" not in str(found)
     assert fewer.values["ngram by token"].value < found.values["ngram by token"].value
-    for name in ("ngram by word", "ngram bits by byte"):
+    for name in (f"ngram by {'character' if chinese else 'word'}", "ngram bits by byte"):
         assert fewer.values[name].value > found.values[name].value
 
 
@@ -144,6 +144,9 @@ def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) 
     assert (found.words, found.unit, found.bytes) == (9, "character", 27)
     assert found.tokens < 9
     assert "9 characters" in str(found)
+    assert found.main == "ngram by character"
+    assert f"{found.values[found.main]:.4g} by character" in str(found)
+    assert "word" not in "".join(found.values)
 
 
 def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path) -> None:

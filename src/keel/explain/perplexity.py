@@ -31,7 +31,8 @@ SYMBOLS = 257
 
 @dataclass(frozen=True, kw_only=True)
 class Perplexity(Scores):
-    """Perplexity by token (as the model cuts text) and by word, and bits by byte; `count` is of what was foretold.
+    """Perplexity by token (as the model cuts text) and by word or, of Chinese, by character, and bits by byte; `count`
+    is of what was foretold.
 
     By token it is as papers have it. By word and by byte, a word that the vocabulary lacks costs its spelling too, at
     log(257) for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands
@@ -61,7 +62,7 @@ class Perplexity(Scores):
                 f"{score:.4g} {what}"
                 for what, score in (
                     ("by token", self.values[f"{name} by token"]),
-                    (f"by {self.unit}", self.values[f"{name} by word"]),
+                    (f"by {self.unit}", self.values[f"{name} by {self.unit}"]),
                     ("bits by byte", self.values[f"{name} bits by byte"]),
                 )
             ]
@@ -112,12 +113,12 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
         total = means * foretold + spelling
         values |= {
             f"{name} by token": _score(np.exp(means)),
-            f"{name} by word": _score(np.exp(total / words)),
+            f"{name} by {unit}": _score(np.exp(total / words)),
             f"{name} bits by byte": _score(total / size / log(2)),
         }
     names = tuple(found)
     return Perplexity(
-        main=f"{names[0]} by word",
+        main=f"{names[0]} by {unit}",
         values=values,
         count=int(found[names[0]][1].sum()),
         errors=[],
