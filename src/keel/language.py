@@ -27,7 +27,7 @@ from keel.words import loaded
 def perplexity(
     model: Model | str | Path, source: Any, *, stride: int | None = None, on_event: OnEvent = ignore, **settings: Any
 ) -> Perplexity:
-    """How well a language model foretells a text: by token, by word and by byte, whatever its pieces are.
+    """How well a language model foretells a text: by token, by word (of Chinese, by character) and by byte.
 
     `source` is a file or what may stand for one; `settings` are single fields of `Text`. Sentences are told apart as in
     the text that the model learned from. A model with a window moves it on by `stride` tokens, unless told
@@ -84,6 +84,9 @@ def generate(
         prompts, model=model, how=how, tokens=tokens, stop=stop, trace=trace,
         on_text=lambda row, text: on_text(text) if row == 0 else None, on_event=on_event,
     )  # fmt: skip
+    for first, *_ in found:
+        if why := silence(first, how):
+            note(on_event, why)
     texts: list[Any] = [[each.text for each in listed] if best else listed[0].text for listed in found]
     return texts[0] if isinstance(prompt, str) else texts
 
@@ -96,6 +99,19 @@ class Continuation:
     score: float | None = None
     """What a beam search compared it by."""
     log_probability: float | None = None
+    stopped: bool = False
+    """Whether one of the strings came that end a text."""
+
+
+def silence(found: Continuation, how: Sampling | Search) -> str:
+    """Why nothing was written, and what may help, in a sentence; nothing where there is a text."""
+    if found.stopped and not found.text.strip():
+        return "the first thing it wrote was the stop string"
+    if found.text:
+        return ""
+    drawn = "another --seed, a higher --temperature, or a longer prompt may help"
+    searched = "a longer prompt, a higher --length-penalty, or drawing without --beam may help"
+    return f"the model ended at once: {searched if isinstance(how, Search) else drawn}"
 
 
 def continuations(
@@ -135,9 +151,10 @@ def continuations(
             found = [
                 [
                     Continuation(
-                        text=Unfolding(tokenizer, ids, stop).whole(each.ids),
+                        text=(text := Unfolding(tokenizer, ids, stop)).whole(each.ids),
                         score=each.score,
                         log_probability=each.log_probability,
+                        stopped=text.ended,
                     )
                     for each in best
                 ]
@@ -166,7 +183,7 @@ def continuations(
         for row, text in enumerate(written):
             if rest := text.new(last=True):
                 on_text(row, rest)
-        found = [[Continuation(text=text.said)] for text in written]
+        found = [[Continuation(text=text.said, stopped=text.ended)] for text in written]
     if trace is not None and seen is not None:
         answers = [[asdict(each) for each in best] for best in found]
         write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths), on_event)
@@ -196,8 +213,10 @@ class Unfolding:
         self.tokenizer, self.stop = tokenizer, stop
         self.said = ""
         """What was given."""
+        self.ended = False
+        """Whether one of the strings has come."""
         self._special = set(tokenizer.special_ids)
-        self._text, self._ended = "", False
+        self._text = ""
         self._settle(read)
 
     def add(self, number: int) -> bool:
@@ -208,10 +227,10 @@ class Unfolding:
             places = [self._text.find(stop, max(0, len(self.said) - len(stop))) for stop in self.stop]
             places = [place for place in places if place >= 0]
             if places:
-                self._text, self._ended = self._text[: min(places)], True
+                self._text, self.ended = self._text[: min(places)], True
             elif len(self._ids) > 8 * CONTEXT and not self._text.endswith(BROKEN):
                 self._settle(self._ids)
-        return self._ended
+        return self.ended
 
     def _settle(self, ids: list[int]) -> None:
         """Go on from the text so far: how an id is written hangs on a few before it, not on all."""
@@ -222,7 +241,7 @@ class Unfolding:
         """What has come and was not given yet, without what might be the start of one of the strings, or of a character
         whose bytes are not all there; the last time all of it."""
         text = self._text
-        if not last and not self._ended:
+        if not last and not self.ended:
             if text.endswith(BROKEN):
                 return ""
             starts = (size for stop in self.stop for size in range(1, len(stop)) if text.endswith(stop[:size]))

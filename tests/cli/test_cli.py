@@ -3,13 +3,14 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -74,8 +75,6 @@ def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
 def test_an_interrupted_run_exits_130_and_goes_on(
     tmp_path: Path, english_corpus: Path, monkeypatch: pytest.MonkeyPatch, tiny: list[str]
 ) -> None:
-    import signal
-
     from keel.cli.console import Console
 
     def stop(console: Console, event: dict) -> None:
@@ -101,6 +100,24 @@ def test_an_interrupted_run_exits_130_and_goes_on(
     assert main(command) == 0
     log = [json.loads(line) for line in (tmp_path / "m" / "run" / "log.jsonl").read_text().splitlines()]
     assert [event["step"] for event in log if event["event"] == "step"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_sigterm_is_answered_like_ctrl_c_unless_it_is_muted(
+    run: Run, monkeypatch: pytest.MonkeyPatch, handler: Any
+) -> None:
+    def terminated(words: list[str]) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr("keel.cli._run", terminated)
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        result = run("predict")
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result == ((130, "", "keel: interrupted\n") if handler is signal.SIG_DFL else (0, "", ""))
 
 
 SYSTEMS_THAT_LEARN: dict[str, tuple[list[str], str]] = {

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from keel import language
+from keel.systems.ngram import Ngram
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -117,6 +118,17 @@ def test_the_best_of_a_search_are_listed(ngram: Path, run: Run, tmp_path: Path) 
     assert "<svg" in (tmp_path / "trace.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("form", [[], ["--beam", "3"]])
+def test_the_text_has_ended_its_line_when_a_message_comes(
+    ngram: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    asked = ("generate", "The sailor", "--model", ngram, "--tokens", 5, *form)
+    _, text, _ = run(*asked)
+    monkeypatch.setattr("sys.stderr", sys.stdout)  # a terminal shows both
+    code, shown, _ = run(*asked, "--trace", tmp_path / "trace.html")
+    assert (code, shown) == (0, f"{text}the trace: {tmp_path / 'trace.html'}\n")
+
+
 def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
     asked = ("generate", "The sailor", "--model", ngram, "--tokens", 30, "--seed", 1)
     _, whole, _ = run(*asked)
@@ -125,7 +137,47 @@ def test_a_stop_string_and_a_penalty(ngram: Path, run: Run) -> None:
     assert run(*asked, "--temperature", 0)[1] != run(*asked, "--temperature", 0, "--repetition-penalty", 9)[1]
 
 
-def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_model_that_ends_at_once_says_so(
+    ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    def said(*how: Any) -> tuple[str, str]:
+        code, out, err = run("generate", "The sailor", "--model", ngram, "--tokens", 9, *how, *form)
+        assert code == 0
+        return json.loads(out)["text"] if form else out.removeprefix("The sailor").removesuffix("\n"), err
+
+    stopped = "the first thing it wrote was the stop string\n"
+    whole, message = said()
+    assert message == ""
+    assert said("--stop", whole[:2]) == ("", stopped)
+    assert said("--stop", whole[1]) == (" ", stopped)
+    assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
+    found = language.writer_of
+
+    def writer_of(model: Any) -> Any:
+        """One that ends a text whatever stands before."""
+        writer = found(model)
+        onwards = writer.next
+
+        def next(*given: Any) -> Any:
+            scores, state = onwards(*given)
+            scores[:, writer.closing] = 99
+            return scores, state
+
+        monkeypatch.setattr(writer, "next", next)
+        return writer
+
+    monkeypatch.setattr(language, "writer_of", writer_of)
+    monkeypatch.setattr(Ngram, "sentences", "none")  # what is drawn then ends with the closing mark
+    assert said("--stop", "xyz") == (
+        "", "the model ended at once: another --seed, a higher --temperature, or a longer prompt may help\n"
+    )  # fmt: skip
+    text, message = said("--beam", 2)
+    assert (text, message.split(": ")[0]) == ("", "the model ended at once")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "keel", "generate", "The", "--model", str(ngram), "--tokens", "10000000"]
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background have it muted
     with subprocess.Popen(
@@ -133,7 +185,7 @@ def test_a_process_that_is_interrupted_prints_what_it_has(ngram: Path) -> None:
     ) as process:
         assert process.stdout is not None
         begun = process.stdout.read(12)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert re.fullmatch(r"keel: stopped after \d+ of 10000000 tokens\n", err)

@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +86,21 @@ def test_interrupted_it_keeps_what_it_has(desk: Path, run: Run, monkeypatch: pyt
     code, out, err = run("translate", desk / "test.en", "--model", desk / "ende")
     assert (code, out.count("\n")) == (130, 1)
     assert "stopped after 1 texts" in err
+
+
+def test_a_process_that_is_terminated_says_so(desk: Path) -> None:
+    command = [sys.executable, "-m", "keel", "translate", "-", "--model", str(desk / "ende")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("boat 0\n" * 2000)
+        process.stdin.flush()
+        process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.fullmatch(r"keel: stopped after \d+ texts, which are printed\n", err)
 
 
 def test_what_is_wrong_is_said(

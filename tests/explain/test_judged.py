@@ -99,7 +99,7 @@ def test_spearman_on_known_pairs_with_unknown_ones_counted(
     found = evaluate_similarity(random_space, write(tmp_path, text + "word1\tnobody\t5\nnobody\tnothing\t1\n"))
     cosines = [plain_cosine(random_space, a, b) for a, b in rows]
     wanted: Any = spearmanr(truth, cosines)
-    spearman = found.values["spearman"]
+    spearman: Any = found.values["spearman"]
     assert spearman.value == found.main_value == pytest.approx(wanted.statistic, abs=1e-5)
     assert spearman.low < spearman.value < spearman.high
     assert (found.count, found.unknown) == (80, 2)
@@ -156,7 +156,8 @@ def test_analogies_by_section(tmp_path: Path, royal: Space) -> None:
     assert {name: value.value for name, value in found.values.items()} == {
         "accuracy": 0.75, "semantic": 1, "syntactic": 0.5
     }  # fmt: skip
-    assert found.values["syntactic"].low < 0.5 < found.values["syntactic"].high
+    syntactic: Any = found.values["syntactic"]
+    assert syntactic.low < 0.5 < syntactic.high
     assert (found.count, found.unknown) == (4, 1)
     assert str(found).startswith("accuracy 0.750 (")
     assert str(found).endswith(" on 4 questions, 1 more unknown")

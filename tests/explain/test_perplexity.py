@@ -43,6 +43,7 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
     expected += (len("Zebra") + 1) * math.log(257)
     assert values["ngram by word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
     assert values["ngram bits by byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
+    score: Any
     for score in found.values.values():
         assert score.low <= score.value <= score.high
     assert str(found).startswith(f"ngram: perplexity {values['ngram by token']:.4g} (")
@@ -66,7 +67,7 @@ def test_who_knows_fewer_words_does_not_win(
     assert found.unknown < fewer.unknown
     assert "spelled out" not in str(found)
     assert fewer.values["ngram by token"].value < found.values["ngram by token"].value
-    for name in ("ngram by word", "ngram bits by byte"):
+    for name in (f"ngram by {'character' if chinese else 'word'}", "ngram bits by byte"):
         assert fewer.values[name].value > found.values[name].value
 
 
@@ -143,6 +144,22 @@ def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) 
     assert (found.words, found.unit, found.bytes) == (9, "character", 27)
     assert found.tokens < 9
     assert "9 characters" in str(found)
+    assert found.main == "ngram by character"
+    assert f"{found.values[found.main]:.4g} by character" in str(found)
+    assert "word" not in "".join(found.values)
+
+
+def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"layers": 1, "width": 16, "head_width": 8, "positions": 64, "length": 32}
+    model = pretrain("gpt", english_corpus, out=tmp_path / "m", steps=1, batch=2, vocabulary=280, device="cpu", **shape)
+    found = perplexity(model, Corpus.of(["the boat", "a letter"], sentences="none"))
+    values = found.to_dict()["values"]
+    assert {(score["low"], score["high"]) for score in values.values()} == {(None, None)}
+    assert str(found).startswith(f"next: perplexity {values['next by token']['value']:.4g} by token, ")
+    found = perplexity(model, Corpus.of(TEXTS, sentences="none"))  # windows are drawn from, though one batch holds all
+    score: Any
+    for score in found.values.values():
+        assert score.low < score.value < score.high
 
 
 def test_who_does_not_foretell_has_no_perplexity() -> None:

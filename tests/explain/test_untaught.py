@@ -59,8 +59,8 @@ def test_the_last_word_is_foretold_from_all_before(model: Any) -> None:
         ("f:3", "blue", "green"),
         ("f:4", "purple", "blue"),
     }
-    low, high = scores.values["accuracy"].low, scores.values["accuracy"].high
-    assert low < 0.5 < high
+    accuracy: Any = scores.values["accuracy"]
+    assert accuracy.low < 0.5 < accuracy.high
 
 
 def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +123,8 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
     again = keel.Model.load(out)
     scores = keel.evaluate(again, test)
     assert scores.values["accuracy"] == pytest.approx(keel.evaluate(model, test).values["accuracy"])
-    assert scores.values["accuracy"].low <= scores.main_value <= scores.values["accuracy"].high
+    accuracy: Any = scores.values["accuracy"]
+    assert accuracy.low <= scores.main_value <= accuracy.high
     assert "a guess is right in" in str(scores)
     answer = again.predict(("the film", ["old red", "a wonderful story"]))
     assert (answer.number, answer.text) == (1, "a wonderful story")

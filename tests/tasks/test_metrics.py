@@ -10,7 +10,7 @@ from sklearn import metrics as reference
 
 from keel.errors import KeelError
 from keel.tasks.examples import Columns, Examples, Labels, read_examples
-from keel.tasks.metrics import main_text, positive_class, score, score_text
+from keel.tasks.metrics import Score, main_text, positive_class, score, score_text
 from keel.tasks.predictions import Label, Predictions
 
 
@@ -102,9 +102,18 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         right = np.random.default_rng(seed).random(100) < 0.8
         examples = read_examples([("x", "0"), *[("x", "1")] * 100], pair=False)[1:]
         estimates = np.where(right[:, None], [[0.1, 0.9]], [[0.9, 0.1]])
-        found = score(examples, predictions(examples, estimates)).values["accuracy"]
+        found: Any = score(examples, predictions(examples, estimates)).values["accuracy"]
         inside += found.low <= 0.8 <= found.high
     assert 180 <= inside <= 199
+
+
+def test_intervals_that_do_not_overlap_are_apart() -> None:
+    low, middle, high = (Score(value=x, low=x - 0.1, high=x + 0.1) for x in (0.4, 0.55, 0.7))
+    assert low.apart(high)
+    assert high.apart(low)
+    assert not low.apart(middle)
+    assert not low.apart(Score(value=0.9, low=None, high=None))
+    assert f"{low:.0%} or {high}" == "40% (30% to 50%) or 0.700 (0.600 to 0.800)"
 
 
 def test_the_same_predictions_give_the_same_intervals() -> None:
@@ -156,6 +165,9 @@ def test_scores_as_text_and_as_plain_data() -> None:
     assert score_text("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
     assert main_text(scores.brief()) == score_text("accuracy", plain["values"]["accuracy"])
     assert str(scores).startswith(main_text(scores.brief()))
+    lone = score(examples[:1], predictions(examples[:1], estimates[:1])).to_dict()["values"]["accuracy"]
+    assert (lone["low"], lone["high"]) == (None, None)
+    assert score_text("accuracy", lone) == f"accuracy {lone['value']:.3f}"
     runs = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
     assert main_text(runs) == "accuracy 0.700 on average of 2"
     assert plain["errors"][0]["where"] == scores.errors[0].where

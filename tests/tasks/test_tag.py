@@ -15,6 +15,7 @@ import torch
 from keel.checks import check
 from keel.config import replace
 from keel.errors import Interrupted, KeelError, UsageError
+from keel.formats.vectors import Vectors
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
@@ -296,6 +297,25 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
 
 
+def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
+    (tmp_path / "cut.txt").write_text("我 在 北京 工作\n他 在 上海\n" * 20, encoding="utf-8")
+    characters = [*"我他在北京上海工作"]
+    vectors = np.random.default_rng(0).standard_normal((len(characters), 8), np.float32)
+    settings: dict[str, Any] = {"epochs": 30, "lr": 0.05, "batch": 4, "device": "cpu"}
+    base = Model.of_vectors(Vectors(characters, vectors))
+    finetune(base, tmp_path / "cut.txt", task="tag", crf=True, dev=None, out=tmp_path / "m", **settings)
+    model = Model.load(tmp_path / "m")
+    assert model.label_names == ("B", "E", "M", "S")
+    answer = model.predict("他在北京, 我在")
+    assert answer.segmented[:3] == ["他", "在", "北京"]
+    assert "".join(answer.segmented) == "他在北京,我在"
+    assert repr(answer) == f"Tagged('他在北京, 我在', {answer.segmented})"
+    assert model.predict("").to_dict()["segmented"] == []
+    (tmp_path / "new.txt").write_text("在北京\n", encoding="utf-8")
+    record = next(predict(model, tmp_path / "new.txt"))
+    assert (record["segmented"], record["words"]) == (["在", "北京"], ["在", "北", "京"])
+
+
 @pytest.mark.parametrize(
     ("first", "second", "learned"),
     [
@@ -311,6 +331,7 @@ def test_tags_of_every_scheme_that_is_recognised_are_learned(first: str, second:
     assert model.label_names == tuple(learned.split())
     assert evaluate(model, pairs).main_value == 1.0
     assert model.predict("rome is old").tags[0][0] == "S"
+    assert "segmented" not in model.predict("rome is old").to_dict()
 
 
 @pytest.mark.parametrize("more", [{}, {"crf": True}, {"network": "lstm", "network_width": 4, "characters": "cnn"}])

@@ -159,10 +159,10 @@ def letters_alone(say: Say) -> Finding:
     for name, (system, settings) in ways.items():
         model = keel.finetune(system, learned, dev=None, device="cpu", **settings)
         found.append(keel.evaluate(model, test).values["accuracy"])
-        say(f"{name}: accuracy {found[-1].value:.1%} ({found[-1].low:.1%} to {found[-1].high:.1%})")
+        say(f"{name}: accuracy {found[-1]:.1%}")
     letters, plain, before = found
     return Finding(
-        letters.value < before.value if letters.high < before.low or before.high < letters.low else None,
+        letters.value < before.value if letters.apart(before) else None,
         f"characters alone get {letters.value:.1%}, words {plain.value:.1%}, words whose vectors had been learned from "
         f"text {before.value:.1%}",
     )

@@ -36,7 +36,7 @@ def two_losses(say: Say) -> Finding:
     both, alone = scores
     figures = f"one seed; with NSP the loss of hidden words is {losses[0] - losses[1]:+.3f} (lower is better), the "
     figures += f"accuracy on pairs {both.value:.1%} against {alone.value:.1%}"
-    if both.low <= alone.high and alone.low <= both.high:
+    if not both.apart(alone):
         return Finding(None, f"{figures}, intervals that overlap")
     return Finding(both.value > alone.value and losses[0] <= losses[1], figures)
 

@@ -81,7 +81,7 @@ def ready_vectors(say: Say) -> Finding:
         start = keel.Model(system=SMALL, encoder=encoder, tokenizer=words.tokenizer)
         model = keel.finetune(start, learned, epochs=15, batch=16, **SETTINGS)
         score = found[name] = keel.evaluate(model, test).values["accuracy"]
-        say(f"{name} word vectors: {score.value:.1%} of new sentences right ({score.low:.1%} to {score.high:.1%})")
+        say(f"{name} word vectors: {score:.1%} of new sentences right")
     return Finding(
         found["ready"].value > found["random"].value,
         f"they are copied into `encoder.words.weight`, scaled to its size; with {len(learned)} labels "

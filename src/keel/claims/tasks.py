@@ -59,7 +59,7 @@ def frozen_or_tuned(say: Say) -> Finding:
         say(f"{name}: accuracy {found[-1]}")
     frozen, fine, scratch = found
     return Finding(
-        min(frozen.low, fine.low) > 0.1,
+        all(score.low is not None and score.low > 0.1 for score in (frozen, fine)),
         f"both ways beat a guess (10%): frozen {frozen.value:.1%}, fine-tuned {fine.value:.1%}; with no pre-training "
         f"it is {scratch.value:.1%}",
     )

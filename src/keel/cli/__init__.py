@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from keel.errors import Interrupted, KeelError, UsageError
@@ -65,8 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; gives the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = _run(words)
-        sys.stdout.flush()
+        with _terminated_as_interrupted():
+            code = _run(words)
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,6 +85,20 @@ def main(arguments: list[str] | None = None) -> int:
         if _leads():
             sys.stderr.write(f"keel: {sentence}\n")
         return code
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does, so that what was written is printed; whoever mutes or answers it goes first."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(words: list[str]) -> int:

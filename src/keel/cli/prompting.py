@@ -69,5 +69,6 @@ def _answer(options: Namespace, write: Callable[..., Prompted]) -> Answer:
                 raise
             said = {"prompt": prompts[-1], "text": "".join(parts).strip()}
             sys.stdout.write((json.dumps(said, ensure_ascii=False) if options.json else said["text"]) + "\n")
+            sys.stdout.flush()
             raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
     return Answer(lines=[found.text], data={"prompt": found.prompt, "text": found.text})

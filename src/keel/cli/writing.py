@@ -15,8 +15,8 @@ from keel.cli.flags import Flags
 from keel.cli.loading import device_flags, lines_of, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
-from keel.errors import Interrupted, UsageError
-from keel.events import note
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.events import Event, note
 from keel.explain.alignment import Alignment
 from keel.report.grid import picture_file, write_alignment
 
@@ -83,14 +83,28 @@ def generate(options: Namespace) -> Answer:
         raise UsageError("--best gives the best texts of a search: say --beam N too")
     streams = not options.json and options.best == 1
     parts: list[str] = []
+    open_line = False
 
     def show(row: int, text: str) -> None:
+        nonlocal open_line
+        open_line = streams
         if not parts and streams:
             sys.stdout.write(prompt)
         parts.append(text if parts or prompt else text.lstrip())
         if streams:
             sys.stdout.write(parts[-1])
             sys.stdout.flush()
+
+    def end_line() -> None:
+        nonlocal open_line
+        if open_line:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            open_line = False
+
+    def hear(event: Event) -> None:
+        end_line()  # a message has a line of its own
+        console(event)
 
     with Console(quiet=options.quiet) as console:
         prompt = "\n".join(lines_of(options.text, console))
@@ -105,21 +119,30 @@ def generate(options: Namespace) -> Answer:
                 stop=options.stop,
                 trace=options.trace,
                 on_text=show,
-                on_event=console,
+                on_event=hear,
             )
         except KeyboardInterrupt:
             if not parts:
                 raise
+            end_line()
             written = {"prompt": prompt, "text": "".join(parts)}
-            rest = "" if streams else prompt + written["text"]
-            sys.stdout.write((json.dumps(written, ensure_ascii=False) if options.json else rest) + "\n")
+            if not streams:
+                shown = json.dumps(written, ensure_ascii=False) if options.json else prompt + written["text"]
+                sys.stdout.write(f"{shown}\n")
+                sys.stdout.flush()
             if isinstance(how, Search):
                 raise Interrupted("stopped before the search had ended; this is its best text so far") from None
             raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
+        except KeelError:
+            end_line()
+            raise
+        if why := language.silence(found[0], how):
+            note(hear, why)
+    end_line()
     data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
     if isinstance(how, Search):
         data |= {"best": [asdict(each) for each in found]}
-    lines = [""] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
+    lines = [] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
     return Answer(lines=lines, data=data)
 
 

@@ -15,7 +15,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.neighbours import By, Space, answer_scores
 from keel.tasks.examples import Example, Examples
-from keel.tasks.metrics import RESAMPLES, Score, Scores, score, score_text
+from keel.tasks.metrics import RESAMPLES, Score, Scores, intervals, score, score_text
 from keel.tasks.predictions import Predictions
 from keel.text.files import open_text
 
@@ -245,8 +245,8 @@ def evaluate_analogies(
 def _share(sections: list[Section]) -> Score:
     """The share of right answers, and the interval of 95 in 100 resamples of the questions."""
     right, asked = sum(section.right for section in sections), sum(section.asked for section in sections)
-    low, high = np.quantile(np.random.default_rng(0).binomial(asked, right / asked, RESAMPLES) / asked, (0.025, 0.975))
-    return Score(value=right / asked, low=float(low), high=float(high))
+    resampled = np.random.default_rng(0).binomial(asked, right / asked, RESAMPLES) / asked
+    return intervals({"share": np.append(right / asked, resampled)}, asked)["share"]
 
 
 def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:

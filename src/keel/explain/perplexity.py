@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil, log
+from math import ceil, isnan, log, nan
 from typing import Literal
 
 import numpy as np
@@ -23,18 +23,22 @@ from keel.train.objective import Kernel, Objective
 
 PARTS = 500
 """That a text is cut into, at most, to be resampled."""
+ENOUGH = 100
+"""Parts that are worth smaller batches."""
 SYMBOLS = 257
 """That an unknown word is spelled with, all as likely: every byte, and an end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perplexity(Scores):
-    """Perplexity by token (as the model cuts text) and by word, and bits by byte; `count` is of what was foretold.
+    """Perplexity by token (as the model cuts text) and by word or, of Chinese, by character, and bits by byte; `count`
+    is of what was foretold.
 
     By token it is as papers have it. By word and by byte, a word that the vocabulary lacks costs its spelling too, at
     log(257) for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands
     between blanks, in Chinese text characters, whatever the model's pieces are; ends of sentences are foretold too by
-    models that know them. Intervals are of 95 in 100 resamples of parts of the text, the spelling left as it is.
+    models that know them. Intervals are of 95 in 100 resamples of parts of the text, the spelling left as it is; a text
+    that is one part has none.
     """
 
     losses: tuple[str, ...]
@@ -55,10 +59,10 @@ class Perplexity(Scores):
         lines = []
         for name in self.losses:
             figures = [
-                f"{score.value:.4g} ({score.low:.4g} to {score.high:.4g}) {what}"
+                f"{score:.4g} {what}"
                 for what, score in (
                     ("by token", self.values[f"{name} by token"]),
-                    (f"by {self.unit}", self.values[f"{name} by word"]),
+                    (f"by {self.unit}", self.values[f"{name} by {self.unit}"]),
                     ("bits by byte", self.values[f"{name} bits by byte"]),
                 )
             ]
@@ -109,12 +113,12 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
         total = means * foretold + spelling
         values |= {
             f"{name} by token": _score(np.exp(means)),
-            f"{name} by word": _score(np.exp(total / words)),
+            f"{name} by {unit}": _score(np.exp(total / words)),
             f"{name} bits by byte": _score(total / size / log(2)),
         }
     names = tuple(found)
     return Perplexity(
-        main=f"{names[0]} by word",
+        main=f"{names[0]} by {unit}",
         values=values,
         count=int(found[names[0]][1].sum()),
         errors=[],
@@ -143,6 +147,7 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
         chunk = 1 if carried or isinstance(objective, Kernel) else 64
         if windowed:
             chunk = max(1, 4096 // windowed.window)
+        chunk = max(1, min(chunk, total // ENOUGH))
         for start in range(0, total, chunk):
             rows = range(1) if carried else range(start, min(start + chunk, total))
             draw = Draw(seed=0, step=0, first=start if carried else 0, rows=len(rows))
@@ -157,10 +162,12 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
 
 
 def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
-    """The mean of -log p, and the interval of 95 in 100 resamples of parts of the text."""
+    """The mean of -log p, and the interval of 95 in 100 resamples of parts of the text: nan of a single one."""
     starts = np.arange(0, len(nats), ceil(len(nats) / PARTS))
     parts = np.stack([np.add.reduceat(nats, starts), np.add.reduceat(counts, starts)])
     parts = parts[:, parts[1] > 0]
+    if parts.shape[1] < 2:
+        return nats.sum() / counts.sum(), nan, nan
     drawn = np.random.default_rng(0).multinomial(parts.shape[1], np.full(parts.shape[1], 1 / parts.shape[1]), RESAMPLES)
     resampled, sizes = parts @ drawn.T
     low, high = np.quantile(resampled / sizes, (0.025, 0.975))
@@ -169,7 +176,7 @@ def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
 
 def _score(figures: np.ndarray) -> Score:
     value, low, high = figures.tolist()
-    return Score(value=value, low=low, high=high)
+    return Score(value=value, low=None if isnan(low) else low, high=None if isnan(high) else high)
 
 
 def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:

@@ -81,7 +81,7 @@ def foretell_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_ev
     surest = wrong[np.argsort([-found[number].highest[0] for number in wrong], kind="stable")][:ERRORS]
     return Scores(
         main="accuracy",
-        values=intervals(joined(values)),
+        values=intervals(joined(values), len(found)),
         count=len(found),
         errors=[mistake(number) for number in surest.tolist()],
         remark=remark,
@@ -137,7 +137,7 @@ def choose_likeliest(model: Model, questions: Sequence[Question], *, on_event: O
     guessing = float(np.mean([1 / len(question.choices) for question in questions]))
     return Scores(
         main=f"accuracy {main}",
-        values=intervals(joined(values)),
+        values=intervals(joined(values), len(questions)),
         count=len(questions),
         errors=sorted(wrong, key=lambda each: -each.sureness)[:ERRORS],
         remark=f"guessing gives {guessing:.3f}; gain is log p after the context less log p without it",

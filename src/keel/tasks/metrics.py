@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,24 @@ class Score:
     """A figure and the interval that holds it in 95 of 100 resamples of the examples."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    """None, like `high`, where there are not two examples to draw from."""
+    high: float | None
+
+    def __format__(self, form: str) -> str:
+        value, *bounds = (format(each, form or ".3f") for each in (self.value, self.low, self.high) if each is not None)
+        return f"{value} ({' to '.join(bounds)})" if bounds else value
+
+    def apart(self, other: "Score") -> bool:
+        """Whether the two have intervals, and these do not overlap."""
+        bounds = self.low, self.high, other.low, other.high
+        low, high, other_low, other_high = (nan if each is None else each for each in bounds)
+        return high < other_low or other_high < low
 
 
 def score_text(name: str, score: Mapping[str, float]) -> str:
     """A `Score` as plain data in words: "accuracy 0.527 (0.469 to 0.585)"."""
-    return f"{name} {score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
+    return f"{name} {Score(**score):.3f}"
 
 
 def main_text(scores: Mapping[str, Any]) -> str:
@@ -144,7 +156,7 @@ def _score_one(
     said = [labels.names[number] for number in predicted]
     return Scores(
         main="accuracy",
-        values=intervals(values),
+        values=intervals(values, count),
         count=count,
         names=labels.names,
         positive=None if positive is None else labels.names[positive],
@@ -195,7 +207,7 @@ def _score_several(
     said = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
         main="f1",
-        values=intervals(joined(parts)),
+        values=intervals(joined(parts), len(truth)),
         count=len(truth),
         names=labels.names,
         errors=_surest(examples, wrong, sureness, said),
@@ -214,7 +226,7 @@ def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, rand
     wrong = np.flatnonzero(truth != guess)
     return Scores(
         main="spearman",
-        values=intervals(joined(parts)),
+        values=intervals(joined(parts), len(truth)),
         count=len(truth),
         errors=_surest(examples, wrong, np.abs(truth - guess)[wrong], guess.tolist()),
     )
@@ -229,7 +241,7 @@ def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: i
     guess = np.mean([1 / len(choices) for choices in predictions.choices])
     return Scores(
         main="accuracy",
-        values=intervals({"accuracy": np.append(hits.mean(), resampled)}),
+        values=intervals({"accuracy": np.append(hits.mean(), resampled)}, len(hits)),
         count=len(hits),
         errors=_surest(examples, wrong, np.array([said[n].probability for n in wrong]), [each.text for each in said]),
         remark=f"a guess is right in {guess:.1%}",
@@ -274,8 +286,10 @@ def joined(parts: list[Values]) -> Values:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def intervals(values: Values) -> dict[str, Score]:
-    """Of each score, the value (the first one) and the percentiles of the others, its resamples."""
+def intervals(values: Values, count: int) -> dict[str, Score]:
+    """Of each score, the value (the first one) and the percentiles of the others, its resamples of so many examples."""
+    if count < 2:
+        return {name: Score(value=float(figures[0]), low=None, high=None) for name, figures in values.items()}
     bounds = {name: np.quantile(figures[1:], (0.025, 0.975)).tolist() for name, figures in values.items()}
     return {name: Score(value=float(values[name][0]), low=low, high=high) for name, (low, high) in bounds.items()}
 

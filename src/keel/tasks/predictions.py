@@ -43,6 +43,13 @@ class Tagged:
     words: tuple[str, ...]
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
+    segments: bool = False
+    """Whether the tags say where words begin and end: B M E S, and of no type."""
+
+    @property
+    def segmented(self) -> list[str]:
+        """The text cut into words by its tags; nothing where they speak of something else."""
+        return [span.text for span in self.entities] if self.segments else []
 
     @property
     def entities(self) -> list[Span]:
@@ -62,10 +69,11 @@ class Tagged:
         """Plain data for JSON."""
         found = [span._asdict() for span in self.entities]
         figures = [round(value, 4) for value in self.probabilities]
-        return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found}
+        cut = {"segmented": self.segmented} if self.segments else {}
+        return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found, **cut}
 
     def __repr__(self) -> str:
-        shown = self.entities or list(zip(self.words, self.tags, strict=True))
+        shown = self.segmented or self.entities or list(zip(self.words, self.tags, strict=True))
         return f"Tagged({self.text!r}, {shown})"
 
 
@@ -180,6 +188,11 @@ class TagPredictions(Predictions):
         """[examples + 1] where the words of each start."""
         return np.cumsum([0, *(len(words) for _, words in self.texts)])
 
+    @cached_property
+    def segments(self) -> bool:
+        """Whether the tags say where words begin and end."""
+        return set(self.labels.names) <= {*"BMES"}
+
     @overload
     def __getitem__(self, index: int) -> Tagged: ...
     @overload
@@ -193,7 +206,7 @@ class TagPredictions(Predictions):
         number = range(len(self))[index]
         inside = slice(*self.starts[[number, number + 1]])
         tags = tuple(self.labels.names[tag] for tag in self.numbers[inside].tolist())
-        return Tagged(*self.texts[number], tags, tuple(self.estimates[inside].tolist()))
+        return Tagged(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segments)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
         parts: list[Values] = [
             {"accuracy": ratio(weights @ right, weights @ words)} for weights in resamples(len(truth), random)
         ]
-        values, types = intervals(joined(parts)), {}
+        values, types = intervals(joined(parts), len(truth)), {}
         kinds = truth, guess
     else:
         values, types = _of_entities(truth, guess, right, words, random)
@@ -73,7 +73,7 @@ def _of_entities(
             whole = columns == slice(None)
             part |= {name if whole else f"{name}\0{kind}": figure for name, figure in figures.items()}
         parts.append(part)
-    scores = intervals(joined(parts))
+    scores = intervals(joined(parts), len(found))
     whole = {name: scores[name] for name in ("f1", "precision", "recall", "accuracy")}
     each = {kind: {name: scores[f"{name}\0{kind}"] for name in ("f1", "precision", "recall")} for kind in types}
     return whole, each if len(each) > 1 else {}

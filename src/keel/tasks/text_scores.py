@@ -54,7 +54,7 @@ def score_texts(
     ]
     return Scores(
         main="bleu",
-        values=intervals(values),
+        values=intervals(values, len(wanted)),
         count=len(wanted),
         errors=errors,
         remark=remark,
