@@ -47,7 +47,7 @@ class Text:
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
     vocabulary: int = 0
-    """Pieces to learn, at most; 0 is the system's own number."""
+    """Pieces to learn, at most; 0 is the system's own number, of byte pairs those that come 10 times or more."""
     min_count: int = 0
     """Times that a word must come to be learned; 0 is the system's own number, 1 learns all."""
     phrases: int = 0
