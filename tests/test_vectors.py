@@ -53,6 +53,16 @@ def test_vectors_are_judged_by_published_files(file: Path, tmp_path: Path) -> No
         keel.evaluate(file, tmp_path / "labels.tsv")
 
 
+def test_the_odd_one_out_of_words_between_commas(file: Path, tmp_path: Path) -> None:
+    for words in ("皇帝、apple，女皇", "皇帝,apple, 女皇;", "皇帝；apple 女皇"):
+        found = keel.odd(words, model=file)
+        assert {one.word for one in found} == {"皇帝", "apple", "女皇"}
+        assert found[0].word == "apple"
+    write_vectors(tmp_path / "comma.vec", Vectors(["1,000", "1", "000", "a"], np.eye(4, dtype=np.float32)), form="text")
+    known = keel.odd("1,000 a,1", model=tmp_path / "comma.vec")
+    assert {one.word for one in known} == {"1,000", "a", "1"}, "what is known with its comma is one word"
+
+
 def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nearest", "king", "--model", str(file), "--top", "1"]) == 0
     assert capsys.readouterr().out.split()[1] == "queen"

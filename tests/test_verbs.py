@@ -14,6 +14,7 @@ import keel
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS
+from keel.systems.gpt import Gpt
 from keel.verbs import evaluate, finetune, predict, pretrain
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_width": 32, "length": 32, "positions": 64}
@@ -408,3 +409,37 @@ def test_a_model_of_words_cuts_and_joins_later_text_as_it_did_its_corpus(tmp_pat
     pretrain("word2vec", texts + filler, out=tmp_path / "english", phrases=1, **WORDS)
     assert Model.load(tmp_path / "english").encode("new york").any()
     assert keel.nearest("new_york", model=tmp_path / "english")
+
+
+def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(tmp_path: Path) -> None:
+    often, seldom = "水手早上修理帆船。", "船长晚上检查地图！"
+    (tmp_path / "text.txt").write_text("\n".join([often] * 30 + [seldom] * 5), encoding="utf-8")
+    said: list[str] = []
+
+    def pieces(**settings: Any) -> tuple[Model, set[str]]:
+        said.clear()
+        system = Gpt(layers=1, width=8, head_width=8, length=16)
+        model = keel.pretrain(
+            system, tmp_path / "text.txt", steps=1, batch=1, held_out=0.0, device="cpu", **settings,
+            on_event=lambda event: said.append(event.get("text", "")),
+        )  # fmt: skip
+        return model, {model.tokenizer.decode([number]) for number in range(len(model.tokenizer))}
+
+    run: dict[str, Any] = {"out": tmp_path / "model"}
+    model, few = pieces(**run)
+    assert "水手早上修理帆船" in few
+    assert "船长晚上检查地图" not in few
+    count = f"{len(model.tokenizer):,} pieces are learned, those that come 10 times or more: --text.vocabulary"
+    assert any(text.startswith(count) for text in said)
+    assert any("looks like Chinese" in text and "--text.tokenizer characters" in text for text in said)
+    again, _ = pieces(**run)
+    assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
+    asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.vocabulary)
+    assert {"水手早上修理帆船", "船长晚上检查地图"} < many
+    assert not any("pieces are learned" in text for text in said)
+    kept = [next((tmp_path / name / "run").glob("tokenizer*")).name for name in ("model", "asked")]
+    assert kept[0] != kept[1], "who asks for a number is not given what another run has kept"
+    counted, _ = pieces(out=tmp_path / "counted", min_count=2)
+    assert counted.tokenizer.fingerprint() == asked.tokenizer.fingerprint()
+    full, _ = pieces(out=tmp_path / "exact", vocabulary=270)
+    assert len(full.tokenizer) == 270

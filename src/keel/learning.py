@@ -190,7 +190,8 @@ def _words_of(
         size, least = pieces.vocabulary or system.vocabulary, 0 if chosen == "bpe" else 1
         return Tokenizer.train(Corpus.of(texts), kind=chosen, size=size, min_count=least, seed=seed, on_event=say)
 
-    tokenizer, other = task.vocabularies(system, examples, learn, separate=pieces.separate)
+    told = say if pieces.tokenizer == "auto" else ignore  # who names a kind need not hear which would be taken
+    tokenizer, other = task.vocabularies(system, examples, learn, separate=pieces.separate, on_event=told)
     tokenizer = system.teaching.marked(tokenizer)
     with torch.device("meta"):
         model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)

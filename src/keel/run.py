@@ -47,7 +47,7 @@ class Text:
     tokenizer: str = "auto"
     """wordpiece, bpe, words or characters; or a folder whose tokenizer is taken as it is."""
     vocabulary: int = 0
-    """Pieces to learn, at most; 0 is the system's own number."""
+    """Pieces to learn, at most; 0 is the system's own number, of byte pairs those that come 10 times or more."""
     min_count: int = 0
     """Times that a word must come to be learned; 0 is the system's own number, 1 learns all."""
     phrases: int = 0
@@ -77,7 +77,8 @@ class Vocabulary:
     """How a new model, which learns from examples alone, cuts their text into pieces."""
 
     tokenizer: str = "auto"
-    """wordpiece, bpe, words or characters; auto is the system's own kind, and bpe where it is to write text."""
+    """wordpiece, bpe, words or characters; auto is the system's own kind, and where it is to write text bpe, for
+    Chinese characters."""
     vocabulary: int = 0
     """Pieces to learn, at most; 0 is the system's own number."""
     separate: bool = False

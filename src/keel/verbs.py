@@ -29,6 +29,7 @@ from keel.tasks import TASKS, Task
 from keel.tasks.examples import Columns
 from keel.tasks.metrics import Scores
 from keel.text.corpus import Corpus
+from keel.text.learning import OFTEN, language_of
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.checkpoint import write_folder
@@ -243,9 +244,12 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
         text = replace(text, tokenizer=system.tokenizer)
+    often = 0 if text.tokenizer != "bpe" or text.vocabulary or text.min_count else OFTEN
+    asked = " asked" if text.tokenizer == "bpe" and not often else ""
     least = text.min_count or (system.min_count if text.tokenizer == "words" else 0)
     text = replace(text, vocabulary=text.vocabulary or system.vocabulary, min_count=least)
-    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}".encode()).hexdigest()[:12]
+    # What was begun when rare pieces were learned too finds its own again, by a key that does not tell how often.
+    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{asked}".encode()).hexdigest()[:12]
     kept = run and run / f"{TOKENIZER}{key}"
     if kept and kept.is_dir():
         return Tokenizer.load(kept)
@@ -255,12 +259,18 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             kind=text.tokenizer,
             size=text.vocabulary,
             lowercase={"auto": system.lowercase, "yes": True, "no": False}[text.lowercase],
-            min_count=text.min_count,
+            min_count=text.min_count or often,
             phrases=text.phrases,
             sample=text.sample,
             seed=seed,
             on_event=say,
         )
+        if often:
+            rare = f", those that come {often} times or more" if len(tokenizer) < text.vocabulary else ""
+            note(say, f"{len(tokenizer):,} pieces are learned{rare}: --text.vocabulary takes another number")
+            if language_of(corpus) == "zh":
+                what = "some pieces hold several characters, some a part of one"
+                note(say, f"the text looks like Chinese: {what} (to change that: --text.tokenizer characters)")
     else:
         tokenizer = Tokenizer.load(text.tokenizer)
     if kept:

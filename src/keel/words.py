@@ -62,8 +62,15 @@ def analogy(
 
 
 def odd(words: str | Sequence[str], *, model: Model | str | Path, on_event: OnEvent = ignore) -> list[Neighbour]:
-    """Of three or more words the odd one out comes first: each with its mean cosine to the others."""
-    return space_of(model, on_event).odd_one_out(words.split() if isinstance(words, str) else words)
+    """Of three or more words the odd one out comes first: each with its mean cosine to the others.
+
+    In one string they stand between blanks or commas; what is known with its comma is one word.
+    """
+    space = space_of(model, on_event)
+    if isinstance(words, str):
+        parts = [[word] if space.find(word) is not None else SEVERAL.split(word) for word in words.split()]
+        words = [word for several in parts for word in several if word]
+    return space.odd_one_out(words)
 
 
 def similarity(first: str, second: str, *, model: Model | str | Path, on_event: OnEvent = ignore) -> float:

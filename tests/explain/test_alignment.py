@@ -96,3 +96,24 @@ def test_a_transformer_s_layers_look_across(tokenizers: tuple[Tokenizer, Tokeniz
     assert found.weights.shape == one.weights.shape == (len(found.target), len(found.source))
     assert found.weights.sum(1) == pytest.approx(1.0, abs=1e-5)
     assert not np.allclose(found.weights, one.weights)
+
+
+@pytest.mark.parametrize("seen", ["春风花月红", "春风,花月", "the white houses"])
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_chinese_has_a_column_for_each_character_or_piece(seen: str, kind: Any) -> None:
+    tokenizer = Tokenizer.train(Corpus.of([seen] * 3), kind=kind, size=262 if kind == "bpe" else 60)
+    encoder = SYSTEM.encoder(len(tokenizer))
+    decoder = SYSTEM.decoder(encoder, len(tokenizer))
+    found = align(SYSTEM, encoder, decoder, (tokenizer, tokenizer), "春风花月红", "a Boat 春风 红b")
+    assert found.source[1:-1] == [*"春风花月红"]
+    assert found.target[:-1] == ["a", "Boat", *"春风红b"]
+    assert found.weights.shape == (len(found.target), len(found.source))
+    assert found.weights.sum(1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_learned_piece_of_several_chinese_characters_is_one_column() -> None:
+    tokenizer = Tokenizer.train(Corpus.of(["春风，花月，红"] * 9), kind="bpe", size=320)
+    encoder = SYSTEM.encoder(len(tokenizer))
+    decoder = SYSTEM.decoder(encoder, len(tokenizer))
+    found = align(SYSTEM, encoder, decoder, (tokenizer, tokenizer), "春风花月红", "花月春风")
+    assert (found.source[1:-1], found.target[:-1]) == (["春风", "花月", "红"], ["花月", "春风"])

@@ -258,6 +258,59 @@ def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
     assert len(task.predict(read_aligned(["one two"])).found[0]) == 1
 
 
+UPPER, LOWER = "春风花月红山水云雨天明人来去新", "秋雨草星绿海江霞雪地暗客往回旧"
+
+
+def couplets(count: int, seed: int = 0) -> Pairs:
+    draw = random.Random(seed)
+    lines = ["".join(draw.choices(UPPER, k=5)) for _ in range(count)]
+    return [(line, line.translate(str.maketrans(UPPER, LOWER))) for line in lines]
+
+
+def test_couplets_are_learned_by_the_character() -> None:
+    said: list[str] = []
+    model = keel.finetune(
+        SYSTEM, couplets(400), task="rewrite", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
+        schedule="linear", device="cpu", on_event=lambda event: said.append(event.get("text", "")),
+    )  # fmt: skip
+    assert isinstance(model.task, Rewrite)
+    assert (model.tokenizer.kind, model.task.target.kind) == ("characters", "characters")
+    assert any(
+        "the texts look like Chinese: characters are learned" in text and "--tokenizer bpe" in text for text in said
+    )
+    assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
+    assert keel.translate("红山新春风", model=model).text == "绿海旧秋雨"
+    assert aligned("春风花", "秋雨草", model=model).target[:-1] == [*"秋雨草"]
+
+
+ENGLISH_LINES, CHINESE_LINES = ["a red moon", "the sea"], ["Linux 内核的 Boat 很新，春风。", "山水（云雨）……"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "settings", "kinds"),
+    [
+        (CHINESE_LINES, CHINESE_LINES, {}, ("characters", "characters")),
+        (CHINESE_LINES, CHINESE_LINES, {"tokenizer": "bpe"}, ("bpe", "bpe")),
+        (ENGLISH_LINES, CHINESE_LINES, {}, ("bpe", "bpe")),
+        (ENGLISH_LINES, CHINESE_LINES, {"separate": True}, ("bpe", "characters")),
+        (ENGLISH_LINES, ENGLISH_LINES, {"separate": True}, ("bpe", "bpe")),
+    ],
+)
+def test_text_that_is_chinese_on_both_sides_or_apart_is_cut_by_the_character(
+    sources: list[str], targets: list[str], settings: dict[str, Any], kinds: tuple[str, str]
+) -> None:
+    said: list[str] = []
+    model = keel.finetune(
+        SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="rewrite", dev=None, steps=1, batch=2, device="cpu",
+        on_event=lambda event: said.append(event.get("text", "")), **settings,
+    )  # fmt: skip
+    assert isinstance(model.task, Rewrite)
+    written = model.task.target
+    assert (model.tokenizer.kind, written.kind) == kinds
+    assert any("like Chinese" in text for text in said) == ("characters" in kinds)
+    assert [written.decode(written.encode(text).ids) for text in targets] == targets
+
+
 def test_texts_too_long_are_said(task: Rewrite) -> None:
     said: list[str] = []
 

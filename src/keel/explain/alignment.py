@@ -1,6 +1,6 @@
 """Which words of a text a decoder looked at when it wrote each of its own: the alignment of the two texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -13,6 +13,7 @@ from keel.errors import KeelError
 from keel.systems.base import System
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Rows
+from keel.text.sentences import CHINESE
 from keel.text.tokenizer import Pieces, Tokenizer
 
 NAMES = ("alignment", "cross_attention")
@@ -56,7 +57,8 @@ def align(
 
     A transformer has a look for each layer and head: the mean is taken, of all or of the one named. Words that were cut
     into pieces are put together again unless `pieces` are asked for: what goes to the pieces of a word is added up, and
-    its own pieces' looks are averaged. Of a text that is too long, what the model reads is shown.
+    its own pieces' looks are averaged. Chinese has no blanks to tell its words by: there a piece stays alone unless it
+    holds a part of a character. Of a text that is too long, what the model reads is shown.
     """
     reads, writes = tokenizers
     read = reads.encode(source).first(system.longest - len(system.frame(reads, []).ids))
@@ -101,7 +103,7 @@ def _grouped(
     pieces start at `first`, are words of their own."""
     last = first + len(pieces.ids)
     marks = [[place] for place in range(len(ids))]
-    words = [list(group) for _, group in groupby(range(first, last), lambda place: pieces.words[place - first])]
+    words = [[first + place for place in group] for group in _words(pieces, text)]
     grouped = [*marks[:first], *(marks[first:last] if apart else words), *marks[last:]]
 
     def name(places: list[int]) -> str:
@@ -111,3 +113,18 @@ def _grouped(
         return text[start:end].strip() or tokenizer.token_of(ids[places[0]])
 
     return [(name(places), places) for places in grouped]
+
+
+def _words(pieces: Pieces, text: str) -> Iterator[list[int]]:
+    """The places of the pieces of each word; next to a Chinese character each piece of whole characters is a word."""
+    for _, word in groupby(range(len(pieces.ids)), pieces.words.__getitem__):
+        group: list[int] = []
+        for place in word:
+            start, end = pieces.offsets[place]
+            before = text[pieces.offsets[group[0]][0] : pieces.offsets[group[-1]][1]] if group else ""
+            whole = before.strip() and start >= pieces.offsets[group[-1]][1]
+            if whole and (CHINESE.match(before[-1]) or CHINESE.match(text[start:end])):
+                yield group
+                group = []
+            group.append(place)
+        yield group

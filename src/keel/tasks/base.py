@@ -153,10 +153,16 @@ class Task(Objective):
 
     @classmethod
     def vocabularies(
-        cls, system: System, examples: Examples, learn: Callable[[list[str], str], Tokenizer], *, separate: bool
+        cls,
+        system: System,
+        examples: Examples,
+        learn: Callable[[list[str], str], Tokenizer],
+        *,
+        separate: bool,
+        on_event: OnEvent = ignore,
     ) -> tuple[Tokenizer, Tokenizer | None]:
         """The pieces of a new model, and if they are others those that it writes, each learned from texts by a kind
-        unless told."""
+        unless told; a kind that the text decides is said."""
         if separate:
             raise UsageError(f"--separate is for --task rewrite, which reads and writes, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]

@@ -31,6 +31,7 @@ from keel.tasks.metrics import Scores
 from keel.tasks.predictions import Predictions, RewritePredictions, Rewritten
 from keel.tasks.prepared import Prepared, TaskBatch, padded
 from keel.tasks.text_scores import metrics, score_texts
+from keel.text.sentences import detect_language
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import State, Tensors
@@ -100,12 +101,26 @@ class Rewrite(Task):
 
     @classmethod
     def vocabularies(
-        cls, system: System, examples: Examples, learn: Callable[[list[str], str], Tokenizer], *, separate: bool
+        cls,
+        system: System,
+        examples: Examples,
+        learn: Callable[[list[str], str], Tokenizer],
+        *,
+        separate: bool,
+        on_event: OnEvent = ignore,
     ) -> tuple[Tokenizer, Tokenizer | None]:
-        # Whatever is written must come out as it was, capitals and all; byte pairs can spell anything.
+        # Whatever is written must come out as it was, capitals and all; byte pairs can spell anything. But of Chinese
+        # they make pieces of whole clauses, which come too seldom to be learned from.
+        read, written = (detect_language("\n".join(texts)) == "zh" for texts in (examples.texts, examples.values))
+        if not separate:
+            read = written = read and written
+        if read or written:
+            what = "texts look" if read and written else "sources look" if read else "targets look"
+            note(on_event, f"the {what} like Chinese: characters are learned (to change that: --tokenizer bpe|words)")
+        kinds = {True: "characters", False: "bpe"}
         if separate:
-            return learn(examples.texts, "bpe"), learn(examples.values, "bpe")
-        return learn(examples.texts + examples.values, "bpe"), None
+            return learn(examples.texts, kinds[read]), learn(examples.values, kinds[written])
+        return learn(examples.texts + examples.values, kinds[read]), None
 
     def inherit(self, other: Task) -> None:
         assert isinstance(other, Rewrite)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Choice = bool | Literal["auto"]
 
+OFTEN = 10
+"""Times that a byte pair must come to be learned where no number of pieces is asked for: a rarer piece is hardly
+learned from, and of Chinese, where no blank ends a word, there are whole clauses among them."""
+
 
 class LearnedPieces(NamedTuple):
     """What a tokenizer is made of."""
@@ -67,7 +71,7 @@ def _learn_words(
 ) -> LearnedPieces:
     from keel.text.vocabulary import learn_words  # not sooner: it brings Numba
 
-    chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
+    chinese = language_of(corpus) == "zh"
     if chinese:
         note(on_event, "the text looks like Chinese: its words are those that jieba sees")
     inner, joins = learn_words(
@@ -82,6 +86,11 @@ def _learn_words(
         on_event=on_event,
     )
     return LearnedPieces(inner, chinese, joins if any(joins) else ())
+
+
+def language_of(corpus: Corpus) -> Literal["en", "zh"]:
+    """The language that the beginning of a corpus is in."""
+    return detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100)))
 
 
 def chinese_words() -> "ChineseWords":
