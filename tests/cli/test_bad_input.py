@@ -20,6 +20,7 @@ Refused = Callable[..., None]
         (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "-5"], "above 0, not by --steps -5"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "neither a system"),
         (["pretrain", "bert", "x.txt"], "--out is missing"),
