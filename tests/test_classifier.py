@@ -1,5 +1,7 @@
 """The scikit-learn face: what an estimator must do, and that it learns."""
 
+import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,15 @@ def test_cross_validation_pipeline_and_search(folder: Path) -> None:
     assert pipeline.predict(TEXTS[:2]).tolist() == ["good", "bad"]
     search = GridSearchCV(Classifier(folder, **LEARN), {"lr": [1e-9, 5e-3]}, cv=2).fit(TEXTS, labels)
     assert search.best_params_ == {"lr": 5e-3}
+
+
+def test_a_fitted_pipeline_can_be_pickled_and_copied(folder: Path) -> None:
+    labels = np.array(["good", "bad"] * 24)
+    pipeline = make_pipeline(FunctionTransformer(list), Classifier(Model.load(folder), **LEARN)).fit(TEXTS, labels)
+    wanted = pipeline.predict_proba(TEXTS)
+    for other in (pickle.loads(pickle.dumps(pipeline)), deepcopy(pipeline)):
+        assert np.array_equal(other.predict_proba(TEXTS), wanted)
+        assert other.predict(TEXTS).tolist() == labels.tolist()
 
 
 def test_what_it_cannot_do_is_said(folder: Path) -> None:
