@@ -95,6 +95,10 @@ def test_what_it_cannot_do_is_said(folder: Path) -> None:
     for expected in (KeelError, NotFittedError):
         with pytest.raises(expected, match="call fit first"):
             Classifier(folder).predict(["a film"])
+    with pytest.raises(
+        KeelError, match="the text is nan, not a string: mend or drop it, or choose another text column"
+    ):
+        Classifier(folder).fit(["a", float("nan")], ["x", "y"])
     with pytest.raises(KeelError, match="2 texts but 1 labels"):
         Classifier(folder).fit(["a", "b"], ["x"])
     with pytest.raises(KeelError, match="one class only"):
