@@ -1,11 +1,14 @@
 """The scikit-learn face: what an estimator must do, and that it learns."""
 
+import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -79,9 +82,23 @@ def test_cross_validation_pipeline_and_search(folder: Path) -> None:
     assert search.best_params_ == {"lr": 5e-3}
 
 
+def test_a_fitted_pipeline_can_be_pickled_and_copied(folder: Path) -> None:
+    labels = np.array(["good", "bad"] * 24)
+    pipeline = make_pipeline(FunctionTransformer(list), Classifier(Model.load(folder), **LEARN)).fit(TEXTS, labels)
+    wanted = pipeline.predict_proba(TEXTS)
+    for other in (pickle.loads(pickle.dumps(pipeline)), deepcopy(pipeline)):
+        assert np.array_equal(other.predict_proba(TEXTS), wanted)
+        assert other.predict(TEXTS).tolist() == labels.tolist()
+
+
 def test_what_it_cannot_do_is_said(folder: Path) -> None:
-    with pytest.raises(KeelError, match="call fit first"):
-        Classifier(folder).predict(["a film"])
+    for expected in (KeelError, NotFittedError):
+        with pytest.raises(expected, match="call fit first"):
+            Classifier(folder).predict(["a film"])
+    with pytest.raises(
+        KeelError, match="the text is nan, not a string: mend or drop it, or choose another text column"
+    ):
+        Classifier(folder).fit(["a", float("nan")], ["x", "y"])
     with pytest.raises(KeelError, match="2 texts but 1 labels"):
         Classifier(folder).fit(["a", "b"], ["x"])
     with pytest.raises(KeelError, match="one class only"):

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import pickle
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ import transformers
 from keel.card import Card
 from keel.errors import KeelError, UsageError
 from keel.model import Model
+from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
 from keel.systems.rows import Rows
+from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS
 from keel.tasks.examples import Labels
 from keel.text.corpus import Corpus
@@ -390,3 +395,21 @@ def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> Non
     made(tokenizer).save(tmp_path)
     with pytest.raises(UsageError, match="device"):
         Model.load(tmp_path, device="gpu9")
+
+
+@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_width=8, length=32), Word2vec(width=8)])
+def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, system: System) -> None:
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(Corpus(english_corpus), kind="words", size=300)
+    encoder = system.encoder(len(tokenizer))
+    task = TASKS["classify"](system, encoder, tokenizer, ONE)
+    objective = system.objective(encoder, tokenizer)
+    model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective, task=task).to("cpu")
+    model.tokenizer.compile()
+    said = model.predict(TEXTS)
+    for other in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
+        assert_equal(model, other)
+        assert other.predict(TEXTS) == said
+        assert other.task is not None
+        assert other.task.encoder is other.encoder
+        assert other.task.tokenizer is other.tokenizer

@@ -15,7 +15,7 @@ from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
-from keel.verbs import finetune
+from keel.verbs import evaluate, finetune
 
 EXAMPLES = [("a fine boat", "good"), ("a dull boat", "bad"), ("fine bread", "good"), ("dull bread", "bad")] * 2
 SYSTEMS: list[tuple[System, int]] = [
@@ -108,3 +108,38 @@ def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int
             if not torch.equal(value, tuned.encoder.get_parameter(name).cpu())
         }
         assert moved - {0} == set(range(1, epochs))
+
+
+def notes(base: Any, examples: list[tuple[str, str]], **settings: Any) -> tuple[Model, list[str]]:
+    heard: list[Event] = []
+    model = finetune(base, examples, device="cpu", on_event=heard.append, **settings)
+    return model, [event["text"] for event in heard if event["event"] == "note"]
+
+
+def test_a_run_of_few_updates_is_told_with_the_remedy(tokenizer: Tokenizer) -> None:
+    base = untrained(Word2vec(width=8), tokenizer)
+    few = {"dev": None, "freeze": False}
+    wanted = "it has made only 3 updates: --epochs 30 may teach more"
+    assert wanted in notes(base, EXAMPLES, epochs=3, batch=8, **few)[1]
+    many = EXAMPLES * 40
+    wanted = "it has made only 10 updates: --epochs 6 or --batch 16 may teach more"
+    assert wanted in notes(base, many, epochs=2, batch=64, **few)[1]
+    for enough in ({"epochs": 6, "batch": 64}, {"epochs": 2, "batch": 16}, {"steps": 3}):
+        assert not [text for text in notes(base, many, **enough, **few)[1] if "update" in text]
+    wanted = "it has made only 40 updates: --epochs 100 or a higher --lr may teach more"
+    assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10)[1]
+
+
+def test_one_answer_to_everything_is_told() -> None:
+    examples = [("a boat", "good")] * 30 + [("a boat", "bad")] * 12
+    wanted = "it says 'good' to every one of the 42 examples: try more --epochs, another --lr"
+    model, said = notes("fasttext", examples, dev=examples, buckets=10)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)
+    heard: list[str] = []
+    evaluate(model, examples, on_event=lambda event: heard.append(event.get("text", "")))
+    assert any(text.startswith(wanted) for text in heard)
+    heard.clear()
+    evaluate(model, examples[:30], on_event=lambda event: heard.append(event.get("text", "")))
+    assert not any("every one" in text for text in heard)  # they have one class alone
+    unlike = EXAMPLES * 2
+    assert not any("every one" in text for text in notes("fasttext", unlike, dev=unlike, buckets=10, epochs=99)[1])

@@ -1,5 +1,6 @@
 """Fine-tuning with the face of a scikit-learn estimator, for pipelines, cross-validation and searches."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -46,7 +47,7 @@ class Classifier:
     def predict_proba(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
         """[texts, classes]: how probable each class is, in the order of `classes_`."""
         if not hasattr(self, "model_"):
-            raise KeelError("this Classifier has learned nothing yet: call fit first")
+            raise _unfitted()
         task = self.model_.task
         assert task is not None
         found = task.predict(task.read(list(X))).estimates
@@ -75,3 +76,15 @@ class Classifier:
 
     def __repr__(self) -> str:
         return f"Classifier({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+
+def _unfitted() -> KeelError:
+    """The error for what has not learned yet, which where scikit-learn is in use is its NotFittedError too."""
+    said = "this Classifier has learned nothing yet: call fit first"
+    if "sklearn" not in sys.modules:
+        return KeelError(said)
+    from sklearn.exceptions import NotFittedError
+
+    class UnfittedError(KeelError, NotFittedError): ...
+
+    return UnfittedError(said)

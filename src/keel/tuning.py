@@ -1,5 +1,6 @@
 """Fine-tuning, run by run: several seeds, several folds, the best kept."""
 
+import math
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,6 +25,13 @@ from keel.train.loop import History, fit
 from keel.train.objective import Objective
 from keel.train.parallel import pick_device
 from keel.train.plan import Train
+
+FEW_STEPS, FEW_TEXTS = 30, 10_000
+"""Updates by batches, and by single texts, below which a run learns little."""
+LEAST_BATCH = 8
+"""That is worth taking instead of more epochs."""
+MOST_EPOCHS = 100
+"""That are advised: more are learned by heart."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +122,30 @@ class Tuning:
             if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
                 best = tuned
         assert best is not None
+        if self.train.epochs and (remark := self.too_short(best.history.steps, len(examples))):
+            note(self.say, remark)
         if best.scores:
             scores["dev"] = best.scores.brief()
+            if best.scores.doubt:
+                note(self.say, f"on dev {best.scores.doubt}")
         if len(found) > 1:
             scores["seeds"] = self.summarize("seeds", found)
         return best
+
+    def too_short(self, steps: int, examples: int) -> str:
+        """What to say of a run by epochs that is over before much can be learned; of any other nothing."""
+        own = self.train.optimizer == "own"  # every text is an update, whatever the batch
+        made, few = (round(self.train.epochs * examples), FEW_TEXTS) if own else (steps, FEW_STEPS)
+        if made >= few or self.train.epochs >= MOST_EPOCHS:
+            return ""
+        remedies = [f"--epochs {min(MOST_EPOCHS, math.ceil(self.train.epochs * few / made))}"]
+        batch = 1 << int(math.log2(max(1, self.train.batch * made // few)))
+        if own:
+            remedies.append("a higher --lr")
+        elif batch >= LEAST_BATCH:
+            remedies.append(f"--batch {batch}")
+        what = f"{made:,} updates" if made > 1 else "one update"
+        return f"it has made only {what}: {' or '.join(remedies)} may teach more"
 
     def prepare(self, examples: Examples) -> Prepared:
         """Tokenized once for all seeds; a frozen encoder runs once."""

@@ -166,6 +166,8 @@ def evaluate(
         examples = task.read(data, columns, on_event)
         task.accept(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
+        if scores.doubt:
+            note(on_event, scores.doubt)
     if out is not None:
         scores.write(Path(out))
     return scores

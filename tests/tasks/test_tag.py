@@ -369,7 +369,7 @@ def test_finetune_says_of_nul_bytes_what_check_says(tmp_path: Path) -> None:
     assert warning.where == f"{path}:2"
     assert f"{warning.where}: {warning.cause}" in said
     path.write_bytes(b"a\0\0 O\0\n\nb\0 B-X\n")
-    with pytest.raises(KeelError, match=r"a\.txt is not text \(it is full of NUL bytes\)") as error:
+    with pytest.raises(KeelError, match=r"a\.txt is not text \(it holds NUL bytes\)") as error:
         finetune(Word2vec(width=4), path, **settings)
     (finding,) = check([path], task="tag").findings
     assert str(error.value) == f"{finding.where} {finding.cause}"

@@ -84,7 +84,8 @@ def test_line_separators_inside_a_line_do_not_end_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PK\3\4" + bytes(1000), "is not text"),
+        (b"PK\3\4" + bytes(1000), "is not text .it is full of NUL bytes"),
+        (b"a word\0and another one\0, here", "is not text .it holds NUL bytes"),
         (gzip.compress(b"many words " * 9999)[:-20], "is damaged or cut short"),
         (lzma.compress(b"many words " * 9999)[:-20], "is damaged or cut short"),
     ],

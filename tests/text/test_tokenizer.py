@@ -1,4 +1,5 @@
 import json
+import pickle
 import random
 import subprocess
 import sys
@@ -276,3 +277,17 @@ def test_chinese_is_written_without_the_spaces_that_cut_it(kind: str) -> None:
     assert tokenizer.decode(tokenizer.encode(texts[0]).ids) == texts[0]
     if kind == "wordpiece":
         assert tokenizer.decode(tokenizer.encode(texts[1]).ids) == "it ' s the sailor ’ s boat — a “ boat ” …北京"
+
+
+@pytest.mark.parametrize("words", [["the", "New", "York"], ["我们", "学习", "机器"]])
+def test_a_pickle_keeps_every_rule(words: list[str]) -> None:
+    blanks = Tokenizer.at_blanks(words)
+    joined = Tokenizer.from_words(["in", "New", "York", "New_York"]).to_json()
+    joined = Tokenizer.from_json(joined, phrases=[["New York"]])
+    assert joined.encode("in New York").ids == [joined.id_of("in"), joined.id_of("New_York")]
+    for tokenizer in (Tokenizer.from_words(words), blanks, joined):
+        other = pickle.loads(pickle.dumps(tokenizer))
+        assert other.fingerprint() == tokenizer.fingerprint()
+        assert other.special_ids == tokenizer.special_ids
+        for text in ("in New York", "我们学习机器", "[UNK] the"):
+            assert other.encode(text) == tokenizer.encode(text)

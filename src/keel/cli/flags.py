@@ -37,6 +37,8 @@ BARE = {
     "head.characters": "characters",
     "head.mix": "mix",
 }
+NEAR = 0.7
+"""How alike a flag must be to be suggested: the dashes, which all share, make unlike ones alike."""
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
@@ -125,7 +127,7 @@ class Flags(argparse.ArgumentParser):
         ]
         if meant:
             remedy = f"say {' or '.join(meant)}"
-        elif near := difflib.get_close_matches(flag, self._option_string_actions, n=1):
+        elif near := difflib.get_close_matches(flag, self._option_string_actions, n=1, cutoff=NEAR):
             remedy = f"did you mean {near[0]}?"
         else:
             remedy = f"{self.prog} --help lists what there is"

@@ -123,5 +123,5 @@ def _check_texts(table: Table, column: int | None) -> None:
     texts: Sequence[Any] = [] if column is None else table.cells[column]
     for place, value in enumerate(texts):
         if not isinstance(value, str):
-            remedy = "mend it, or choose another column"
+            remedy = "mend or drop it, or choose another column"
             raise KeelError(f"{table.places[place]}: the text is {value!r}, not a string: {remedy}")

@@ -216,7 +216,7 @@ class Task(Objective):
             case [str(first), str(second)] if self.pair:
                 return Example(first, second, None, f"pair {number + 1}")
         wanted = "a pair (first text, second text)" if self.pair else "a text"
-        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}")
+        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
 
     def is_one(self, item: Any) -> bool:
         """Whether this is one thing to ask about, not many."""

@@ -43,7 +43,7 @@ class Choose(Classify):
             case [str(text), [*choices]]:
                 return example_of(text, choices, None, f"item {number + 1}")
         wanted = "(text, [choice, choice, ...])"
-        raise UsageError(f"item {number + 1} is {item!r:.60}, but this model was made for {wanted}")
+        raise UsageError(f"item {number + 1} is {item!r:.60}, but this model was made for {wanted}: mend or drop it")
 
     def is_one(self, item: Any) -> bool:
         return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)

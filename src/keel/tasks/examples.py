@@ -359,6 +359,6 @@ def _texts(table: Table, column: int) -> list[str]:
     if set(map(type, texts)) != {str}:
         for value, place in zip(texts, table.places, strict=True):
             if not isinstance(value, str):
-                remedy = "mend it, or choose another --text-column"
+                remedy = "mend or drop it, or choose another text column"
                 raise KeelError(f"{place}: the text is {value!r}, not a string: {remedy}")
     return texts

@@ -15,6 +15,8 @@ from keel.tasks.predictions import ChoicePredictions, Predictions
 
 RESAMPLES = 1000
 ERRORS = 20
+ENOUGH = 10
+"""Examples from which on it is no accident that all are given one class."""
 POSITIVE = {"1", "true", "yes", "y", "positive", "pos", "good", "entailment", "duplicate", "paraphrase", "spam"}
 
 Values = dict[str, np.ndarray]
@@ -89,6 +91,16 @@ class Scores:
     def main_value(self) -> float:
         """The score to compare by."""
         return self.values[self.main].value
+
+    @property
+    def doubt(self) -> str:
+        """What is wrong with a model that gives every example one class though they have several; nothing of others."""
+        table = np.array(self.confusion or [[0]])
+        truth, said = np.flatnonzero(table.any(1)), np.flatnonzero(table.any(0))
+        if self.count < ENOUGH or table.sum() != self.count or len(said) > 1 or len(truth) < 2:
+            return ""
+        what = f"it says {self.names[said[0]]!r} to every one of the {self.count:,} examples"
+        return f"{what}: try more --epochs, another --lr, or a model that has learned from more text"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -84,7 +84,8 @@ class Tag(Task):
                 return Example(item, None, None, f"text {number + 1}")
             case list() | tuple() if all(isinstance(word, str) and word for word in item):
                 return read_sentences([list(item)])[0] if item else Example("", None, None, f"text {number + 1}")
-        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for a text or a list of its words")
+        wanted = "a text or a list of its words"
+        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
 
     def prepare(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore

@@ -146,7 +146,8 @@ class TextFile:
             raise KeelError(f"there is no encoding {encoding!r}: try utf-8, gb18030, utf-16 or latin-1") from None
         wide = self.encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
         if not wide and sample.count(0) * 20 > len(sample):
-            raise KeelError(f"{self.name} is not text (it is full of NUL bytes): give text, or say --encoding utf-16")
+            what = "is full of" if sample.count(0) * 2 > len(sample) else "holds"
+            raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or say --encoding utf-16")
         self._errors = "replace" if wide else "surrogateescape"
         text = sample.decode(self.encoding, self._errors)
         sound = not wide and well_formed(text) is text  # which is seen at once

@@ -428,6 +428,10 @@ class Tokenizer:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tokenizer":
         return self  # whoever copies a network goes on with the same words
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What it remembers of texts is for this process alone.
+        return _restored, (type(self), self.to_json(), self._specials, self.own_rules)
+
     @property
     def own_rules(self) -> dict[str, Any]:
         """What a tokenizer.json cannot say, as it is saved."""
@@ -448,6 +452,10 @@ class Tokenizer:
         if token is None:
             raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or learn one with Keel")
         return cast(int, self._inner.token_to_id(token))
+
+
+def _restored(kind: type[Tokenizer], text: str, specials: dict[str, str], own: dict[str, Any]) -> Tokenizer:
+    return kind.from_json(text, specials=specials, **own)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

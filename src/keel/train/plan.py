@@ -90,8 +90,10 @@ class Train:
 
     def __post_init__(self) -> None:
         lengths = (self.steps, self.epochs, self.minutes)
+        said = " and ".join(f"--{name} {value:g}" for name, value in zip(self.LENGTHS, lengths, strict=True) if value)
         if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
-            raise UsageError("say how long to train by one of --steps, --epochs and --minutes, above 0")
+            given = f", not by {said}" if said else ""
+            raise UsageError(f"say how long to train by one of --steps, --epochs and --minutes, above 0{given}")
         for name in ("batch", "accumulate", "lr", "epsilon", "checkpoint_minutes", "log_every", "keep"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
