@@ -128,6 +128,8 @@ def test_a_run_of_few_updates_is_told_with_the_remedy(tokenizer: Tokenizer) -> N
         assert not [text for text in notes(base, many, **enough, **few)[1] if "update" in text]
     wanted = "it has made only 40 updates: --epochs 100 or a higher --lr may teach more"
     assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10)[1]
+    wanted = "it has made only one update: --epochs 100 or a higher --lr may teach more"
+    assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10, epochs=0.01)[1]
 
 
 def test_one_answer_to_everything_is_told() -> None:

@@ -227,6 +227,29 @@ def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_
     assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **anew).fingerprint()
 
 
+def test_an_overwrite_that_cannot_remove_the_old_run_keeps_the_new_one(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "m"
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    with monkeypatch.context() as patch:  # a process that is killed while it removes
+        patch.setattr(keel.run.shutil, "rmtree", lambda path, ignore_errors=False: None)
+        new = pretrain("bert", english_corpus, out=out, overwrite=True, steps=3, **QUICK)
+    assert (out / ".run.replaced").exists()
+    assert Model.load(out).fingerprint() == new.fingerprint()
+    assert pretrain("bert", english_corpus, out=out, steps=3, **QUICK).fingerprint() == new.fingerprint()
+    assert not (out / ".run.replaced").exists()
+
+
+def test_a_run_that_waits_to_be_replaced_is_known_for_ours(english_corpus: Path, tmp_path: Path) -> None:
+    """Killed just after it was moved, there is a model and no run/."""
+    out = tmp_path / "m"
+    first = pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    (out / "run").rename(out / ".run.waiting")
+    assert pretrain("bert", english_corpus, out=out, steps=2, **QUICK).fingerprint() == first.fingerprint()
+    assert not (out / ".run.waiting").exists()
+
+
 def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     texts = english_corpus.read_text().split("\n\n")

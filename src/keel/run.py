@@ -146,8 +146,8 @@ def run_folder(
     that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did."""
     run = None if out is None else Path(out) / "run"
     if run is None or not world.leads:
-        if run and overwrite:
-            world.wait()  # until the old run is out of the way
+        if run:
+            world.wait()  # until an old run is out of the way, or back in its place
         yield run, on_event if world.leads else ignore
         return
     _refuse_foreign(run.parent, overwrite)
@@ -155,6 +155,7 @@ def run_folder(
     planned = False
     with ExitStack() as locks:
         locks.enter_context(exclusive(run))
+        shutil.rmtree(_replaced(run), ignore_errors=True)
         if _aside(run).exists():  # the run that was to replace it was killed before it learned
             _put_back(run)
             locks.enter_context(exclusive(run))
@@ -162,8 +163,7 @@ def run_folder(
         if replacing:
             run.rename(_aside(run))
             locks.enter_context(exclusive(run))
-        if overwrite:
-            world.wait()
+        world.wait()
         try:
             with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
@@ -171,9 +171,10 @@ def run_folder(
                     nonlocal planned, replacing
                     planned = planned or event["event"] == "plan"
                     if replacing and event["event"] in LEARNING:
-                        _drop_model(run.parent)
-                        shutil.rmtree(_aside(run))
                         replacing = False
+                        old = _aside(run).rename(_replaced(run))  # a name from which nothing comes back
+                        _drop_model(run.parent)
+                        shutil.rmtree(old, ignore_errors=True)
                     log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
                     log.flush()
                     on_event(event)
@@ -182,10 +183,10 @@ def run_folder(
         except BaseException as error:
             if replacing:
                 _put_back(run)
-            if isinstance(error, Interrupted):
-                raise Interrupted(f"{error}, without --overwrite, which starts anew") if overwrite else error from None
+            if isinstance(error, Interrupted) and overwrite and str(error).endswith("to go on"):
+                raise Interrupted(f"{error}, without --overwrite, which starts anew") from None
             # A tokenizer may have taken long to learn, and the next run finds it there.
-            refused = isinstance(error, KeelError) and not planned
+            refused = isinstance(error, KeelError) and not isinstance(error, Interrupted) and not planned
             if refused and run in new and {path.name for path in run.iterdir()} <= SLIGHT:
                 shutil.rmtree(run)
                 with suppress(OSError):  # somebody else has begun to use them
@@ -196,6 +197,11 @@ def run_folder(
 
 def _aside(run: Path) -> Path:
     """Where a run waits until the one that is to replace it learns; its model stays in place as long."""
+    return run.with_name(".run.waiting")
+
+
+def _replaced(run: Path) -> Path:
+    """Where a run lies that is being removed."""
     return run.with_name(".run.replaced")
 
 
@@ -222,7 +228,7 @@ def _refuse_foreign(out: Path, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file: name a folder to write to")
     contents = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
-    begun = (out / "run" / "log.jsonl").exists()
+    begun = any((run / "log.jsonl").exists() for run in (out / "run", _aside(out / "run")))
     if contents and not begun and not _is_model_of_ours(out):
         raise UsageError(f"{out} is not empty (it holds {contents[0]}) and no folder of Keel's: choose another --out")
     if contents and not begun and not overwrite:

@@ -135,7 +135,7 @@ class Tuning:
     def too_short(self, steps: int, examples: int) -> str:
         """What to say of a run by epochs that is over before much can be learned; of any other nothing."""
         own = self.train.optimizer == "own"  # every text is an update, whatever the batch
-        made, few = (round(self.train.epochs * examples), FEW_TEXTS) if own else (steps, FEW_STEPS)
+        made, few = (max(1, round(self.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
         if made >= few or self.train.epochs >= MOST_EPOCHS:
             return ""
         remedies = [f"--epochs {min(MOST_EPOCHS, math.ceil(self.train.epochs * few / made))}"]

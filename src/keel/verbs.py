@@ -250,7 +250,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
     asked = " asked" if text.tokenizer == "bpe" and not often else ""
     least = text.min_count or (system.min_count if text.tokenizer == "words" else 0)
     text = replace(text, vocabulary=text.vocabulary or system.vocabulary, min_count=least)
-    # What was begun when rare pieces were learned too finds its own again, by a key that does not tell how often.
+    # A run by default that began when rare pieces were learned too finds its own again: its key does not tell.
     key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{asked}".encode()).hexdigest()[:12]
     kept = run and run / f"{TOKENIZER}{key}"
     if kept and kept.is_dir():

@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM does what Ctrl-C does, so that what was written is printed; whoever mutes or answers it goes first."""
-    ours = threading.current_thread() is threading.main_thread()
+    # One of several processes may stand in a barrier, where no handler of Python's is ever called.
+    ours = threading.current_thread() is threading.main_thread() and int(os.environ.get("WORLD_SIZE", "1")) == 1
     if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

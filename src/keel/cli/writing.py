@@ -15,7 +15,7 @@ from keel.cli.flags import Flags
 from keel.cli.loading import device_flags, lines_of, load
 from keel.decode.beam import Search
 from keel.decode.sample import Sampling
-from keel.errors import Interrupted, KeelError, UsageError
+from keel.errors import Interrupted, UsageError
 from keel.events import Event, note
 from keel.explain.alignment import Alignment
 from keel.report.grid import picture_file, write_alignment
@@ -133,7 +133,7 @@ def generate(options: Namespace) -> Answer:
             if isinstance(how, Search):
                 raise Interrupted("stopped before the search had ended; this is its best text so far") from None
             raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
-        except KeelError:
+        except Exception:
             end_line()
             raise
         if why := language.silence(found[0], how):

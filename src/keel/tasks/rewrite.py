@@ -215,8 +215,8 @@ class Rewrite(Task):
         losses, _, scores = self._losses(batch.take(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2)))
         one, other = scores.float().log_softmax(-1).chunk(2)
         apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
-        inside = self._inside(batch).flatten()
-        apart = apart * inside if scores.is_cuda else apart
+        if scores.is_cuda:
+            apart = apart * self._inside(batch).flatten()
         return {"loss": losses.sum() / 2 + agreement / 4 * apart.sum()}, state
 
     @staticmethod
