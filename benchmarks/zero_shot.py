@@ -129,12 +129,13 @@ def main() -> None:
     }  # fmt: skip
     for name, system in systems.items():
         folder, start = options.out / name.replace(" ", ""), time.monotonic()
-        settings: dict[str, Any] = {"vocabulary": options.vocabulary, "device": options.device}
+        settings: dict[str, Any] = {"vocabulary": options.vocabulary, "device": "cpu"}
         if isinstance(system, Gpt):
+            settings["device"] = options.device
             settings |= {"batch": options.batch, "lr": options.lr, "warmup": 0.05, "evaluate_every": 0, **budget}
         if not (folder / "config.json").is_file():
             keel.pretrain(system, options.text, out=folder, **settings)
-        model = keel.Model.load(folder, device=options.device)
+        model = keel.Model.load(folder, device=settings["device"])
         learned, weights = time.monotonic(), sum(weight.numel() for weight in model.encoder.parameters())
         rows[name] = {"weights": weights, "steps": model.card.steps, "seconds": model.card.seconds}
         hardware = model.card.hardware

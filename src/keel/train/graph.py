@@ -1,5 +1,6 @@
 """Whole steps as CUDA graphs: one launch instead of a thousand, for small networks and short rows."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,8 @@ class StepGraphs:
         kept = {name: value.clone() for name, value in counts.items()}
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as the one that writes checkpoints, may ask the driver for memory meanwhile.
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with warnings.catch_warnings(), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # of one that breaks off at once
             found = update(still, kept, None)
         self.pool = self.pool or graph.pool()
         inputs = [tensor for batch in still for tensor in batch.tensors()]
