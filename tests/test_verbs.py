@@ -120,6 +120,19 @@ def test_a_changed_way_of_fine_tuning_is_named(base: Path, reviews: list[tuple[s
     finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True, overwrite=True)
 
 
+def test_what_another_verb_made_is_not_replaced_unasked(
+    english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    out, words = tmp_path / "m", {"device": "cpu", "threads": 1}
+    pretrain("ngram", english_corpus, out=out, **words)
+    with pytest.raises(UsageError, match=r"holds what keel pretrain made: choose another --out, or --overwrite"):
+        finetune("fasttext", reviews, out=out, **words)
+    assert Model.load(out).system.name == "ngram"
+    finetune("fasttext", reviews, out=out, overwrite=True, **words)
+    with pytest.raises(UsageError, match="holds what keel finetune made"):
+        pretrain("ngram", english_corpus, out=out, **words)
+
+
 def test_overwrite_takes_nothing_of_the_users_own(
     base: Path, reviews: list[tuple[str, str]], tmp_path: Path, english_corpus: Path
 ) -> None:

@@ -92,7 +92,7 @@ def finetune(
     for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
             kind.accept(apart, labels)
-    with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
+    with World.join(train.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.teaching.settled(labels.kind, examples.label_counts, frozen=freeze or network)
         if parent is None:

@@ -140,17 +140,18 @@ def _is_text(item: object) -> bool:
 
 @contextmanager
 def run_folder(
-    out: str | Path | None, overwrite: bool, world: World, on_event: OnEvent
+    out: str | Path | None, verb: str, overwrite: bool, world: World, on_event: OnEvent
 ) -> Iterator[tuple[Path | None, OnEvent]]:
     """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl; of a run
-    that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did."""
+    that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did. What
+    another verb has begun is gone on with by that verb alone."""
     run = None if out is None else Path(out) / "run"
     if run is None or not world.leads:
         if run:
             world.wait()  # until an old run is out of the way, or back in its place
         yield run, on_event if world.leads else ignore
         return
-    _refuse_foreign(run.parent, overwrite)
+    _refuse_foreign(run.parent, verb, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
     planned = False
     with ExitStack() as locks:
@@ -167,6 +168,10 @@ def run_folder(
         try:
             with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
+                def record(event: Event) -> None:
+                    log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
+                    log.flush()
+
                 def say(event: Event) -> None:
                     nonlocal planned, replacing
                     planned = planned or event["event"] == "plan"
@@ -175,10 +180,11 @@ def run_folder(
                         old = _aside(run).rename(_replaced(run))  # a name from which nothing comes back
                         _drop_model(run.parent)
                         shutil.rmtree(old, ignore_errors=True)
-                    log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
-                    log.flush()
+                    record(event)
                     on_event(event)
 
+                if not log.tell():
+                    record({"event": "start", "verb": verb})
                 yield run, say
         except BaseException as error:
             if replacing:
@@ -223,16 +229,28 @@ def _drop_model(out: Path) -> None:
         shutil.rmtree(out / TARGET)
 
 
-def _refuse_foreign(out: Path, overwrite: bool) -> None:
+def _refuse_foreign(out: Path, verb: str, overwrite: bool) -> None:
     """A run of ours is gone on with, or replaced if that is allowed; anything else that stands there stays."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file: name a folder to write to")
     contents = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
-    begun = any((run / "log.jsonl").exists() for run in (out / "run", _aside(out / "run")))
+    logs = [log for run in (_aside(out / "run"), out / "run") if (log := run / "log.jsonl").exists()]
+    begun = bool(logs)
     if contents and not begun and not _is_model_of_ours(out):
         raise UsageError(f"{out} is not empty (it holds {contents[0]}) and no folder of Keel's: choose another --out")
     if contents and not begun and not overwrite:
         raise UsageError(f"{out} holds a model: choose another --out, or --overwrite to replace it")
+    if logs and not overwrite and (other := _begun_by(logs[0])) not in ("", verb):
+        raise UsageError(f"{out} holds what keel {other} made: choose another --out, or --overwrite to replace it")
+
+
+def _begun_by(log: Path) -> str:
+    """The verb of a run, "" if its log does not say."""
+    with open(log, encoding="utf-8") as lines:
+        try:
+            return json.loads(lines.readline()).get("verb", "")
+        except ValueError:  # nothing was written yet
+            return ""
 
 
 def _is_model_of_ours(folder: Path) -> bool:

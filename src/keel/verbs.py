@@ -82,7 +82,7 @@ def pretrain(
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
         probed = kind, kind.learned(examples)
         kind.accept(apart, probed[1])
-    with World.join(train.device) as world, run_folder(out, overwrite, world, on_event) as (run, say):
+    with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
             if probed:  # a task that this system cannot learn is refused before anything is learned
