@@ -174,7 +174,7 @@ def split(
     if not held:
         note(on_event, "no example is held out as dev, for no label occurs twice")
         return learned, None
-    how = f"{dev} of every label, seed {seed}; --dev to change"
+    how = f"{dev}, seed {seed}; --dev to change"
     note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")
     return learned, held
 

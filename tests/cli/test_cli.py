@@ -64,6 +64,14 @@ def test_startup_loads_nothing_heavy() -> None:
         assert min(seconds) < 2 * limit
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is needed")
+def test_no_room_for_the_output_is_no_bug() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "keel", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no room is left" in done.stderr
+
+
 def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
     embed = f"embed {folder / 'train.tsv'} --model {folder / 'base'} --pool none --quiet"
     command = f"{sys.executable} -m keel {embed} | head -c 100"

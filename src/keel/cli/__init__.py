@@ -1,5 +1,6 @@
 """The verbs as commands. Nothing heavy is imported before a verb is known: `keel --help` is instant."""
 
+import errno
 import json
 import os
 import signal
@@ -152,6 +153,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
             return "interrupted", Interrupted.exit_code
         case OSError(filename=str(path), strerror=str(reason)):
             return f"{path}: {reason}", 1
+        case OSError(errno=errno.ENOSPC):
+            return "no room is left where this is written to: free some, or write it elsewhere", 1
         case _ if isinstance(error, MemoryError) or any(sign in repr(error) for sign in NO_MEMORY):
             return "out of memory: lower --batch, or cut a batch into parts with --train.accumulate", 1
     what = " ".join(f"{type(error).__name__}: {error}".split())
