@@ -6,7 +6,6 @@ from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import ref
 
 import pytest
 import torch
@@ -19,11 +18,10 @@ from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems import gpt
-from keel.systems.causal import CausalBlock
 from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
 from keel.systems.rows import Rows
-from keel.systems.stepping import Graph, OneStep, one_step
+from keel.systems.stepping import Graph
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -155,21 +153,6 @@ def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
     after, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
     assert not torch.allclose(before, after)
     torch.testing.assert_close(after, objective.next(ids)[0], atol=2e-5, rtol=0)
-
-
-def test_weights_are_laid_out_in_one_way_at_a_time(tokenizer: Tokenizer) -> None:
-    encoder = made(small(), tokenizer).encoder
-    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-
-    def laid_out(rows: int) -> ref[OneStep]:
-        return ref(one_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))
-
-    one = laid_out(1)
-    assert one() is not None
-    assert laid_out(1)() is one()
-    many = laid_out(3)
-    assert one() is None
-    assert laid_out(2)() is many() is not None
 
 
 @torch.no_grad()

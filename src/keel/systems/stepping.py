@@ -6,6 +6,7 @@ few hundred launches of a step cost as much as one. Both give what the blocks th
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,22 +20,25 @@ from keel.systems.blocks import Block
 Slot = int | Tensor
 """The place that is written next, or a tensor [1] of it, which a captured graph looks up."""
 
-_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, OneStep]]" = WeakKeyDictionary()
+_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, OneStep]]]" = WeakKeyDictionary()
+"""By network: where its weights lie and their versions, and what was laid out of them for one row and for many."""
+_LAYING, _CAPTURING = Lock(), Lock()
 
 
 def one_step(
     owner: nn.Module, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int
 ) -> "OneStep":
-    """That of a network, made anew if its weights have changed since, or for one row after many: what is laid out takes
-    as much memory as the network."""
-    weights = [*owner.parameters()]
-    key = rows > 1, [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
-    kept = _LAID_OUT.get(owner)
-    if kept is None or kept[0] != key:
-        kept = None
-        _LAID_OUT.pop(owner, None)  # first, so that there are never two
-        kept = _LAID_OUT[owner] = key, OneStep(blocks, top, words, rows)
-    return kept[1]
+    """That of a network for one row or for many, laid out once for all threads, and anew when its weights change; each
+    of the two takes as much memory as the network."""
+    weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in owner.parameters()]
+    with _LAYING:
+        kept = _LAID_OUT.get(owner)
+        if kept is None or kept[0] != weights:
+            kept = _LAID_OUT[owner] = weights, {}
+        steps = kept[1]
+        if (rows > 1) not in steps:
+            steps[rows > 1] = OneStep(blocks, top, words, rows)
+        return steps[rows > 1]
 
 
 class OneStep:
@@ -103,7 +107,8 @@ class Graph:
     def __call__(self, ids: Tensor, slot: int) -> Tensor:
         if self.warm and not self.off and self.graph is None:
             try:
-                self._capture(ids, slot)
+                with _CAPTURING:  # they share a stream, on which two at once would spoil each other
+                    self._capture(ids, slot)
             except RuntimeError:  # some driver or kernel that cannot: it costs speed alone
                 self.off, self.graph = True, None
         self.warm = True
