@@ -71,6 +71,34 @@ def test_a_summary_is_three_sentences_of_what_follows_the_cue(model: Model) -> N
     assert keel.summarize("The boat.", model=model, sentences=1, cue="").prompt == "The boat."
 
 
+def test_sentences_of_a_summary_stand_as_they_were_written(model: Model) -> None:
+    model, _ = scripted(model, " 你好。我们再见。他走了。It sank.  It is\nold. Yes. ")
+    assert keel.summarize("船在海上。", model=model, sentences=2).text == "你好。我们再见。"
+    assert keel.summarize("船在海上。", model=model, sentences=5).text == "你好。我们再见。他走了。It sank.  It is"
+
+
+def test_that_nothing_was_written_is_said(model: Model) -> None:
+    said: list[str] = []
+
+    def hear(event: dict[str, Any]) -> None:
+        said.extend([event["text"]] if event["event"] == "note" else [])
+
+    silent, _ = scripted(model, " \nQ: And then?")
+    assert keel.ask("The boat lies.", "Where?", model=silent, on_event=hear).text == ""
+    assert said.pop() == (
+        "the model wrote nothing before the line ended: another question, or a longer passage, may help"
+    )
+    assert keel.translate("the boat", by_pattern=[("sea", "mer")], model=silent, on_event=hear).text == ""
+    assert "more pairs, or more like this text, may help" in said.pop()
+    silent, script = scripted(replace(model, system=keel.Gpt()), " ")
+    script.ids = [BYTES.sep_id]
+    assert keel.summarize("The boat lies.", model=silent, on_event=hear).text == ""
+    assert "nothing before the text ended: another --seed, a higher --top-k" in said.pop()
+    able, _ = scripted(model, " at anchor\n")
+    keel.ask("The boat lies.", "Where?", model=able, on_event=hear)
+    assert not said
+
+
 def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None:
     model, script = scripted(model, " le bateau\nthe sea = la mer")
     file = tmp_path / "pairs.tsv"

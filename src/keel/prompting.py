@@ -53,7 +53,8 @@ def ask(
     _given(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
     known = loaded(model, on_event)
     prompt = _fitting(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
-    return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
+    remedy = "another question, or a longer passage, may help"
+    return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
 
 
 def summarize(
@@ -76,8 +77,12 @@ def summarize(
         raise UsageError(f"--sentences must be 1 or more, not {sentences}")
     known = loaded(model, on_event)
     prompt = _fitting(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
-    found = _prompted(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, on_text, on_event)
-    return Prompted(prompt, " ".join(split_sentences(found.text)[:sentences]))
+    remedy = "another --seed, a higher --top-k, or a longer text may help"
+    found = _prompted(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, remedy, on_text, on_event)
+    end = 0
+    for sentence in split_sentences(found.text)[:sentences]:
+        end = found.text.index(sentence, end) + len(sentence)
+    return Prompted(prompt, found.text[:end])
 
 
 def translate_by_pattern(
@@ -96,7 +101,8 @@ def translate_by_pattern(
     known = loaded(model, on_event)
     lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
-    return _prompted(known, prompt, GREEDY, tokens, on_text, on_event, line=True)
+    remedy = "more pairs, or more like this text, may help"
+    return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
 
 
 def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
@@ -170,15 +176,20 @@ def _prompted(
     prompt: str,
     how: Sampling,
     tokens: int,
+    remedy: str,
     on_text: Callable[[str], object],
     on_event: OnEvent,
     *,
     line: bool = False,
 ) -> Prompted:
-    """What follows the prompt: the rest of a `line`, or all up to the end of the text."""
+    """What follows the prompt: the rest of a `line`, or all up to the end of the text. If that is nothing, it is
+    said with what may help."""
     on_event({"event": "prompt", "text": prompt})
     ((found, *_),) = continuations(
         [prompt], model=model, how=how, tokens=tokens, stop=["\n"] if line else [],
         closes=line or None, on_text=lambda _, text: on_text(text), on_event=on_event,
     )  # fmt: skip
-    return Prompted(prompt, found.text.strip())
+    text = found.text.strip()
+    if not text:
+        note(on_event, f"the model wrote nothing before the {'line' if line else 'text'} ended: {remedy}")
+    return Prompted(prompt, text)

@@ -79,6 +79,43 @@ def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:
     assert "guessing gives 0.500" in scores.remark
 
 
+BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=262)
+
+
+class Pairs(nn.Module):
+    """After "是" or a colon comes "蓝", after "is" or a colon " blue"; to finish "红" or "glue" is as likely."""
+
+    opening, closing, longest = BYTES.sep_id, None, None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.zeros(len(BYTES), len(BYTES))
+        for text in ("是蓝", ":蓝", ": blue", "is blue", "红", "glue"):
+            ids = BYTES.encode(text).ids
+            self.scores[ids[:-1], ids[1:]] = 6.0
+
+    def begin(self, rows: int) -> None:
+        return None
+
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+        return self.scores[ids[:, -1]], None
+
+
+@pytest.mark.parametrize(
+    ("context", "choices"),
+    [
+        ("天空是", ("红", "蓝")),
+        ("海是什么颜色？", ("红", "蓝")),
+        ("the sea is", ("glue", "blue")),
+        ("which is the sea?", ("glue", "blue")),
+    ],
+)
+def test_a_blank_stands_before_a_choice_but_not_in_chinese(context: str, choices: tuple[str, ...]) -> None:
+    model: Any = SimpleNamespace(objective=Pairs(), tokenizer=BYTES, system=SimpleNamespace(name="pairs"))
+    scores = choose_likeliest(model, [Question(context=context, choices=choices, label=1, where="f:1")])
+    assert scores.main_value == 1
+
+
 def test_what_cannot_be_foretold_is_said(model: Any) -> None:
     with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word to foretell from others: give two words"):
         foretell_last_words(model, [("f:7", "blue")])

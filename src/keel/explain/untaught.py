@@ -15,6 +15,7 @@ from keel.events import OnEvent, ignore
 from keel.explain.perplexity import SYMBOLS
 from keel.model import Model
 from keel.tasks.metrics import ERRORS, Mistake, Scores, Values, intervals, joined, resamples
+from keel.text.sentences import detect_language
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
 
@@ -101,16 +102,18 @@ def choose_likeliest(model: Model, questions: Sequence[Question], *, on_event: O
     """How often the right choice is the likeliest one after its context: by log p (sum), by its mean over tokens and
     over bytes, and by how much more likely the context makes it than it is by itself (gain).
 
-    A context that is a question is asked as "Q: ...", and choices stand after "A:".
+    A context that is a question is asked as "Q: ...", and choices stand after "A:"; a blank stands before each, but not
+    in Chinese.
     """
     writer, tokenizer = writer_of(model), model.tokenizer
     contexts, alone, texts = [], [], []
     for question in questions:
         asks = question.context.rstrip().endswith(("?", "？"))
+        chinese = detect_language(question.context + "".join(question.choices)) == "zh"
         for choice in question.choices:
             contexts.append(f"Q: {question.context.strip()}\nA:" if asks else question.context.rstrip())
             alone.append("A:" if asks else "")
-            texts.append(f" {choice.strip()}")
+            texts.append(choice.strip() if chinese else f" {choice.strip()}")
     after = likelihoods(writer, asked(tokenizer, contexts, texts), on_event=on_event)
     by_itself = likelihoods(writer, asked(tokenizer, alone, texts), on_event=on_event)
     ways = _ways(after, by_itself, texts)
