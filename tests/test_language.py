@@ -4,7 +4,7 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Mod
 
 def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
     parts: list[str] = []
-    text = keel.generate("The sailor", model=ngram, tokens=30, seed=1, on_text=parts.append)
+    text = assert_type(keel.generate("The sailor", model=ngram, tokens=30, seed=1, on_text=parts.append), str)
     assert "".join(parts) == text
     assert 20 < len(parts) <= 30
     assert text.startswith(" ")
@@ -39,7 +39,7 @@ def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
 
 def test_several_prompts_are_written_in_one_batch(ngram: Model) -> None:
     prompts = ["The sailor", "", "The old sailor", "The judge"]
-    texts = keel.generate(prompts, model=ngram, tokens=9, seed=4)
+    texts = assert_type(keel.generate(prompts, model=ngram, tokens=9, seed=4), list[str])
     for number, prompt in enumerate(prompts):
         assert texts[number] == keel.generate(prompt, model=ngram, tokens=9, seed=4 + number)
     assert len(set(texts)) == 4
@@ -79,7 +79,9 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
         keel.generate("The judge", model=ngram, beams=2, top_k=3)
     listed = keel.generate(prompts, model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
     assert listed == [[each.text for each in found] for found in best]
-    assert keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25) == listed[2]
+    assert_type(listed, list[list[str]])
+    best = keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
+    assert assert_type(best, list[str]) == listed[2]
     with pytest.raises(UsageError, match="--best gives the best texts of a search: say --beam N too"):
         keel.generate("The judge", model=ngram, best=2)
     with pytest.raises(UsageError, match="--beam must be 1,000 or less, not 5,000"):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from keel.decode.beam import Hypothesis, Search, Stopped
 from keel.decode.beam import beam as beam_search
@@ -41,8 +41,40 @@ def perplexity(
     )
 
 
+@overload  # a str is one prompt, though also many strs
+def generate(  # pyright: ignore[reportOverlappingOverload]
+    prompt: str = "", *, model: Model | str | Path,
+    tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
+    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float = 0.6,
+    stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> str: ...  # fmt: skip
+@overload
+def generate(  # pyright: ignore[reportOverlappingOverload]
+    prompt: str = "", *, model: Model | str | Path,
+    tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
+    seed: int = 0, beams: int | None = None, best: int, length_penalty: float = 0.6,
+    stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> list[str]: ...  # fmt: skip
+@overload
 def generate(
-    prompt: str | Sequence[str] = "",
+    prompt: Iterable[str], *, model: Model | str | Path,
+    tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
+    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float = 0.6,
+    stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> list[str]: ...  # fmt: skip
+@overload
+def generate(
+    prompt: Iterable[str], *, model: Model | str | Path,
+    tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
+    seed: int = 0, beams: int | None = None, best: int, length_penalty: float = 0.6,
+    stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
+    on_event: OnEvent = ignore,
+) -> list[list[str]]: ...  # fmt: skip
+def generate(
+    prompt: str | Iterable[str] = "",
     *,
     model: Model | str | Path,
     tokens: int = 50,
@@ -58,7 +90,7 @@ def generate(
     trace: str | Path | None = None,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
-) -> Any:
+) -> str | list[str] | list[list[str]]:
     """Text of at most so many tokens that goes on from a prompt; of several prompts, a text for each, written in one
     batch. `on_text` hears each part of the first text as it is drawn.
 

@@ -26,25 +26,55 @@ BY_PATTERN = ("tokens", "cut")
 
 @overload  # a str is one text, though also many strs
 def translate(  # pyright: ignore[reportOverlappingOverload]
-    texts: str, *, model: Model | str | Path, **settings: Any
-) -> Rewritten: ...
+    texts: str,
+    *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
+    length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
+    tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
+) -> Rewritten: ...  # fmt: skip
 @overload
-def translate(texts: Iterable[str], *, model: Model | str | Path, **settings: Any) -> list[Rewritten]: ...
 def translate(
-    texts: str | Iterable[str], *, model: Model | str | Path, by_pattern: Pairs | None = None, **settings: Any
+    texts: Iterable[str],
+    *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
+    length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
+    tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
+) -> list[Rewritten]: ...  # fmt: skip
+def translate(
+    texts: str | Iterable[str],
+    *,
+    model: Model | str | Path,
+    beams: int | None = None,
+    best: int | None = None,
+    length_penalty: float | None = None,
+    trace: str | Path | None = None,
+    by_pattern: Pairs | None = None,
+    tokens: int | None = None,
+    cut: bool = False,
+    on_event: OnEvent = ignore,
 ) -> Rewritten | list[Rewritten]:
-    """What a model that learned to rewrite makes of a text, or of many. `settings` are `on_event`, `beams`,
-    `length_penalty`, `best` (above 1 each has `others`) and `trace`: an .html or .json file, or a folder for both, that
-    shows how each word was chosen.
+    """What a model that learned to rewrite makes of a text, or of many: `text` is what it wrote, and so is `str` of it,
+    as in `[each.text for each in translate(texts, model=model)]`.
 
-    With pairs in `by_pattern` a language model is asked to go on from them, and `settings` are `tokens` and `cut`.
+    It searches as it was told when it learned, unless `beams` and `length_penalty` are given; with `best` above 1 each
+    has `others`. `trace` is an .html or .json file, or a folder for both, that shows how each word was chosen. With
+    pairs in `by_pattern` a language model is asked to go on from them instead, by at most so many `tokens` (50), and
+    with `cut` the first of too many pairs are left out.
     """
+    given = {
+        "beams": beams,
+        "best": best,
+        "length_penalty": length_penalty,
+        "tokens": tokens,
+        "cut": cut or None,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
     many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     if isinstance(texts, str) and not texts.strip():
         raise UsageError("there is nothing to translate: give a text")
     found = [
         replace(first, others=tuple(others))
-        for first, *others in translations(many, model=model, by_pattern=by_pattern, **settings)
+        for first, *others in translations(
+            many, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event, **settings
+        )
     ]
     return found[0] if isinstance(texts, str) else found
 

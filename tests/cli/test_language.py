@@ -197,6 +197,8 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "The", "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more, not 0")
     refused(run("generate", "The", "--model", ngram, "--temperature", -1), 2, "--temperature must be 0")
     refused(run("generate", "The", "--model", ngram, "--temperature", "nan"), 2, "--temperature must be 0")
+    for seed in (2**63, -1):
+        refused(run("generate", "The", "--model", ngram, "--seed", seed), 2, f"and below 2^63, not {seed}")
     refused(run("generate", "The", "--model", ngram, "--top-k", -1), 2, "--top-k must be 0")
     refused(run("generate", "The", "--model", ngram, "--beam", 0), 2, "--beam must be 1 (greedy) or more, not 0")
     refused(run("generate", "The", "--model", ngram, "--beam", 2, "--best", 3), 2, "--best must lie between 1 and")

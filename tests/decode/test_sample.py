@@ -192,6 +192,8 @@ def test_the_largest_scores_are_found_block_by_block() -> None:
         ({"repetition_penalty": 0.0}, r"--repetition-penalty must be above 0 \(1: none\), not 0.0"),
         ({"repetition_penalty": -1.0}, "--repetition-penalty"),
         ({"repetition_penalty": float("nan")}, "--repetition-penalty"),
+        ({"seed": 2**64}, "--seed must be 0 or above and below 2.63, not 18446744073709551616"),
+        ({"seed": -1}, "--seed"),
         ({"top_k": -1}, "--top-k"),
         ({"top_p": 0.0}, "--top-p"),
         ({"top_p": 1.5}, "--top-p"),

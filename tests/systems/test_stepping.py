@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from weakref import ref
 
@@ -58,9 +59,8 @@ def test_one_row_and_many_side_by_side_are_laid_out_once_each(
     objective: GptTraining, laid_out: "Counter[bool]"
 ) -> None:
     sizes = 1, 2, 1, 3
-    together = Barrier(len(sizes))
     with ThreadPoolExecutor(len(sizes)) as pool:
-        found = [*pool.map(lambda rows: written(objective, rows, 12, together), sizes)]
+        found = [*pool.map(partial(written, objective, steps=12, together=Barrier(len(sizes))), sizes)]
     once = 4 * LAYERS + 1
     assert laid_out == {False: once, True: once}
     assert found == [written(objective, rows, 12) for rows in sizes]
@@ -98,9 +98,8 @@ def test_two_threads_capture_their_steps(objective: GptTraining) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Graph, "_capture", heard)
         for _ in range(10):
-            together = Barrier(2)
             with ThreadPoolExecutor(2) as pool:
-                found = [*pool.map(lambda rows: written(objective, rows, 100, together), (1, 2))]
+                found = [*pool.map(partial(written, objective, steps=100, together=Barrier(2)), (1, 2))]
             assert found == [written(objective, rows, 100) for rows in (1, 2)]
     assert len(graphs) >= 80  # room was made once while each of 40 texts was written
     assert all(graph.graph is not None for graph in graphs)

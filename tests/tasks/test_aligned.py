@@ -78,6 +78,8 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     target.write_text("eins\nzwei\n")
     with pytest.raises(KeelError, match=r"a\.en has 3 lines and .*a\.de has 2: .* mend the shorter one"):
         read_aligned((source, target))
+    with pytest.raises(KeelError, match="the first list has 2 lines and the second list has 1: "):
+        read_aligned((["one", "two"], ["eins"]))
     target.write_text("eins\n \ndrei\n")
     with pytest.raises(KeelError, match=r"a\.en:2: the target is empty .*: fill it in, or drop the pair"):
         read_aligned((source, target))

@@ -88,7 +88,8 @@ def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: P
     model, _ = learned
     with pytest.raises(UsageError, match=r"--tokens goes only with --by-pattern: leave it out"):
         keel.translate("one", model=model, tokens=3)
-    for name, value in (("beams", 2), ("length_penalty", 0.5), ("best", 2), ("trace", tmp_path / "t.json")):
+    settings: dict[str, Any] = {"beams": 2, "length_penalty": 0.5, "best": 2, "trace": tmp_path / "t.json"}
+    for name, value in settings.items():
         flag = {"beams": "beam", "length_penalty": "length-penalty"}.get(name, name)
         with pytest.raises(UsageError, match=f"--{flag} does not go with --by-pattern: leave it out"):
             keel.translate("one", model=model, by_pattern=[("two", "Zwei")], **{name: value})

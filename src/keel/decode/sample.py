@@ -43,6 +43,8 @@ class Sampling:
             raise UsageError(f"--top-p must lie above 0 and not above 1, not at {self.top_p}")
         if not 0 < self.repetition_penalty < float("inf"):
             raise UsageError(f"--repetition-penalty must be above 0 (1: none), not {self.repetition_penalty}")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"--seed must be 0 or above and below 2^63, not {self.seed}")
 
 
 GREEDY = Sampling(temperature=0.0)

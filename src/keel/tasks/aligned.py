@@ -70,7 +70,10 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
 def _side_by_side(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:
     """Line n of the one beside line n of the other."""
     sides = [_lines(side, columns, on_event) for side in (first, second)]
-    names = [str(side) if isinstance(side, str | Path) else "the list" for side in (first, second)]
+    names = [
+        str(side) if isinstance(side, str | Path) else f"the {place} list"
+        for side, place in ((first, "first"), (second, "second"))
+    ]
     if len(sides[0]) != len(sides[1]):
         counts = f"{names[0]} has {len(sides[0]):,} lines and {names[1]} has {len(sides[1]):,}"
         raise KeelError(f"{counts}: line n of one must be what line n of the other becomes, so mend the shorter one")
