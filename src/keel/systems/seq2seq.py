@@ -115,7 +115,8 @@ class Seq2seqEncoder(Encoder):
         record: Recorder | None = None,
     ) -> Output:
         layers, _ = self.reader(vectors, rows.lengths)
-        return Output(top=self.dropout(layers[-1]), layers=layers if all_layers else [])
+        top = self.dropout(layers[-1])
+        return Output(top=top, layers=[*layers[:-1], top] if all_layers else [])
 
     def blocks(self) -> list[nn.Module]:
         return [nn.ModuleList(pair) for pair in zip(self.reader.forwards, self.reader.backwards, strict=True)]

@@ -164,7 +164,10 @@ class TransformerEncoder(Encoder):
         record: Recorder | None = None,
     ) -> Output:
         top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
-        return Output(top=self.norm(top), layers=layers)
+        top = self.norm(top)
+        if all_layers:
+            layers[-1] = top
+        return Output(top=top, layers=layers)
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
