@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS as ALL
@@ -94,6 +95,24 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     # A task's own marks may have vectors after those of words.
     moved = [name for name, value in before.items() if not torch.equal(value, after[name][: len(value)])]
     assert bool(moved) is not freeze
+
+
+def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> None:
+    base = Model.load(learned)
+    settings: dict[str, Any] = {"dev": None, "steps": 1, "lr": 1e-9, "batch": 4}
+    known = to_dict(base.system)
+    if "dropout" in known:
+        tuned = finetune(base, EXAMPLES, dropout=0.25, **settings)
+        assert to_dict(tuned.system)["dropout"] == 0.25
+        old, new = base.encoder.state_dict(), tuned.encoder.state_dict()
+        assert all(torch.allclose(new[name][: len(value)], value, atol=1e-6) for name, value in old.items())
+    if "width" in known:
+        with pytest.raises(UsageError, match="width is the model's shape and cannot change"):
+            finetune(base, EXAMPLES, width=48, **settings)
+    for name in base.system.tunable:
+        if name not in base.system.teaching.fields:
+            with pytest.raises(UsageError, match=f"{name} is for learning from text: leave it out, or change it by"):
+                finetune(base, EXAMPLES, **{name: known[name]}, **settings)
 
 
 @pytest.mark.parametrize("freeze", [True, False])

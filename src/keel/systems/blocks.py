@@ -20,6 +20,7 @@ from keel.kernels.norm import add_norm_twice
 from keel.systems.base import System
 from keel.systems.cache import Cache, Past
 from keel.systems.rows import Recorder, Rows
+from keel.systems.teaching import Teaching
 from keel.train.objective import Tensors
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -64,6 +65,10 @@ class BlockSystem(System):
             raise UsageError("expansion and norm_epsilon must be above 0")
         if self.width % self.head_width:
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, ("dropout", "attention_dropout"))
 
     @property
     def heads(self) -> int:

@@ -108,7 +108,7 @@ class Gpt(BlockSystem):
 
     @property
     def teaching(self) -> "GptTeaching":
-        return GptTeaching(self)
+        return GptTeaching(self, self.tunable)
 
 
 class GptTeaching(Teaching):
