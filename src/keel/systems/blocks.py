@@ -166,6 +166,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places if only they ask; they come after `past`,
         into which they are written."""
+        assert not (asking and self.causal), "`mix` takes those who ask for the last places"
         q, k, v = (self.queries(x[:, :asking]), *self.keys_and_values(x)) if asking else self.apart(self.qkv(x))
         if past is not None:
             k, v = past.extend(k, v)
@@ -244,7 +245,6 @@ class Block(nn.Module):
         epsilon: float,
         pre_norm: bool = False,
         causal: bool = False,
-        crosses: bool = False,
     ):
         super().__init__()
         self.pre_norm = pre_norm
@@ -252,9 +252,6 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.attention = Attention(width, heads, attention_dropout, causal=causal)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
-        if crosses:  # for those who look at another text in between
-            self.cross = Attention(width, heads, attention_dropout)
-            self.cross_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
 from keel.systems.base import Framed, Rewriting
-from keel.systems.blocks import Block, BlockSystem, Dropout, Record, Stack, padding_mask
+from keel.systems.blocks import Attention, Block, BlockSystem, Dropout, Record, Stack, padding_mask
 from keel.systems.cache import Cache, Past
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Output, Recorder, Rows
@@ -188,7 +188,9 @@ class DecoderBlock(Block):
     every place, each inside a residual and a norm."""
 
     def __init__(self, **settings: Any):
-        super().__init__(causal=True, crosses=True, **settings)
+        super().__init__(causal=True, **settings)
+        self.cross = Attention(settings["width"], settings["heads"], settings["attention_dropout"])
+        self.cross_norm = nn.LayerNorm(settings["width"], eps=settings["epsilon"])
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - it is given what was read, too
         self,
