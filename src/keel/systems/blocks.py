@@ -122,6 +122,12 @@ def fast(x: Tensor) -> bool:
     return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What products give where x is."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 class Dropout(nn.Module):
     """Zero a share p of all numbers and scale the others up; on a CPU four draws are cut from one random integer.
 
