@@ -187,15 +187,18 @@ class Seq2seqDecoder(Decoder):
             words = self.dropout(vectors_of(self.table(), ids))  # [rows, time, width]: y_{i-1}
             inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
             matrix, bias = self.cell.weight_hh, self.cell.bias_hh
-            if self.query is not None:
-                matrix = torch.cat([matrix, self.query.weight])
-                bias = F.pad(bias, (0, len(self.query.weight)))
+            joined = None if len(inputs) == 1 else self.query  # for one word, joining costs more than a second product
+            if joined is not None:
+                matrix = torch.cat([matrix, joined.weight])
+                bias = F.pad(bias, (0, len(joined.weight)))
             states: list[Tensor] = []
             weights: list[Tensor] = []
             for given in inputs:
                 gates, query = F.linear(hidden, matrix, bias).tensor_split([len(self.cell.bias_hh)], 1)
-                query = (hidden if self.query is None else query).view(texts, beams, -1)
-                alpha = (self.energies(query, source) + source.outside).softmax(-1)  # [texts, beams, source]
+                if joined is None:
+                    query = hidden if self.query is None else self.query(hidden)
+                energies = self.energies(query.view(texts, beams, -1), source)
+                alpha = (energies + source.outside).softmax(-1)  # [texts, beams, source]
                 given = given + (alpha @ source.gates).flatten(0, 1)
                 hidden, cells = self._moved(given, gates, hidden, cells)
                 states.append(hidden)
