@@ -49,7 +49,7 @@ def finetune(
     source, a share of `data` such as "10%", or None. With several `seeds` the run that is best on dev is kept; with
     `folds` every example is also scored once by a model that has not seen it. With `freeze` the encoder stays as it is,
     which is the system's own choice unless told. `settings` are single fields of `Train`,
-    `Columns` and `Head`, and of a new model's system.
+    `Columns` and `Head`, and of the system: of a new model's all, of a trained one's those that leave its shape alone.
     """
     if task not in TASKS:
         raise unknown_name(task, TASKS, "--task")

@@ -97,10 +97,14 @@ def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None 
     """The targets with each setting put where a field has its name; of the first, a System, `only` these may change."""
     given: list[dict[str, Any]] = [{} for _ in targets]
     names = [{field.name for field in fields(target)} for target in targets]
+    fixed: set[str] = set()
     if only is not None:
-        names[0] &= set(only)
+        fixed = names[0] - set(only)
+        names[0] -= fixed
     for name, value in settings.items():
         place = next((number for number, known in enumerate(names) if name in known), None)
+        if place is None and name in fixed:
+            raise _fixed(name, targets[0], sorted(names[0]))
         if place is None:
             raise unknown_name(name, set().union(*names), "the settings")
         given[place][name] = value
@@ -109,6 +113,15 @@ def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None 
             # One way to say how long takes the place of another.
             values |= {name: values.get(name, 0) for name in Train.LENGTHS}
     return [replace(target, **values) for target, values in zip(targets, given, strict=True)]
+
+
+def _fixed(name: str, system: System, free: list[str]) -> UsageError:
+    """The error for a setting of a system that this verb cannot change in a trained model."""
+    if name in system.tunable:
+        return UsageError(f"{name} is for learning from text: leave it out, or change it by keel pretrain")
+    more = f"; what may change is {', '.join(free)}" if free else ""
+    what = f"{name} is the model's shape and cannot change"
+    return UsageError(f"{what}: leave it out, or start from a new {system.name}{more}")
 
 
 def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:

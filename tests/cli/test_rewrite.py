@@ -37,6 +37,19 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert config["keel"]["settings"]["shared"] is True
 
 
+def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
+    line = ["finetune", desk / "ende", desk / "train.en", desk / "train.de", "--task", "rewrite", "--dev", "none"]
+    code, _, err = run(
+        *line, "--steps", "1", "--system.dropout", "0.4", "--system.smoothing", "0.2", "--out", tmp_path / "m"
+    )
+    assert code == 0, err
+    settings = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["settings"]
+    assert (settings["dropout"], settings["smoothing"]) == (0.4, 0.2)
+    code, _, err = run(*line, "--system.width", "64", "--out", tmp_path / "wide")
+    assert code == 2
+    assert "width is the model's shape and cannot change: leave it out, or start from a new transformer" in err
+
+
 def test_an_empty_answer_is_shown_as_one() -> None:
     error = Mistake(text="one", second=None, label="Eins", predicted="", sureness=0.03, where="a:1")
     scores = Scores(main="exact", values={"exact": Score(value=0.0, low=0.0, high=0.0)}, count=1, errors=[error])

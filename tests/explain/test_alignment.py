@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from keel.errors import KeelError
 from keel.explain.alignment import Alignment, align
-from keel.systems.networks import Decoder
+from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Output, Rows
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
@@ -59,7 +59,7 @@ class Looking(Decoder):
     """Shows two layers of two heads, each of which looks at one place of the source."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Encoder(), 1, 1, shared=False)
         self.bias = nn.Parameter(torch.zeros(1))
 
     def read(self, output: Output, rows: Rows) -> Any:

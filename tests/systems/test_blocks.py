@@ -9,7 +9,7 @@ from keel.config import help_of, to_dict
 from keel.errors import UsageError
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
-from keel.systems.blocks import BlockSystem, Dropout
+from keel.systems.blocks import Attention, BlockSystem, Dropout
 from keel.systems.gpt import Gpt
 from keel.systems.rows import Rows
 from keel.systems.transformer import Transformer
@@ -75,6 +75,11 @@ def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
     assert torch.equal(dropout(x), first)
     assert not torch.equal(first, second)
     assert torch.equal(dropout.eval()(x), x)
+
+
+def test_places_that_look_back_are_not_asked_alone() -> None:
+    with pytest.raises(AssertionError, match="the last places"):
+        Attention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, asking=1)
 
 
 def test_the_gist_is_what_the_whole_output_would_give() -> None:

@@ -1,4 +1,5 @@
-"""What every system of word vectors must do: learn, be saved, be tuned or used frozen, go on where it stopped."""
+"""What every system must do: learn from text or from labels, be saved, be tuned or used frozen, go on where it
+stopped."""
 
 import os
 import signal
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
+from keel.systems import SYSTEMS as ALL
+from keel.systems.rows import Rows
 from keel.verbs import evaluate, finetune, pretrain
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -51,15 +55,30 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
         **dict(width=16, hidden=20, layers=2, length=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
     },
+    "cnn": {"width": 16, "filters": 16, "steps": 20, "batch": 4, "device": "cpu"},
+    "transformer": {
+        **dict(layers=2, width=32, head_width=16, pre_norm=True, dropout=0.0, length=64),  # noqa: C408
+        **dict(steps=20, batch=4, lr=1e-2, device="cpu"),  # noqa: C408
+    },
+    "seq2seq": {"width": 16, "layers": 2, "dropout": 0.0, "steps": 20, "batch": 4, "lr": 1e-2, "device": "cpu"},
 }
 SETTINGS: dict[str, Any] = {"vocabulary": 200, "threads": 1, "log_every": 1}
+MARKED = ("nnlm", "cnn", "rnn", "ulmfit", "elmo", "gpt", "transformer", "seq2seq")
 EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("the bread", "what")] * 5
+
+
+def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
+    """A new model, from text or, where there is nothing to learn from it, from labels."""
+    settings = {**SETTINGS, **SYSTEMS[name], **settings}
+    if ALL[name].from_labels:
+        return finetune(name, EXAMPLES, dev=None, out=out, **settings)
+    return pretrain(name, corpus, out=out, **settings)
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)
 def learned(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("learned") / request.param
-    pretrain(request.param, english_corpus, out=folder, **SETTINGS | SYSTEMS[request.param])
+    learn(request.param, english_corpus, folder)
     return folder
 
 
@@ -78,6 +97,24 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     assert bool(moved) is not freeze
 
 
+def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> None:
+    base = Model.load(learned)
+    settings: dict[str, Any] = {"dev": None, "steps": 1, "lr": 1e-9, "batch": 4}
+    known = to_dict(base.system)
+    if "dropout" in known:
+        tuned = finetune(base, EXAMPLES, dropout=0.25, **settings)
+        assert to_dict(tuned.system)["dropout"] == 0.25
+        old, new = base.encoder.state_dict(), tuned.encoder.state_dict()
+        assert all(torch.allclose(new[name][: len(value)], value, atol=1e-6) for name, value in old.items())
+    if "width" in known:
+        with pytest.raises(UsageError, match="width is the model's shape and cannot change"):
+            finetune(base, EXAMPLES, width=48, **settings)
+    for name in base.system.tunable:
+        if name not in base.system.teaching.fields:
+            with pytest.raises(UsageError, match=f"{name} is for learning from text: leave it out, or change it by"):
+                finetune(base, EXAMPLES, **{name: known[name]}, **settings)
+
+
 @pytest.mark.parametrize("freeze", [True, False])
 def test_words_are_tagged_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bool) -> None:
     tagged = [(words.split(), ["O", tag]) for words, tag in EXAMPLES]
@@ -93,11 +130,20 @@ def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tm
     vectors = model.encode(["the sailor", "the judge and the sailor", ""])
     assert vectors.shape == (3, model.encoder.width)
     assert vectors[0].any()
-    # The nnlm learns a vector for unknown words too, and recurrent networks read the marks around a text.
-    assert not vectors[2].any() or model.system.name in ("nnlm", "rnn", "ulmfit", "elmo", "gpt")
+    # The nnlm learns a vector for unknown words too, filters have a bias, and most networks read marks around a text.
+    assert not vectors[2].any() or model.system.name in MARKED
     model.save(tmp_path / "copy")
     one, two = ((folder / "model.safetensors").read_bytes() for folder in (learned, tmp_path / "copy"))
     assert one == two
+
+
+@torch.inference_mode()
+def test_the_last_of_all_layers_is_what_it_gives(learned: Path) -> None:
+    model = Model.load(learned, device="cpu")
+    rows = model.system.spelled(Rows.pad([[5, 6, 7], [8, 9]]), model.tokenizer)
+    output = model.encoder.eval()(rows, all_layers=True)
+    assert len(output.layers) == model.encoder.layer_count
+    torch.testing.assert_close(output.layers[-1], output.top, rtol=0, atol=0)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(learned: Path, english_corpus: Path, tmp_path: Path) -> None:
@@ -105,10 +151,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(learned: Path, english_corpus: P
         if event["event"] == "step" and event["step"] == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    settings = {**SETTINGS, **SYSTEMS[learned.name]}
     with pytest.raises(Interrupted):
-        pretrain(learned.name, english_corpus, out=tmp_path / "cut", on_event=stop, **settings)
-    cut = pretrain(learned.name, english_corpus, out=tmp_path / "cut", **settings)
+        learn(learned.name, english_corpus, tmp_path / "cut", on_event=stop)
+    cut = learn(learned.name, english_corpus, tmp_path / "cut")
     assert cut.fingerprint() == Model.load(learned).fingerprint()
 
 

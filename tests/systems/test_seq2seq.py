@@ -51,11 +51,11 @@ def by_the_formulas(
                 energies.append(s @ decoder.key(h[j]) / system.width**0.5)
         alpha = torch.stack(energies).softmax(0)
         c = torch.stack([alpha[j] * h[j] for j in range(len(text))]).sum(0)
-        y = decoder.table.weight[word] * system.width**0.5
+        y = decoder.table()[word] * system.width**0.5
         cell = decoder.cell(torch.cat([y, c]), cell)
         s = cell[0] if isinstance(cell, tuple) else cell
         told = torch.tanh(decoder.answer(torch.cat([s, y, c])))
-        scores.append(decoder.table.weight @ told + decoder.bias)
+        scores.append(decoder.table() @ told + decoder.bias)
         weights.append(alpha)
     return torch.stack(scores), torch.stack(weights)
 
@@ -125,10 +125,10 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
 
 def test_one_vocabulary_has_one_table() -> None:
     encoder, decoder = made(replace(SMALL, shared=True), 8, 8)
-    assert decoder.table is encoder.words
+    assert decoder.table() is encoder.words.weight
     assert not any(name.startswith("words") for name in decoder.state_dict()), "they are the encoder's"
     encoder, decoder = made(replace(SMALL, shared=True), 9, 8)
-    assert decoder.table is not encoder.words
+    assert decoder.table() is not encoder.words.weight
     encoder, decoder = made(replace(SMALL, tied=False))
     assert decoder.output is not None
     assert decoder.scores(torch.zeros(2, 3, 6).double()).shape == (2, 3, 8)

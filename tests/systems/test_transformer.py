@@ -88,7 +88,7 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
     padding = torch.arange(6) >= rows.lengths[:, None]
 
     source = encoder.words(rows.ids).detach() * 32**0.5 + waves(6, 32, torch.device("cpu"))
-    target = decoder.table[ids].detach() * 32**0.5 + waves(5, 32, torch.device("cpu"))
+    target = decoder.table()[ids].detach() * 32**0.5 + waves(5, 32, torch.device("cpu"))
     expected = theirs(
         source,
         target,
@@ -227,15 +227,15 @@ def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
 def test_words_are_tied_as_told() -> None:
     one = replace(SMALL, shared=True)
     encoder, decoder = made(one, target=40)
-    assert decoder.table is encoder.words.weight
+    assert decoder.table() is encoder.words.weight
     assert not any(weight is encoder.words.weight for weight in decoder.parameters())  # it is saved once
     assert "words.weight" not in decoder.state_dict()
     top = torch.randn(2, 32)
     torch.testing.assert_close(decoder.scores(top), top @ encoder.words.weight.T)
 
     encoder, decoder = made(SMALL, target=40)  # of equal size by chance
-    assert decoder.table is not encoder.words.weight
-    torch.testing.assert_close(decoder.scores(top), top @ decoder.table.T)
+    assert decoder.table() is not encoder.words.weight
+    torch.testing.assert_close(decoder.scores(top), top @ decoder.table().T)
 
     _, decoder = made(replace(one, tied=False), target=40)
     assert decoder.output is not None

@@ -143,6 +143,23 @@ def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path])
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
+def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
+    learned: tuple[Model, Path], tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"task": "rewrite", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
+    others = {"dropout": 0.3, "attention_dropout": 0.1, "smoothing": 0.2, "agreement": 5.0, "length": 16}
+    keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
+    further = Model.load(tmp_path / "m")
+    assert {name: getattr(further.system, name) for name in others} == others
+    assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
+    for name, value in {"width": 64, "decoder_layers": 2, "tied": False}.items():
+        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, smoothing$"):
+            keel.finetune(learned[0], numbers(8), **settings, **{name: value})
+    places = keel.finetune(replace(SYSTEM, positions="learned"), numbers(8), **settings)
+    with pytest.raises(UsageError, match="length is the model's shape"):
+        keel.finetune(places, numbers(8), **settings, length=16)
+
+
 def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
     model, _ = learned
     unseen = [*numbers(30, 5), ("one one", "something else")]

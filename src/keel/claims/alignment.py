@@ -52,7 +52,7 @@ def step_by_step(say: Say) -> Finding:
     found, source, hidden = _alignment(encoder, decoder, vocabulary, english, spanish)
     with torch.inference_mode():
         vectors = encoder(_rows(vocabulary, [english])).top[0]  # [source, width]: h_j
-        s, y = source.first[0], vectors_of(decoder.table, torch.tensor(vocabulary.index(OPENING)))
+        s, y = source.first[0], vectors_of(decoder.table(), torch.tensor(vocabulary.index(OPENING)))
         assert decoder.query is not None
         assert decoder.weigh is not None
         energies = torch.stack([decoder.weigh @ (decoder.query(s) + decoder.key(h)).tanh() for h in vectors])

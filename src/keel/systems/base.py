@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
@@ -44,7 +44,7 @@ class System:
     min_count: ClassVar[int] = 0
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
-    """The fields that may change when a trained model goes on learning; the others are its shape."""
+    """The fields that may change when a trained model goes on learning from text."""
     pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     sentences: ClassVar[Sentences] = "split"
@@ -131,6 +131,37 @@ class System:
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewriting(System):
+    """A system that writes from another text, by a decoder: what all of these share."""
+
+    smoothing: float = 0.0
+    """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
+    agreement: float = 0.0
+    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
+    the work, 5 is usual where pairs are few."""
+    tied: bool = True
+    """Whether a word is foretold by the vector that it is read by."""
+    shared: bool = False
+    """Whether both texts have one vocabulary, and a word the same vector in both; for the task to say."""
+
+    from_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.smoothing}")
+        if self.agreement < 0:
+            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, ("dropout", "attention_dropout", "smoothing", "agreement"))
+
+    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+        what = f"{self.name} learns from pairs or labels, not from text alone"
+        raise UsageError(f"{what}: use keel finetune {self.name} FILE")
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from keel.kernels.norm import add_norm_twice
 from keel.systems.base import System
 from keel.systems.cache import Cache, Past
 from keel.systems.rows import Recorder, Rows
+from keel.systems.teaching import Teaching
 from keel.train.objective import Tensors
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -64,6 +65,10 @@ class BlockSystem(System):
             raise UsageError("expansion and norm_epsilon must be above 0")
         if self.width % self.head_width:
             raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, ("dropout", "attention_dropout"))
 
     @property
     def heads(self) -> int:
@@ -117,6 +122,12 @@ def fast(x: Tensor) -> bool:
     return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What products give where x is."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 class Dropout(nn.Module):
     """Zero a share p of all numbers and scale the others up; on a CPU four draws are cut from one random integer.
 
@@ -161,6 +172,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places if only they ask; they come after `past`,
         into which they are written."""
+        assert not (asking and self.causal), "`mix` takes those who ask for the last places"
         q, k, v = (self.queries(x[:, :asking]), *self.keys_and_values(x)) if asking else self.apart(self.qkv(x))
         if past is not None:
             k, v = past.extend(k, v)
@@ -239,7 +251,6 @@ class Block(nn.Module):
         epsilon: float,
         pre_norm: bool = False,
         causal: bool = False,
-        crosses: bool = False,
     ):
         super().__init__()
         self.pre_norm = pre_norm
@@ -247,9 +258,6 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.attention = Attention(width, heads, attention_dropout, causal=causal)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
-        if crosses:  # for those who look at another text in between
-            self.cross = Attention(width, heads, attention_dropout)
-            self.cross_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
         self.output_norm = nn.LayerNorm(width, eps=epsilon)

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.kernels.attention import WIDTHS
 from keel.kernels.gelu import bias_gelu
-from keel.kernels.norm import add_then_norm
-from keel.systems.blocks import Block, Spans
+from keel.kernels.norm import add_then_norm, norm
+from keel.systems.blocks import Block, Spans, Stack, product_dtype
 
 
 class CausalBlock(Block):
@@ -36,3 +37,29 @@ class CausalBlock(Block):
     def fusible(self) -> bool:
         width = self.attention.out.in_features // self.attention.heads
         return self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
+
+
+class CausalStack(Stack):
+    """Such blocks one above the other."""
+
+    @property
+    def blocks(self) -> list[CausalBlock]:
+        return [block for block in self if isinstance(block, CausalBlock)]
+
+    def run_fused(
+        self, x: Tensor, spans: Spans, *, all_layers: bool = False, top: nn.LayerNorm | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """With pre-norm and the norm `top` above all: the norm before a sub-layer is found with the sum before it. The
+        stream keeps fp32: what is added is small beside it."""
+        if top is None:
+            return super().run_fused(x, spans, all_layers=all_layers)
+        shape, x = x.shape, x.flatten(0, -2)
+        seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
+        layers = [x.view(shape)] if all_layers else []
+        norms = [block.attention_norm for block in self.blocks]
+        y = norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
+        for number, (block, following) in enumerate(zip(self.blocks, [*norms[1:], top], strict=True)):
+            x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
+            if all_layers:
+                layers.append(x.view(shape))
+        return y.view(shape), layers

@@ -14,12 +14,11 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.kernels import usable
-from keel.kernels.norm import norm
 from keel.kernels.softmax import softmax_loss
 from keel.systems.base import Framed
-from keel.systems.blocks import Activation, BlockSystem, Dropout, Spans, Stack, fast
+from keel.systems.blocks import Activation, BlockSystem, Dropout, Spans, fast, product_dtype
 from keel.systems.cache import Cache
-from keel.systems.causal import CausalBlock
+from keel.systems.causal import CausalBlock, CausalStack
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Recorder, Rows
@@ -108,7 +107,7 @@ class Gpt(BlockSystem):
 
     @property
     def teaching(self) -> "GptTeaching":
-        return GptTeaching(self)
+        return GptTeaching(self, self.tunable)
 
 
 class GptTeaching(Teaching):
@@ -134,7 +133,7 @@ class GptEncoder(Encoder):
         self.positions = nn.Embedding(system.positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
         self.dropout = Dropout(system.dropout)
-        self.stack = Stack(CausalBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
+        self.stack = CausalStack(CausalBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else None
         self.initialize()
 
@@ -191,7 +190,7 @@ class GptEncoder(Encoder):
             top, layers = self._fused(x, rows, added, all_layers)
         else:
             most = self.system.positions + int(self.system.sink)
-            state = None if state is None else state.grown(x.shape[1], most, _kind(x))
+            state = None if state is None else state.grown(x.shape[1], most, product_dtype(x))
             top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
             top = top if self.norm is None else self.norm(top)
             state = None if state is None else state.after(x.shape[1])
@@ -200,26 +199,12 @@ class GptEncoder(Encoder):
         return Output(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
 
     def _fused(self, x: Tensor, rows: Rows, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
-        """The blocks by our kernels, for rows padded or packed: the norm before a sub-layer is found with the sum
-        before it. The stream keeps fp32: what is added is small beside it."""
+        """The blocks by our kernels, for rows padded or packed; `added` vectors stand before each."""
         spans = Spans.of(rows)
         if added:
             starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
             spans = Spans(starts=starts, lengths=spans.lengths + 1, longest=spans.longest + 1)
-        if self.norm is None:
-            return self.stack.run_fused(x, spans, all_layers=all_layers)
-        shape, x = x.shape, x.flatten(0, -2)
-        seeds = torch.randint(2**31, (len(self.stack),), device=x.device) if self.training else None
-        layers = [x.view(shape)] if all_layers else []
-        blocks = [block for block in self.stack if isinstance(block, CausalBlock)]
-        first = blocks[0].attention_norm
-        y = norm(x, first.weight, first.bias, epsilon=first.eps, out_dtype=_kind(x))
-        for number, (block, after) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
-            following = self.norm if after is None else after.attention_norm
-            x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
-            if all_layers:
-                layers.append(x.view(shape))
-        return y.view(shape), layers
+        return self.stack.run_fused(x, spans, all_layers=all_layers, top=self.norm)
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         if rows.starts is not None:
@@ -231,12 +216,6 @@ class GptEncoder(Encoder):
 
     def inputs(self) -> list[nn.Parameter]:
         return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
-
-
-def _kind(x: Tensor) -> torch.dtype:
-    """What products give where x is."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,8 +322,7 @@ class GptTraining(Objective):
         """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
         slot of this memory."""
         encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
-        blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
-        step = one_step(encoder, blocks, encoder.norm, encoder.words.weight, len(memory))
+        step = one_step(encoder, encoder.stack.blocks, encoder.norm, encoder.words.weight, len(memory))
 
         def scores(ids: Tensor, slot: Slot) -> Tensor:
             return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)

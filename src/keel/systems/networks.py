@@ -120,6 +120,21 @@ class Decoder(nn.Module):
 
     vocabulary: int
     """How many ids it writes."""
+    width: int
+    """Of the vectors that foretell them."""
+
+    def __init__(self, encoder: Encoder, vocabulary: int, width: int, *, shared: bool):
+        super().__init__()
+        self.vocabulary, self.width = vocabulary, width
+        self.lender = (encoder,)
+        """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
+        self.words = None if shared and vocabulary == encoder.vocabulary else nn.Embedding(vocabulary, width)
+
+    def table(self) -> Tensor:
+        """[vocabulary, width]: the vectors of what it has written."""
+        table = self.lender[0].table() if self.words is None else self.words.weight
+        assert table is not None, "who lends words has a vector for each"
+        return table
 
     def read(self, output: Output, rows: Rows) -> Tensors:
         """What it keeps of the texts that it writes from, texts first: whatever need not be computed at each step."""

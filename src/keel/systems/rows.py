@@ -74,7 +74,7 @@ class Output:
 
     top: Tensor  # [batch, time, width]
     layers: list[Tensor] = field(default_factory=list)
-    """With `all_layers`: the embedded input, then every block's output, each [batch, time, width]."""
+    """With `all_layers`: the embedded input, then every block's output, [batch, time, width]; the last is `top`."""
     state: State | None = None
 
 

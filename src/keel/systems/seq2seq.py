@@ -11,17 +11,17 @@ The paper's read-out is a maxout of s_{i-1}, y_{i-1} and c_i; ours has the new s
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
+from keel.systems.base import Rewriting
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rnn import Reader, Recurrent
 from keel.systems.rows import Output, Recorder, Rows
-from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State, Tensors
 from keel.train.plan import Train
 
@@ -29,7 +29,7 @@ Scoring = Literal["additive", "dot"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2seq(Reader):
+class Seq2seq(Rewriting, Reader):
     """The hyper-parameters of a recurrent network that writes from another text; `paper` has those of 2014."""
 
     cell: Literal["gru", "lstm"] = "gru"
@@ -44,30 +44,18 @@ class Seq2seq(Reader):
     """Numbers inside the additive score, which query and key are brought to."""
     dropout: float = 0.3
     """On words, on what is read and before the softmax."""
-    smoothing: float = 0.0
-    """Probability that is taken from the right word and spread over all, in training."""
-    agreement: float = 0.0
-    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
-    the work, 5 is usual where pairs are few."""
-    tied: bool = True
-    """Whether a word is foretold by the vector that it is read by."""
-    shared: bool = False
-    """Whether both texts have one vocabulary, and a word the same vector in both."""
 
     name: ClassVar[str] = "seq2seq"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"width": 1000, "hidden": 1000, "tied": False}}
     train: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
-    from_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("width", "layers", "hidden"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("dropout", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.agreement < 0:
-            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
     def tuning(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)
@@ -78,14 +66,11 @@ class Seq2seq(Reader):
     def decoder(self, encoder: "Seq2seqEncoder", vocabulary: int) -> "Seq2seqDecoder":
         return Seq2seqDecoder(self, encoder, vocabulary)
 
-    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
-        raise UsageError("a seq2seq learns from pairs, not from text alone: use keel finetune seq2seq FILE")
 
-
-def vectors_of(words: nn.Embedding, ids: Tensor) -> Tensor:
+def vectors_of(table: Tensor, ids: Tensor) -> Tensor:
     """[..., width]: their vectors times sqrt(width), as a Transformer has it: numbers of about 1 go in, from a table by
     which words are foretold as well. With far smaller ones it takes long until the network learns to look."""
-    return words(ids) * words.embedding_dim**0.5
+    return F.embedding(ids, table) * table.shape[1] ** 0.5
 
 
 class Seq2seqEncoder(Encoder):
@@ -103,7 +88,7 @@ class Seq2seqEncoder(Encoder):
         nn.init.normal_(self.words.weight, std=system.width**-0.5)
 
     def embed(self, rows: Rows) -> Tensor:
-        return self.dropout(vectors_of(self.words, rows.ids))
+        return self.dropout(vectors_of(self.words.weight, rows.ids))
 
     def contextualize(
         self,
@@ -115,7 +100,8 @@ class Seq2seqEncoder(Encoder):
         record: Recorder | None = None,
     ) -> Output:
         layers, _ = self.reader(vectors, rows.lengths)
-        return Output(top=self.dropout(layers[-1]), layers=layers if all_layers else [])
+        top = self.dropout(layers[-1])
+        return Output(top=top, layers=[*layers[:-1], top] if all_layers else [])
 
     def blocks(self) -> list[nn.Module]:
         return [nn.ModuleList(pair) for pair in zip(self.reader.forwards, self.reader.backwards, strict=True)]
@@ -149,13 +135,8 @@ class Seq2seqDecoder(Decoder):
     """The network that writes; `record` is shown "alignment", alpha [rows, time, source]."""
 
     def __init__(self, system: Seq2seq, encoder: Seq2seqEncoder, vocabulary: int):
-        super().__init__()
         width = system.width
-        self.vocabulary, self.width, self.scoring = vocabulary, width, system.scoring
-        shared = system.shared and vocabulary == encoder.vocabulary
-        self.lender = (encoder,)
-        """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
-        self.words = None if shared else nn.Embedding(vocabulary, width)
+        super().__init__(encoder, vocabulary, width, shared=system.shared)
         self.first = nn.Linear(width, width)
         additive = system.scoring == "additive"
         self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
@@ -171,11 +152,6 @@ class Seq2seqDecoder(Decoder):
             nn.init.normal_(self.words.weight, std=width**-0.5)
         if system.cell == "lstm":
             nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
-
-    @property
-    def table(self) -> nn.Embedding:
-        """The vectors of what it has written."""
-        return self.lender[0].words if self.words is None else self.words
 
     def read(self, output: Output, rows: Rows) -> Source:
         vectors, width = output.top, self.width
@@ -208,18 +184,21 @@ class Seq2seqDecoder(Decoder):
         hidden, cells, width = state.hidden, state.cells, self.width
         texts, beams = len(source.first), len(ids) // len(source.first)
         with torch.autocast(ids.device.type, enabled=False):
-            words = self.dropout(vectors_of(self.table, ids))  # [rows, time, width]: y_{i-1}
+            words = self.dropout(vectors_of(self.table(), ids))  # [rows, time, width]: y_{i-1}
             inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
             matrix, bias = self.cell.weight_hh, self.cell.bias_hh
-            if self.query is not None:
-                matrix = torch.cat([matrix, self.query.weight])
-                bias = F.pad(bias, (0, len(self.query.weight)))
+            joined = None if len(inputs) == 1 else self.query  # for one word, joining costs more than a second product
+            if joined is not None:
+                matrix = torch.cat([matrix, joined.weight])
+                bias = F.pad(bias, (0, len(joined.weight)))
             states: list[Tensor] = []
             weights: list[Tensor] = []
             for given in inputs:
                 gates, query = F.linear(hidden, matrix, bias).tensor_split([len(self.cell.bias_hh)], 1)
-                query = (hidden if self.query is None else query).view(texts, beams, -1)
-                alpha = (self.energies(query, source) + source.outside).softmax(-1)  # [texts, beams, source]
+                if joined is None:
+                    query = hidden if self.query is None else self.query(hidden)
+                energies = self.energies(query.view(texts, beams, -1), source)
+                alpha = (energies + source.outside).softmax(-1)  # [texts, beams, source]
                 given = given + (alpha @ source.gates).flatten(0, 1)
                 hidden, cells = self._moved(given, gates, hidden, cells)
                 states.append(hidden)
@@ -253,4 +232,4 @@ class Seq2seqDecoder(Decoder):
         return torch.lerp(new, hidden, stay), None
 
     def scores(self, vectors: Tensor) -> Tensor:
-        return F.linear(vectors, self.table.weight if self.output is None else self.output, self.bias)
+        return F.linear(vectors, self.table() if self.output is None else self.output, self.bias)

@@ -14,11 +14,11 @@ from keel.train.objective import Kernel
 
 class Teaching:
     """How a system learns a task by labels: as it stands, by gradients through its encoder, with its settings as they
-    are; a system with a way of its own has its own."""
+    are, dropout apart; a system with a way of its own has its own."""
 
-    def __init__(self, system: Any, fields: tuple[str, ...] = ()):
+    def __init__(self, system: Any, fields: tuple[str, ...] = ("dropout",)):
         self.system, self.fields = system, fields
-        """Of the fields, those that may change when a trained model learns a task."""
+        """Of the fields, as far as it has them, those that may change when a trained model learns a task."""
 
     def anew(self) -> Any:
         """The system's settings for learning a task from nothing, without any text to learn from first."""

@@ -7,18 +7,19 @@ read ("cross"). Both are made of what is in blocks.py; this file has what puts t
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Framed
-from keel.systems.blocks import Block, BlockSystem, Dropout, Record, Stack, padding_mask
+from keel.systems.base import Framed, Rewriting
+from keel.systems.blocks import Attention, Block, BlockSystem, Dropout, Record, Stack, padding_mask
 from keel.systems.cache import Cache, Past
 from keel.systems.networks import Decoder, Encoder
 from keel.systems.rows import Output, Recorder, Rows
+from keel.systems.teaching import Teaching
 from keel.text.tokenizer import Tokenizer
 from keel.train.objective import State, Tensors
 from keel.train.plan import Train
@@ -28,7 +29,7 @@ ROOM = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer(BlockSystem):
+class Transformer(Rewriting, BlockSystem):
     """The hyper-parameters of the Transformer; as they stand, the paper's base model."""
 
     layers: int = 6
@@ -40,14 +41,6 @@ class Transformer(BlockSystem):
     pre_norm: bool = False
     """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
     smoothing: float = 0.1
-    """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
-    agreement: float = 0.0
-    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
-    the work, 5 is usual where pairs are few."""
-    tied: bool = True
-    """Whether a word is foretold by the vector that it is read by; with one vocabulary both sides share it too."""
-    shared: bool = False
-    """Whether both sides have one vocabulary; for the task to say."""
     length: int = 256
     """The longest row, read or written."""
 
@@ -70,23 +63,24 @@ class Transformer(BlockSystem):
         beta2=0.98,
         epsilon=1e-9,
     )
-    from_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        BlockSystem.__post_init__(self)
+        Rewriting.__post_init__(self)
         for name, most in (("decoder_layers", 1000), ("length", 65_536)):
             if not 1 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
-        if not 0 <= self.smoothing < 1:
-            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.smoothing}")
-        if self.agreement < 0:
-            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
         if self.positions == "sincos" and self.width % 2:
             raise UsageError(f"sines and cosines come in pairs: make width {self.width} even, or positions learned")
 
     @property
     def longest(self) -> int:
         return self.length
+
+    @property
+    def teaching(self) -> Teaching:
+        """Where places have learned vectors, there are as many as a row is long."""
+        return Teaching(self, (*super().teaching.fields, *([] if self.positions == "learned" else ["length"])))
 
     def tuning(self, frozen: bool) -> Train:
         """The paper's highest rate, 1 / sqrt(width x 4000), reached after the same share of the steps."""
@@ -97,9 +91,6 @@ class Transformer(BlockSystem):
 
     def decoder(self, encoder: "TransformerEncoder", vocabulary: int) -> "TransformerDecoder":
         return TransformerDecoder(self, encoder, vocabulary)
-
-    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
-        raise UsageError("a transformer learns from pairs or labels, not from text alone: use keel finetune")
 
     def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
         """A [SEP], or A [SEP] B [SEP]."""
@@ -164,7 +155,10 @@ class TransformerEncoder(Encoder):
         record: Recorder | None = None,
     ) -> Output:
         top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
-        return Output(top=self.norm(top), layers=layers)
+        top = self.norm(top)
+        if all_layers:
+            layers[-1] = top
+        return Output(top=top, layers=layers)
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
@@ -194,7 +188,9 @@ class DecoderBlock(Block):
     every place, each inside a residual and a norm."""
 
     def __init__(self, **settings: Any):
-        super().__init__(causal=True, crosses=True, **settings)
+        super().__init__(causal=True, **settings)
+        self.cross = Attention(settings["width"], settings["heads"], settings["attention_dropout"])
+        self.cross_norm = nn.LayerNorm(settings["width"], eps=settings["epsilon"])
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - it is given what was read, too
         self,
@@ -232,12 +228,7 @@ class TransformerDecoder(Decoder):
     which comes next."""
 
     def __init__(self, system: Transformer, encoder: TransformerEncoder, vocabulary: int):
-        super().__init__()
-        self.vocabulary, self.width = vocabulary, system.width
-        one = system.shared and system.tied and vocabulary == encoder.vocabulary
-        self.lender = (encoder,)
-        """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
-        self.words = None if one else nn.Embedding(vocabulary, system.width)
+        super().__init__(encoder, vocabulary, system.width, shared=system.shared and system.tied)
         self.output = None if system.tied else nn.Linear(system.width, vocabulary, bias=False)
         self.places = Places(system)
         self.stack = nn.ModuleList(
@@ -245,11 +236,6 @@ class TransformerDecoder(Decoder):
         )
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
-
-    @property
-    def table(self) -> Tensor:
-        """[vocabulary, width]: the vectors of what it has written."""
-        return self.lender[0].words.weight if self.words is None else self.words.weight
 
     def read(self, output: Output, rows: Rows) -> Memory:
         vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
@@ -267,7 +253,7 @@ class TransformerDecoder(Decoder):
         assert isinstance(source, Memory)
         assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"
         begin, time = 0 if state is None else state.count, ids.shape[1]
-        x = self.places(F.embedding(ids, self.table), begin)
+        x = self.places(F.embedding(ids, self.table()), begin)
         state = state and state.grown(time, self.places.length, state.memory.dtype)
         for number, block in enumerate(self._layers):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
@@ -276,7 +262,7 @@ class TransformerDecoder(Decoder):
         return self.norm(x), state and state.after(time)
 
     def scores(self, vectors: Tensor) -> Tensor:
-        return F.linear(vectors, self.table if self.output is None else self.output.weight)
+        return F.linear(vectors, self.table() if self.output is None else self.output.weight)
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)

@@ -20,7 +20,7 @@ from keel.decode.trace import Trace
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.kernels.smoothed import smoothed_cross_entropy
-from keel.systems.base import System
+from keel.systems.base import Rewriting, System
 from keel.systems.networks import Decoder, Encoder, Writing
 from keel.systems.rows import Recorder, Rows
 from keel.tasks.aligned import read_aligned
@@ -72,13 +72,14 @@ class Rewrite(Task):
 
     name: ClassVar[str] = "rewrite"
     takes: ClassVar[tuple[str, ...]] = ()
+    system: Rewriting
     search: Search = Search()
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         if settings.get("frozen"):
             raise UsageError("to rewrite, encoder and decoder learn together: leave out --freeze")
-        if hasattr(system, "shared"):
-            system = replace(system, shared=labels.tokenizer is None)  # pyright: ignore[reportCallIssue]
+        if isinstance(system, Rewriting):  # others have no decoder, and refuse below
+            system = replace(system, shared=labels.tokenizer is None)
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target = labels.tokenizer or tokenizer
         self.decoder = system.decoder(encoder, len(self.target))
@@ -208,7 +209,7 @@ class Rewrite(Task):
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert isinstance(batch, RewriteBatch)
-        agreement = getattr(self.system, "agreement", 0.0) if self.training else 0.0
+        agreement = self.system.agreement if self.training else 0.0
         if not agreement:
             return {"loss": self._losses(batch)[0].sum()}, state
         # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + agreement times the mean of KL(1, 2) and KL(2, 1)).
@@ -232,7 +233,7 @@ class Rewrite(Task):
         vectors, _ = self.decoder(batch.ids, source)
         inside = self._inside(batch)
         owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
-        smoothing = getattr(self.system, "smoothing", 0.0) if self.training else 0.0
+        smoothing = self.system.smoothing if self.training else 0.0
         if not vectors.is_cuda:
             scores = self.decoder.scores(vectors[inside])
             return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside], scores
