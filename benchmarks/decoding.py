@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.decode.beam import beam
+from keel.decode.beam import Search, beam
 from keel.decode.sample import Sampling, sample
 from keel.train.objective import Tensors
 
@@ -120,7 +120,7 @@ def main() -> None:
     }
     rows: dict[str, dict[str, Callable[[], Any]]] = {
         f"beam {beams}": {
-            "keel": lambda: beam(writer, prompts, beams=beams, tokens=steps),
+            "keel": lambda: beam(writer, prompts, Search(beams=beams), tokens=steps),
             "plain": lambda: plain_beam(writer, texts, beams, steps),
             "network": network(texts * beams, options.vocabulary, steps, options.device),
         }

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import keel
-from keel.decode.beam import beam
+from keel.decode.beam import Search, beam
 from keel.decode.parallel import side_by_side
 from keel.systems.rows import Rows
 from keel.systems.transformer import Transformer
@@ -137,22 +137,18 @@ def main() -> None:
     batches = [order[start : start + options.batch] for start in range(0, len(order), options.batch)]
     banned = {*task.target.special_ids} - {task.target.sep_id}
 
-    def search_ours(rows: Rows, tokens: int) -> list[list[int]]:
+    how = Search(beams=options.beam, length_penalty=options.length_penalty)
+
+    def search_ours(rows: Rows) -> list[list[int]]:
+        limits = task.limits(rows.lengths.numpy())
         with torch.inference_mode():
-            found = beam(
-                task.writer(rows),
-                [[]] * len(rows.ids),
-                beams=options.beam,
-                length_penalty=options.length_penalty,
-                tokens=tokens,
-                banned=banned,
-            )
+            found = beam(task.writer(rows), [[]] * len(rows.ids), how, tokens=limits, banned=banned)
         return [best.ids for best, *_ in found]
 
     def run(search: Any, each: Callable[..., Iterable[Any]]) -> tuple[float, list[str]]:
         rows = [data.rows(index) for index in batches]
         start = time.monotonic()
-        lists = [*each(lambda some: search(some, min(task.system.longest, 2 * some.ids.shape[1] + 20)), rows)]
+        lists = [*each(search, rows)]
         seconds = time.monotonic() - start
         found = [""] * len(data)
         for index, texts in zip(batches, lists, strict=True):
@@ -160,7 +156,8 @@ def main() -> None:
                 found[number] = task.target.decode(ids)
         return seconds, found
 
-    def both(rows: Rows, tokens: int) -> list[list[int]]:
+    def both(rows: Rows) -> list[list[int]]:
+        tokens = max(task.limits(rows.lengths.numpy()))
         return search_theirs(theirs, rows, options.beam, options.length_penalty, tokens)
 
     check_equal(task, theirs, data.rows(batches[0]))

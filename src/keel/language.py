@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
 from keel.decode.beam import Hypothesis, Search, Stopped
 from keel.decode.beam import beam as beam_search
+from keel.decode.how import how_of
 from keel.decode.sample import Sampling, sample
 from keel.decode.trace import Trace
 from keel.decode.writer import room
@@ -85,7 +86,7 @@ def generate(
     seed: int = 0,
     beams: int | None = None,
     best: int | None = None,
-    length_penalty: float = 0.6,
+    length_penalty: float | None = None,
     stop: str | Sequence[str] = (),
     trace: str | Path | None = None,
     on_text: Callable[[str], object] = str,
@@ -97,17 +98,14 @@ def generate(
     A `temperature` below 1 prefers what is likely, and 0 always takes the likeliest; `top_k` and `top_p` leave out what
     is not; a `repetition_penalty` above 1 makes what came before less likely. The same seed gives the same text. With
     `beams` nothing is drawn: the likeliest text is searched for, so many open at each step, up to the end of a
-    sentence; with `best` a list of so many is given in the place of each text. A text ends before any of the strings
-    `stop`. `trace` is where to write how each word was chosen: a folder, an .html or a .json file.
+    sentence, longer ones preferred by a `length_penalty` (0.6) above 0; with `best` a list of so many is given in the
+    place of each text. A text ends before any of the strings `stop`. `trace` is where to write how each word was
+    chosen: a folder, an .html or a .json file.
     """
-    drawing = Sampling(
-        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
-    )
-    if beams is not None and drawing != Sampling(seed=seed):
-        raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
-    if beams is None and best is not None:
-        raise UsageError("--best gives the best texts of a search: say --beam N too")
-    how = drawing if beams is None else Search(beams=beams, best=best or 1, length_penalty=length_penalty)
+    how = how_of(
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed,
+        beams=beams, best=best, length_penalty=length_penalty,
+    )  # fmt: skip
     prompts: list[Any] = [*prompt] if isinstance(prompt, Iterable) and not isinstance(prompt, str) else [prompt]
     for each in prompts:
         if not isinstance(each, str):
@@ -178,6 +176,10 @@ def continuations(
     written = [Unfolding(tokenizer, ids, stop) for ids in read]
     banned = set(tokenizer.special_ids) - {writer.closing}
     if isinstance(how, Search):
+        reach = 4 * max(map(len, stop), default=0)  # a character may be of four bytes, each an id
+
+        def ends(row: int, ids: list[int]) -> bool:
+            return Unfolding(tokenizer, [*read[row], *ids[:-reach]], stop).add(*ids[-reach:])
 
         def told(answers: list[list[Hypothesis]]) -> list[list[Continuation]]:
             found = [
@@ -192,17 +194,22 @@ def continuations(
                 ]
                 for ids, best in zip(read, answers, strict=True)
             ]
+            if stop:
+                found = [_distinct(best)[: how.best] for best in found]
             for row, best in enumerate(found):
                 if best:
                     on_text(row, best[0].text)
             return found
 
         try:
-            answers = beam_search(writer, read, **asdict(how), tokens=fits, banned=banned, trace=seen)
+            answers = beam_search(
+                writer, read, replace(how, best=how.beams) if stop else how, tokens=fits, banned=banned,
+                ended=ends if stop else None, trace=seen,
+            )  # fmt: skip
         except Stopped as stopped:
-            told(stopped.found)
-            raise
-        found, paths = told(answers), [best.closed(writer) for best, *_ in answers]
+            told([best or stopped.best.get(row, []) for row, best in enumerate(stopped.found)])
+            raise KeyboardInterrupt from None
+        found, paths = told(answers), [best.closed for best, *_ in answers]
     else:
         steps = sample(
             writer, read, how, tokens=fits, stop=[writer.closing] if closes and writer.closing is not None else [],
@@ -220,6 +227,14 @@ def continuations(
         answers = [[asdict(each) for each in best] for best in found]
         write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths), on_event)
     return found
+
+
+def _distinct(found: list[Continuation]) -> list[Continuation]:
+    """Without those whose text another has that is better: a stop string may be the end of many."""
+    firsts: dict[str, Continuation] = {}
+    for each in found:
+        firsts.setdefault(each.text, each)
+    return [*firsts.values()]
 
 
 def _read(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
@@ -251,10 +266,10 @@ class Unfolding:
         self._text = ""
         self._settle(read)
 
-    def add(self, number: int) -> bool:
-        """Take an id; whether one of the strings has come, so that nothing more is asked for."""
-        if number not in self._special:
-            self._ids.append(number)
+    def add(self, *numbers: int) -> bool:
+        """Take further ids; whether one of the strings has come, so that nothing more is asked for."""
+        if shown := [number for number in numbers if number not in self._special]:
+            self._ids += shown
             self._text = self._settled + self.tokenizer.decode(self._ids)[self._before :]
             places = [self._text.find(stop, max(0, len(self.said) - len(stop))) for stop in self.stop]
             places = [place for place in places if place >= 0]

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
+from keel.decode.beam import Stopped
 from keel.decode.trace import Trace
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
@@ -90,7 +91,8 @@ def translations(
     **settings: Any,
 ) -> Iterator[list[Rewritten]]:
     """The best texts for each of many, in their order, so many written `at_once` (0: as many as is fast); what is blank
-    stays so. Of a trace, all texts are one batch."""
+    stays so. Of a trace, all texts are one batch. Interrupted, it raises `Stopped` with what it has of those that it
+    was to give next."""
     for name in [*settings, *([] if trace is None else ["trace"])]:
         if (name in BY_PATTERN) == (by_pattern is None):
             goes = "goes only" if by_pattern is None else "does not go"
@@ -143,8 +145,16 @@ def _prompted(
 
 def _written(task: Rewrite, texts: Iterator[str], at_once: int, on_event: OnEvent) -> Iterator[list[Rewritten]]:
     while some := list(islice(texts, at_once)):
-        found = iter(task.predict(_asked(task, some), on_event=on_event).found if any(map(str.strip, some)) else [])
-        yield from (next(found) if text.strip() else [Rewritten("", 0.0, 0.0)] for text in some)
+        try:
+            found = task.predict(_asked(task, some), on_event=on_event).found if any(map(str.strip, some)) else []
+        except Stopped as stopped:
+            raise Stopped(_with_blanks(some, stopped.found)) from None
+        yield from _with_blanks(some, found)
+
+
+def _with_blanks(texts: list[str], found: list[list[Rewritten]]) -> list[list[Rewritten]]:
+    left = iter(found)
+    return [next(left) if text.strip() else [Rewritten("", 0.0, 0.0)] for text in texts]
 
 
 def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent) -> Iterator[list[Rewritten]]:
@@ -152,7 +162,7 @@ def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent
     data = task.prepare(_asked(task, texts), labelled=False, on_event=on_event)
     if len(data) < len(texts):
         raise UsageError("a trace shows how texts are written, and one of these is blank: leave it out")
-    found, paths = task.traced(data, seen)
+    found, paths = task.traced(data, seen, on_event)
     pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
     answers = [
         [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]

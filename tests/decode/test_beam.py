@@ -2,13 +2,14 @@
 
 import itertools
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from keel.decode.beam import Hypothesis, beam
+from keel.decode.beam import Hypothesis, Search, Stopped, beam
 from keel.decode.sample import Sampling, sample
 from keel.decode.trace import Trace
 from keel.errors import UsageError
@@ -84,7 +85,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_there_is(alpha: float, text
     for seed in range(3):
         writer = Tables(vocabulary=4, texts=texts, seed=seed)
         expected = every(writer, [2], 4, alpha)[:5]
-        (found,) = beam(writer, [[2]], beams=256, tokens=4, length_penalty=alpha, best=5)
+        (found,) = beam(writer, [[2]], Search(beams=256, length_penalty=alpha, best=5), tokens=4)
         assert [each.ids for each in found] == [ids for _, ids in expected]
         assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
         for each in found:
@@ -97,7 +98,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_there_is(alpha: float, text
 def test_a_beam_of_one_is_greedy(texts: int, alpha: float) -> None:
     prompts = [[2], [3], [4], [5], [0]]
     writer = Tables(texts=texts, seed=4)
-    found = beam(writer, prompts, beams=1, tokens=12, length_penalty=alpha)
+    found = beam(writer, prompts, Search(beams=1, length_penalty=alpha), tokens=12)
     steps = list(sample(writer, prompts, Sampling(temperature=0), tokens=12, stop={CLOSING}))
     for row, (best,) in enumerate(found):
         ids = [step[row] for step in steps]
@@ -109,13 +110,14 @@ def test_a_beam_of_one_is_greedy(texts: int, alpha: float) -> None:
 @pytest.mark.parametrize("texts", [0, 6])
 def test_in_a_batch_each_text_gets_what_it_gets_alone(texts: int) -> None:
     prompts = [[2], [3, 4], [], [5], [4, 4], [2, 2]]
-    asked = {"beams": 3, "tokens": 15, "best": 3, "banned": [3]}
+    search, tokens = Search(beams=3, best=3), [15, 2, 15, 1, 4, 15]
     writer = Tables(texts=texts, seed=7)
-    together = beam(writer, prompts, **asked)
+    together = beam(writer, prompts, search, tokens=tokens, banned=[3])
     for number, prompt in enumerate(prompts):
         alone = Tables(seed=7)
         alone.scores = writer.scores[number : number + 1] if texts else writer.scores
-        assert same(beam(alone, [prompt], **asked)[0], together[number])
+        assert same(beam(alone, [prompt], search, tokens=tokens[number], banned=[3])[0], together[number])
+        assert all(len(each.closed) <= tokens[number] for each in together[number])
         assert all(3 not in each.ids for each in together[number])
         scores = [each.score for each in together[number]]
         assert scores == sorted(scores, reverse=True)
@@ -153,7 +155,7 @@ def test_stopping_early_changes_nothing(alpha: float) -> None:
     saved = 0
     for seed in range(12):
         writer = Tables(vocabulary=7, seed=seed, sharp=2.0)
-        (found,) = beam(writer, [[2]], beams=3, tokens=20, length_penalty=alpha, best=2)
+        (found,) = beam(writer, [[2]], Search(beams=3, length_penalty=alpha, best=2), tokens=20)
         expected = reference(writer, [2], 3, 20, alpha, 2)
         assert [each.ids for each in found] == [ids for ids, _ in expected]
         assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=1e-4)
@@ -163,7 +165,7 @@ def test_stopping_early_changes_nothing(alpha: float) -> None:
 
 def test_texts_that_are_done_leave_the_batch() -> None:
     writer = Tables(vocabulary=7, texts=8, seed=3, sharp=3.0)
-    found = beam(writer, [[]] * 8, beams=4, tokens=30)
+    found = beam(writer, [[]] * 8, Search(beams=4), tokens=30)
     assert writer.asked[:2] == [8, 32], "hypotheses of a text begin as one row"
     assert writer.asked == [8, *sorted(writer.asked[1:], reverse=True)]
     assert writer.asked[-1] < 32
@@ -172,9 +174,9 @@ def test_texts_that_are_done_leave_the_batch() -> None:
 
 
 def test_without_a_closing_mark_texts_are_cut_off() -> None:
-    found = beam(Tables(closing=None), [[2], [3]], beams=3, tokens=5, best=3)
+    found = beam(Tables(closing=None), [[2], [3]], Search(beams=3, best=3), tokens=5)
     assert all(len(each.ids) == 5 and not each.ended for text in found for each in text)
-    (few,) = beam(Tables(vocabulary=2), [[]], beams=6, tokens=1, best=6)
+    (few,) = beam(Tables(vocabulary=2), [[]], Search(beams=6, best=6), tokens=1)
     assert len(few) == 2, "there are no more"
 
 
@@ -194,7 +196,7 @@ def test_it_finds_what_transformers_finds() -> None:
             return network(read[:, 1:]).logits[:, -1], Read(ids=read)
 
     prompts = [[5, 6], [7, 8], [9, 2], [3, 4]]
-    found = beam(Gpt(), prompts, beams=4, tokens=12, length_penalty=0.0, best=4)
+    found = beam(Gpt(), prompts, Search(beams=4, length_penalty=0.0, best=4), tokens=12)
     ids = torch.tensor([[0, *prompt] for prompt in prompts])
     theirs = network.generate(
         ids, attention_mask=torch.ones_like(ids), num_beams=4, max_new_tokens=12, num_return_sequences=4,
@@ -214,7 +216,7 @@ def test_it_finds_what_transformers_finds() -> None:
 def test_a_trace_is_the_tree_of_the_search() -> None:
     writer, trace = Tables(texts=3, seed=5), Trace()
     prompts = [[2], [3], [4]]
-    found = beam(writer, prompts, beams=3, tokens=8, trace=trace)
+    found = beam(writer, prompts, Search(beams=3), tokens=8, trace=trace)
     for number, (best,) in enumerate(found):
         nodes = trace.nodes[number]
         steps = {node.step for node in nodes}
@@ -237,13 +239,13 @@ def test_a_trace_is_the_tree_of_the_search() -> None:
             if node.parent < 0:
                 break
             node = nodes[node.parent]
-        assert ids == best.closed(writer)
+        assert ids == best.closed
     first, second, *_ = trace.uses
     assert (first.rows, first.computed, first.remembered) == (3, 6, 0)
     assert (second.rows, second.computed, second.remembered) == (9, 9, 18)
     assert first.source_bytes == 24
     assert first.bytes == 3 * 3 * 8
-    plain = beam(Tables(texts=3, seed=5), prompts, beams=3, tokens=8)
+    plain = beam(Tables(texts=3, seed=5), prompts, Search(beams=3), tokens=8)
     assert [same(one, other) for one, other in zip(plain, found, strict=True)] == [True] * 3, "looking changes nothing"
 
 
@@ -267,9 +269,65 @@ def test_a_trace_of_drawing_has_what_was_drawn_and_what_was_not() -> None:
         ({"beams": 2, "best": 3}, "--best must lie between 1 and --beam 2, not at 3"),
         ({"best": 0}, "--best"),
         ({"length_penalty": float("nan")}, "--length-penalty"),
-        ({"tokens": 0}, "--tokens must be 1 or more"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        beam(Tables(), [[]], **{"tokens": 5, **settings})
+        Search(**settings)
+
+
+@pytest.mark.parametrize("tokens", [0, [3, 0]])
+def test_nothing_cannot_be_written(tokens: Any) -> None:
+    with pytest.raises(UsageError, match="--tokens must be 1 or more, not 0"):
+        beam(Tables(), [[], []], tokens=tokens)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_hypothesis_ends_where_it_is_told(alpha: float) -> None:
+    """As if these ids were closing marks too: none goes on after one."""
+    last, asked = {3, 4}, []
+
+    def ended(text: int, ids: list[int]) -> bool:
+        asked.append(text)
+        return ids[-1] in last
+
+    for seed in range(4):
+        writer = Tables(vocabulary=6, seed=seed)
+        trace = Trace()
+        (found,) = beam(
+            writer, [[2]], Search(beams=300, best=8, length_penalty=alpha), tokens=4, ended=ended, trace=trace
+        )
+        stops = {CLOSING, *last}
+        wanted: list[tuple[float, list[int]]] = []
+        for size in range(1, 5):
+            for ids in itertools.product(range(6), repeat=size):
+                if stops & {*ids[:-1]} or (ids[-1] not in stops and size < 4):
+                    continue
+                read, total = [0, 0, 2], 0.0
+                for number in ids:
+                    total += float(writer.scores[0, read[-2], read[-1]].log_softmax(0)[number])
+                    read.append(number)
+                wanted.append((total / ((5 + size) / 6) ** alpha, [*ids]))
+        wanted = sorted(wanted, reverse=True)[:8]
+        assert [each.closed for each in found] == [ids for _, ids in wanted]
+        assert [each.score for each in found] == pytest.approx([score for score, _ in wanted], abs=1e-5)
+        assert [each.ended for each in found] == [ids[-1] in stops for _, ids in wanted]
+        assert all(node.fate != "kept" for node in trace.nodes[0] if node.id in stops)
+    assert {*asked} == {0}
+
+
+def test_a_search_that_is_halted_has_what_was_done() -> None:
+    class Halting(Tables):
+        def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+            if len(self.asked) == 5:
+                halted.set()
+            return super().next(ids, state, record)
+
+    halted = Event()
+    tokens = [2, 100, 3, 100]
+    writer = Halting(texts=4, closing=None)
+    with pytest.raises(Stopped) as stopped:
+        beam(writer, [[]] * 4, tokens=tokens, halted=halted)
+    assert len(writer.asked) == 6, "at once"
+    assert [len(best[0].ids) if best else None for best in stopped.value.found] == [2, None, 3, None]
+    assert {text: len(best[0].ids) for text, best in stopped.value.best.items()} == {1: 6, 3: 6}

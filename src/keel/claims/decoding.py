@@ -12,7 +12,7 @@ from torch import Tensor
 
 import keel
 from keel.claims.finding import Finding, Say
-from keel.decode.beam import beam
+from keel.decode.beam import Search, beam
 from keel.systems.rnn import Rnn, RnnTraining
 
 SENTENCES = (
@@ -61,7 +61,7 @@ def what_is_fed(say: Say) -> Finding:
     found = {}
     for beams in (1, 3):
         heard = Heard(writer)
-        ((best,),) = beam(heard, [before], beams=beams, tokens=6, length_penalty=0.0)
+        ((best,),) = beam(heard, [before], Search(beams=beams, length_penalty=0.0), tokens=6)
         found[beams] = best
         chance = torch.tensor(best.log_probability).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")

@@ -13,12 +13,13 @@ from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.cli.loading import device_flags, lines_of, load
-from keel.decode.beam import Search
-from keel.decode.sample import Sampling
+from keel.decode.beam import Search, Stopped
+from keel.decode.how import how_of
 from keel.errors import Interrupted, UsageError
 from keel.events import Event, note
 from keel.explain.alignment import Alignment
 from keel.report.grid import picture_file, write_alignment
+from keel.tasks.predictions import Rewritten
 
 
 def drawing_flags(flags: Flags) -> None:
@@ -35,27 +36,11 @@ def drawing_flags(flags: Flags) -> None:
     flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
 
 
-def drawing(options: Namespace) -> Sampling:
-    return Sampling(
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        repetition_penalty=options.repetition_penalty,
-        seed=options.seed,
-    )
-
-
 def search_flags(flags: Flags, usual: str = "; nothing is drawn then") -> None:
     """How the best texts are searched for."""
     flags.add_argument("--beam", type=int, metavar="N", help=f"search for the best text, N open at each step{usual}")
-    flags.add_argument("--best", type=int, default=1, metavar="N", help="texts to give, of those that were found [1]")
-    flags.add_argument(
-        "--length-penalty", type=float, default=0.6, metavar="X", help="above 0 favours long texts; 0: none [0.6]"
-    )
-
-
-def search(options: Namespace) -> Search:
-    return Search(beams=options.beam, best=options.best, length_penalty=options.length_penalty)
+    flags.add_argument("--best", type=int, metavar="N", help="texts to give, of those that were found [1]")
+    flags.add_argument("--length-penalty", type=float, metavar="X", help="above 0 favours long texts; 0: none [0.6]")
 
 
 def trace_flag(flags: Flags) -> None:
@@ -76,12 +61,17 @@ def generate_flags(flags: Flags) -> None:
 
 
 def generate(options: Namespace) -> Answer:
-    how = drawing(options) if options.beam is None else search(options)
-    if isinstance(how, Search) and drawing(options) != Sampling(seed=options.seed):
-        raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
-    if isinstance(how, Sampling) and options.best != 1:
-        raise UsageError("--best gives the best texts of a search: say --beam N too")
-    streams = not options.json and options.best == 1
+    how = how_of(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        repetition_penalty=options.repetition_penalty,
+        seed=options.seed,
+        beams=options.beam,
+        best=options.best,
+        length_penalty=options.length_penalty,
+    )
+    streams = not options.json and (options.best or 1) == 1
     parts: list[str] = []
     open_line = False
 
@@ -156,7 +146,7 @@ def translate_flags(flags: Flags) -> None:
     flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
     flags.add_argument("--tokens", type=int, metavar="N", help="by pattern: to write at most [50]")
     flags.add_argument("--cut", action="store_true", help="by pattern: leave out the first of too many pairs")
-    flags.set_defaults(best=None, length_penalty=None, cut=None)  # what was not given is the model's own
+    flags.set_defaults(cut=None)  # what was not given is the model's own
     device_flags(flags)
 
 
@@ -192,25 +182,39 @@ def translate(options: Namespace) -> Answer:
             on_event=console,
             **{name: value for name, value in given.items() if value is not None},
         )
+
+        def show(text: str, found: list[Rewritten]) -> None:
+            nonlocal done
+            if options.json:
+                best = [each.to_dict() for each in found]
+                record = {"text": text, **best[0], **({"best": best} if best[1:] else {})}
+                lines = [json.dumps(record, ensure_ascii=False)]
+            else:
+                lines = [str(each) if len(found) == 1 else f"{each.score:8.3f}  {each}" for each in found]
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+            done += 1
+
         try:
             for found in written:
                 text = waiting.popleft()
-                if options.json:
-                    best = [each.to_dict() for each in found]
-                    lines = [
-                        json.dumps(
-                            {"text": text, **best[0], **({"best": best} if best[1:] else {})}, ensure_ascii=False
-                        )
-                    ]
-                else:
-                    lines = [str(each) if len(found) == 1 else f"{each.score:8.3f}  {each}" for each in found]
-                sys.stdout.write("".join(f"{line}\n" for line in lines))
-                sys.stdout.flush()
-                done += 1
+                show(text, found)
                 if picture and text.strip():
                     looks.append(rewriting.aligned(text, str(found[0]), model=model))
-        except KeyboardInterrupt:
-            raise Interrupted(f"stopped after {done} texts, which are printed") from None
+        except KeyboardInterrupt as stopped:
+            rest = stopped.found if isinstance(stopped, Stopped) else []
+            last = max((number for number, found in enumerate(rest) if found), default=-1)
+            gaps = 0
+            for found in rest[: last + 1]:
+                text = waiting.popleft()
+                if found:
+                    show(text, found)
+                elif not options.json:  # so that the lines after it stand where their sources do
+                    sys.stdout.write("\n")
+                    gaps += 1
+            sys.stdout.flush()
+            empty = f"; {gaps} lines are empty, as their texts were not finished" if gaps else ""
+            raise Interrupted(f"stopped after {done} texts, which are printed{empty}") from None
         if looks:
             note(console, f"the picture: {write_alignment(picture, looks)}")
     return Answer(lines=[])

@@ -4,9 +4,10 @@ The score of a text of n ids, its closing mark counted, is its log p / ((5 + n) 
 Machine Translation System", 2016): without the length penalty alpha every id more makes a text worse.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -28,23 +29,26 @@ class Hypothesis:
 
     ids: list[int]
     """Without the closing mark."""
+    closed: list[int]
+    """With it, if it has one."""
     score: float
     log_probability: float
-    """Of all ids, its closing mark counted if it has `ended`."""
+    """Of all ids, its closing mark counted."""
     ended: bool
-    """Whether it was closed, or only cut off where the tokens were used up."""
+    """Whether it came to an end, or was only cut off where the tokens were used up."""
 
-    def closed(self, writer: Writer) -> list[int]:
-        """Its ids with the closing mark, if it has one."""
-        return [*self.ids, writer.closing] if self.ended and writer.closing is not None else self.ids
+
+Ended = Callable[[int, list[int]], bool]
+"""Whether the text of this number has come to its end with the last of these ids."""
 
 
 class Stopped(KeyboardInterrupt):
-    """The user interrupted a search; `found` is what was there, open hypotheses too: nothing for texts not begun."""
+    """The user interrupted a search; `found` has what each text became, nothing where its search was not over, and
+    `best` for such a text the best hypotheses so far, if it had begun."""
 
-    def __init__(self, found: list[list[Hypothesis]]) -> None:
+    def __init__(self, found: list[list[Any]], best: dict[int, list[Hypothesis]] | None = None) -> None:
         super().__init__()
-        self.found = found
+        self.found, self.best = found, best or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,33 +79,35 @@ class Search:
 def beam(
     writer: Writer,
     prompts: Sequence[Sequence[int]],
+    search: Search = Search(),  # noqa: B008 - frozen
     *,
-    tokens: int,
-    beams: int = 5,
-    length_penalty: float = 0.6,
-    best: int = 1,
+    tokens: int | Sequence[int],
     banned: Collection[int] = (),
+    ended: Ended | None = None,
     trace: Trace | None = None,
+    halted: Event | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt the `best` continuations that were found, the best first, of at most `tokens` ids.
+    """For each prompt the best continuations that were found, the best first, of at most `tokens` ids, or so many for
+    each prompt, the `banned` never.
 
-    A hypothesis ends where the closing mark is among its text's `beams` likeliest candidates; others take its place.
-    What is open when the tokens are used up competes as it is. A text leaves the batch when no open hypothesis can
-    still come before its `best` ended ones, so that it has what it would have without leaving.
+    A hypothesis ends where the closing mark, or an id with which it has `ended`, is among its text's `beams` likeliest
+    candidates; others take its place. What is open when the tokens are used up competes as it is. A text leaves the
+    batch when no open hypothesis can still come before its `best` ended ones, so that it has what it would have without
+    leaving. Once another thread says `halted`, the search breaks off as if it were interrupted.
     """
-    search = Search(beams=beams, length_penalty=length_penalty, best=best)
-    if tokens < 1:
-        raise UsageError(f"--tokens must be 1 or more, not {tokens}")
+    limits = [tokens] * len(prompts) if isinstance(tokens, int) else [*tokens]
+    if limits and min(limits) < 1:
+        raise UsageError(f"--tokens must be 1 or more, not {min(limits)}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     latest: _Step | None = None
     try:
         for numbers in groups(prompts):
-            for latest in _search(writer, prompts, numbers, search, tokens, list(banned), found, trace):  # noqa: B007
-                pass
+            for latest in _search(writer, prompts, numbers, search, limits, list(banned), ended, found, trace):  # noqa: B007
+                if halted is not None and halted.is_set():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
-        for text, hypotheses in latest.hypotheses() if latest else ():
-            found[text] = found[text] or hypotheses
-        raise Stopped(found) from None
+        so_far = latest.hypotheses() if latest else ()
+        raise Stopped(found, {text: best for text, best in so_far if not found[text]}) from None
     return found
 
 
@@ -126,20 +132,21 @@ class _Pool:
     def of(self, texts: Tensor) -> "_Pool":
         return _Pool(self.scores[texts], self.sums[texts], self.sizes[texts], self.ids[texts])
 
-    def hypotheses(self, closing: int) -> list[list[Hypothesis]]:
+    def hypotheses(self, texts: list[int], closing: int, ended: Ended | None) -> list[list[Hypothesis]]:
         listed = zip(*(part.tolist() for part in (self.scores, self.sums, self.sizes, self.ids)), strict=True)
         return [
             [
                 Hypothesis(
-                    ids=ids[: size - (ids[size - 1] == closing)],
+                    ids=ids[: size - (marked := ids[size - 1] == closing)],
+                    closed=ids[:size],
                     score=score,
                     log_probability=total,
-                    ended=ids[size - 1] == closing,
+                    ended=marked or (ended is not None and ended(text, ids[:size])),
                 )
-                for score, total, size, ids in zip(*text, strict=True)
+                for score, total, size, ids in zip(*parts, strict=True)
                 if score > -torch.inf
             ]
-            for text in listed
+            for text, parts in zip(texts, listed, strict=True)
         ]
 
 
@@ -151,13 +158,12 @@ class _Step:
     ended: _Pool
     open: _Pool
     closing: int
-
-    def whole(self) -> _Pool:
-        """The best of both, as if nothing more could be written."""
-        return self.ended.with_others(self.open, self.ended.scores.shape[1])
+    ends: Ended | None
 
     def hypotheses(self) -> Iterator[tuple[int, list[Hypothesis]]]:
-        return zip(self.texts, self.whole().hypotheses(self.closing), strict=True)
+        """The best of both, as if nothing more could be written."""
+        whole = self.ended.with_others(self.open, self.ended.scores.shape[1])
+        return zip(self.texts, whole.hypotheses(self.texts, self.closing, self.ends), strict=True)
 
 
 @torch.no_grad()
@@ -166,33 +172,39 @@ def _search(
     prompts: Sequence[Sequence[int]],
     texts: list[int],
     search: Search,
-    tokens: int,
+    tokens: list[int],
     banned: list[int],
+    ended: Ended | None,
     found: list[list[Hypothesis]],
     trace: Trace | None,
 ) -> Iterator["_Step"]:
     """Search for the texts of these numbers, whose prompts are equally long; gives what each step leaves open."""
     beams, closing = search.beams, -1 if writer.closing is None else writer.closing
     ids, state = started(writer, prompts, texts)
-    sums, written, pool, never = None, None, None, None
-    for size in range(1, tokens + 1):
+    limits = [tokens[text] for text in texts]
+    sums, written, pool, never, last = None, None, None, None, None
+    for size in range(1, max(limits) + 1):
         if trace is None:
             scores, state = writer.next(ids, state)
         else:
             scores, state = writer.next(ids, state, trace.record)
             trace.read(texts, ids, state)
         if (
-            sums is None or written is None or pool is None or never is None
+            sums is None or written is None or pool is None or never is None or last is None
         ):  # one row for each text, as all hypotheses begin alike
             sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)
             never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
             written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
+            last = sums.new_tensor([search.divisor(limit) for limit in limits])
             empty = sums.new_full((len(texts), search.best), -torch.inf)
             pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
         before = sums.shape[1]
         sums, parents, words = _candidates(scores, sums, 2 * beams, never)  # [texts, 2 x beams] each, the best first
-        ends = words == closing
+        device, ends = sums.device, words == closing
         reached = torch.cat([_taken(written, parents), words[..., None]], 2)  # [texts, 2 x beams, size]
+        if ended is not None:
+            over = [[ended(text, each) for each in rows] for text, rows in zip(texts, reached.tolist(), strict=True)]
+            ends |= torch.tensor(over, device=device)
         divisor = search.divisor(size)
         closed = _Pool((sums / divisor).masked_fill(~ends, -torch.inf), sums, torch.full_like(words, size), reached)
         pool = pool.with_others(_first(closed, beams), search.best)
@@ -201,25 +213,29 @@ def _search(
             trace.searched(texts, (sums, parents, words), sums / divisor, ends, chosen)
         parents, words, written = parents.gather(1, chosen), words.gather(1, chosen), _taken(reached, chosen)
         sums = open_sums
-        step = _Step(texts, pool, _Pool(sums / divisor, sums, torch.full_like(words, size), written), closing)
-        if size == tokens:
-            pool = step.whole()
-            done = [True] * len(texts)
-        else:
-            done = _settled(pool, sums[:, 0], search, size, tokens).tolist()  # the step's one wait for the device
-        device = sums.device
+        step = _Step(texts, pool, _Pool(sums / divisor, sums, torch.full_like(words, size), written), closing, ended)
+        spent = [limit == size for limit in limits]
+        if any(spent):
+            going = ~torch.tensor(spent, device=device)[:, None]
+            cut = replace(step.open, scores=step.open.scores.masked_fill(going, -torch.inf))
+            pool = pool.with_others(cut, search.best)
+        done = spent
+        if not all(spent):
+            settled = _settled(pool, sums[:, 0], search, size, last).tolist()  # the step's one wait for the device
+            done = [one or other for one, other in zip(spent, settled, strict=True)]
         if any(done):
             gone = [place for place, over in enumerate(done) if over]
-            for place, hypotheses in zip(
-                gone, pool.of(torch.tensor(gone, device=device)).hypotheses(closing), strict=True
-            ):
-                found[texts[place]] = hypotheses
-            still = torch.tensor([place for place, over in enumerate(done) if not over], device=device)
-            if not len(still):
+            left = [texts[place] for place in gone]
+            best = pool.of(torch.tensor(gone, device=device)).hypotheses(left, closing, ended)
+            for text, hypotheses in zip(left, best, strict=True):
+                found[text] = hypotheses
+            stay = [place for place, over in enumerate(done) if not over]
+            if not stay:
                 return
-            texts = [text for text, over in zip(texts, done, strict=True) if not over]
+            still = torch.tensor(stay, device=device)
+            texts, limits = ([each[place] for place in stay] for each in (texts, limits))
             rows = still[:, None] * before + parents[still]
-            sums, words, written, pool = sums[still], words[still], written[still], pool.of(still)
+            sums, words, written, pool, last = sums[still], words[still], written[still], pool.of(still), last[still]
             state = kept(state, rows.flatten(), still)
         else:
             rows = torch.arange(len(texts), device=device)[:, None] * before + parents
@@ -248,11 +264,12 @@ def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tens
     return likeliest(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
 
 
-def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, tokens: int) -> Tensor:
+def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, last: Tensor) -> Tensor:
     """[texts] whether nothing that is open can still come before the worst of the pool: its log p can only fall, so
-    that its score can at best be that of the same log p at the length which is best for it."""
+    that its score can at best be that of the same log p at the length which is best for it, the next or the `last`,
+    whose divisors [texts] these are."""
     worst = pool.scores[:, -1]
-    reachable = likeliest_open / max(search.divisor(size + 1), search.divisor(tokens))
+    reachable = likeliest_open / last.clamp(min=search.divisor(size + 1))
     settled = worst >= reachable
     return settled | (worst > -torch.inf) if search.beams == 1 else settled
 

@@ -1,8 +1,9 @@
 """Batches side by side on the cores of a CPU: the steps of a search are too small to be shared out among them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Event
 from typing import TypeVar
 
 import torch
@@ -11,14 +12,24 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], device: torch.device) -> Iterator[Result]:
-    """The work of each item, in order: on a CPU by as many threads as torch has, with one core each."""
+def side_by_side(
+    work: Callable[[Item], Result], items: Iterable[Item], device: torch.device, halted: Event | None = None
+) -> list[Result]:
+    """The work of each item, in order: on a CPU by as many threads as torch has, with one core each.
+
+    When one goes wrong, or the user interrupts, what has not begun never does, and `halted` tells what has to break
+    off: it is waited for.
+    """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
-        yield from map(work, items)
-        return
+        return [*map(work, items)]
+    pool = ThreadPoolExecutor(threads, "keel-search", partial(torch.set_num_threads, 1))
     try:
-        with ThreadPoolExecutor(threads, "keel-search", partial(torch.set_num_threads, 1)) as pool:
-            yield from pool.map(work, items)
+        return [*pool.map(work, items)]
+    except BaseException:
+        if halted is not None:
+            halted.set()
+        raise
     finally:
+        pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)  # the last to set it counts for threads yet to come

@@ -98,7 +98,7 @@ class Trace:
             for rank, closes in enumerate(listed[-1]):
                 if closes:
                     inside = rank < beams
-                    why = "the closing mark" if inside else f"a closing mark, but not among the {beams} likeliest"
+                    why = "its end" if inside else f"an end, but not among the {beams} likeliest"
                     fates.append(("ended" if inside else "dropped", why))
                 elif rank in places:
                     fates.append(("kept", f"one of the {beams} likeliest that go on"))

@@ -87,6 +87,8 @@ class Rewritten:
     log_probability: float | None = None
     prompt: str | None = None
     """What a language model went on from."""
+    ended: bool = True
+    """Whether the model ended it; if not, it was cut off where it had as many tokens as may be written."""
     others: "tuple[Rewritten, ...]" = ()
     """The next best, where they were asked for."""
 
@@ -103,6 +105,7 @@ class Rewritten:
             "rewritten": self.text,
             **{name: round(value, 4) for name, value in judged.items() if value is not None},
             **({} if self.prompt is None else {"prompt": self.prompt}),
+            **({} if self.ended else {"ended": False}),
         }
 
 

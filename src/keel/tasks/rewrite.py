@@ -6,15 +6,15 @@ while it learns ("teacher forcing"), piece by piece when it writes.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.decode.beam import Hypothesis, Search, beam
+from keel.decode.beam import Hypothesis, Search, Stopped, beam
 from keel.decode.parallel import side_by_side
 from keel.decode.trace import Trace
 from keel.errors import KeelError, UsageError
@@ -41,6 +41,10 @@ GRID = 8
 """On a GPU rows are padded to a multiple of so many tokens: few shapes, each of them one program."""
 TEXTS = {"cpu": 64, "cuda": 512}
 """That are written at once: a GPU waits for launches, a CPU for its cache."""
+SCORED = 2**27
+"""Scores of words that are computed at once, padding counted."""
+LONGER = 20
+"""A text may have twice as many tokens as its source, and as many more as this or as any that was learned from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,16 @@ class Rewrite(Task):
     system: Rewriting
     search: Search = Search()
 
-    def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
+    def __init__(
+        self,
+        system: System,
+        encoder: Encoder,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        *,
+        longer: int = LONGER,
+        **settings: Any,
+    ):
         if settings.get("frozen"):
             raise UsageError("to rewrite, encoder and decoder learn together: leave out --freeze")
         if isinstance(system, Rewriting):  # others have no decoder, and refuse below
@@ -83,6 +96,8 @@ class Rewrite(Task):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target = labels.tokenizer or tokenizer
         self.decoder = system.decoder(encoder, len(self.target))
+        self.longer = longer
+        """By how many tokens a target that it learned from is at most longer than twice its source."""
 
     @classmethod
     def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
@@ -126,9 +141,16 @@ class Rewrite(Task):
     def inherit(self, other: Task) -> None:
         assert isinstance(other, Rewrite)
         self.decoder.load_state_dict(other.decoder.state_dict())
+        self.longer = max(self.longer, other.longer)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return super().settings | ({} if self.longer == LONGER else {"longer": self.longer})
 
     @contextmanager
     def narrowed(self, data: Prepared) -> Iterator[Prepared]:
+        assert data.written_starts is not None
+        self.longer = max(self.longer, int((np.diff(data.written_starts) - 2 * data.lengths).max()))
         yield data  # what is written may be any word
 
     def blocks(self) -> list[nn.Module]:
@@ -245,15 +267,15 @@ class Rewrite(Task):
         """[rows] -log p of each target, and of how many pieces."""
         assert data.written_starts is not None
         device = next(self.parameters()).device
-        found = np.zeros(len(data))
+        found, lengths = np.zeros(len(data)), np.diff(data.written_starts)
         with self.evaluating():
-            for index in self._batches(data, TEXTS[device.type]):
+            for index in _batches(lengths, TEXTS[device.type], SCORED // len(self.target)):
                 batch = self._pairs(data, index).to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
                     losses, owners, _ = self._losses(batch)
                     sums = losses.new_zeros(len(index)).index_add_(0, owners, losses)
                 found[index] = sums.double().cpu().numpy()
-        return found, np.diff(data.written_starts)
+        return found, lengths
 
     @property
     def texts_at_once(self) -> int:
@@ -268,50 +290,82 @@ class Rewrite(Task):
         """Of so many texts, how many go into a batch: all cores are to have work."""
         return max(1, min(self.texts_at_once // self._cores, -(-texts // self._cores)))
 
-    def _batches(self, data: Prepared, texts: int) -> Iterator[np.ndarray]:
-        """The numbers of all rows, those of about one length together."""
-        order = np.argsort(-data.lengths, kind="stable")
-        for start in range(0, len(order), texts):
-            yield order[start : start + texts]
-
     def writer(self, rows: Rows) -> RewriteWriter:
         """What writes from these texts, one row for each or several."""
         source = self.decoder.read(self.encoder(rows), rows)
         return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.longest)
 
     def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
-        """For each source the text that it becomes, or the best few."""
+        """For each source the text that it becomes, or the best few. Interrupted, it raises `Stopped` with those that
+        it has."""
         if isinstance(data, Examples):
             data = self.prepare(data, labelled=False, on_event=on_event)
         found: list[list[Rewritten]] = [[] for _ in range(len(data))]
-        batches = [*self._batches(data, batch or self._share(len(data)))]
-        with self.evaluating():
-            searched = side_by_side(partial(self._hypotheses, data), batches, next(self.parameters()).device)
-            for index, best in zip(batches, searched, strict=True):
-                for number, hypotheses in zip(index.tolist(), best, strict=True):
+        halted = Event()
+
+        def write(index: np.ndarray) -> None:
+            best: list[list[Hypothesis]] = []
+            try:
+                best = self._hypotheses(data, index, halted=halted)
+            except Stopped as stopped:
+                best = stopped.found
+                raise
+            finally:
+                for number, hypotheses in zip(index.tolist(), best, strict=False):
                     found[number] = self._texts(hypotheses)
+
+        batches = _batches(data.lengths, batch or self._share(len(data)))
+        with self.evaluating():
+            try:
+                side_by_side(write, batches, next(self.parameters()).device, halted)
+            except KeyboardInterrupt:
+                raise Stopped(found) from None
+        self._tell_cut(data, found, on_event)
         return RewritePredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
-    def traced(self, data: Prepared, trace: Trace) -> tuple[list[list[Rewritten]], list[list[int]]]:
+    def traced(
+        self, data: Prepared, trace: Trace, on_event: OnEvent = ignore
+    ) -> tuple[list[list[Rewritten]], list[list[int]]]:
         """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
         sees how."""
-        found = self.eval()._hypotheses(data, np.arange(len(data)), trace)
-        return [*map(self._texts, found)], [
-            [*best.ids, *([self.target.sep_id] if best.ended else [])] for best, *_ in found
-        ]
+        with self.evaluating():
+            try:
+                best = self._hypotheses(data, np.arange(len(data)), trace)
+            except Stopped as stopped:
+                raise Stopped([*map(self._texts, stopped.found)]) from None
+        found = [*map(self._texts, best)]
+        self._tell_cut(data, found, on_event)
+        return found, [first.closed for first, *_ in best]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[Rewritten]:
-        return [Rewritten(self.target.decode(each.ids), each.score, each.log_probability) for each in hypotheses]
+        return [
+            Rewritten(self.target.decode(each.ids), each.score, each.log_probability, ended=each.ended)
+            for each in hypotheses
+        ]
 
-    def _hypotheses(self, data: Prepared, index: np.ndarray, trace: Trace | None = None) -> list[list[Hypothesis]]:
+    def _tell_cut(self, data: Prepared, found: list[list[Rewritten]], on_event: OnEvent) -> None:
+        cut = [number for number, (best, *_) in enumerate(found) if not best.ended]
+        if cut:
+            what = f"{len(cut):,} of {len(found):,} texts, such as that for {data.examples.places[cut[0]]}"
+            size = self.limits(data.lengths[cut[:1]])[0]
+            note(on_event, f"{what}, had not ended after {size} tokens and are cut off: --length-penalty 0 may help")
+
+    def limits(self, lengths: np.ndarray) -> list[int]:
+        """How many tokens may be written from rows of so many, the closing mark counted."""
+        return np.minimum(2 * lengths + self.longer, self.system.longest).tolist()
+
+    def _hypotheses(
+        self, data: Prepared, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
+    ) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
         rows = data.rows(index, grid_of(self)).to(device)
-        # What is written is seldom twice as long as what is read.
-        tokens = min(self.system.longest, 2 * rows.ids.shape[1] + 20)
         banned = {*self.target.special_ids} - {self.target.sep_id}
         prompts: list[list[int]] = [[]] * len(index)
         with torch.inference_mode(), autocast(self.precision, device):
-            return beam(self.writer(rows), prompts, **asdict(self.search), tokens=tokens, banned=banned, trace=trace)
+            return beam(
+                self.writer(rows), prompts, self.search, tokens=self.limits(data.lengths[index]), banned=banned,
+                trace=trace, halted=halted,
+            )  # fmt: skip
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
@@ -327,6 +381,16 @@ def _with_targets(examples: Examples) -> None:
     if examples.kind != "text":
         remedy = "give two files side by side (train.en train.de), or a table with a column for each"
         raise KeelError(f"{examples.source} has sources without targets: {remedy}")
+
+
+def _batches(lengths: np.ndarray, texts: int, places: int | None = None) -> Iterator[np.ndarray]:
+    """The numbers of all rows of these lengths, those of about one length together, the longest first: at most so many
+    texts, and if told so many places, padding counted."""
+    order, start = np.argsort(-lengths, kind="stable"), 0
+    while start < len(order):
+        fits = texts if places is None else max(1, min(texts, places // int(lengths[order[start]])))
+        yield order[start : start + fits]
+        start += fits
 
 
 def grid_of(task: Rewrite) -> int:
