@@ -84,12 +84,34 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
     assert assert_type(best, list[str]) == listed[2]
     with pytest.raises(UsageError, match="--best gives the best texts of a search: say --beam N too"):
         keel.generate("The judge", model=ngram, best=2)
+    with pytest.raises(UsageError, match="--length-penalty compares the texts of a search: say --beam N too"):
+        keel.generate("The judge", model=ngram, length_penalty=0.6)
     with pytest.raises(UsageError, match="--beam must be 1,000 or less, not 5,000"):
         keel.generate("The judge", model=ngram, beams=5000)
     nothing: Any = None
     for prompt in (nothing, ["The judge", nothing]):
         with pytest.raises(UsageError, match="the prompt is None: give a text"):
             keel.generate(prompt, model=ngram)
+
+
+def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
+    prompts, how = ["The sailor", "The judge"], Search(beams=8, best=4)
+    whole = continuations(prompts, model=ngram, how=how, tokens=20)
+    for stop in ([" the"], [".", " a"], ["qwertz"]):
+        found = continuations(prompts, model=ngram, how=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
+        for best in found:
+            assert len({each.text for each in best}) == 4, "no text is given twice"
+            assert not any(end in each.text for end in stop for each in best)
+            scores = [each.score or 0.0 for each in best]
+            assert scores == sorted(scores, reverse=True)
+            for each in best:  # none carries what was written after the string
+                assert each.score is not None
+                assert each.log_probability is not None
+                size = 6 * (each.log_probability / each.score) ** (1 / 0.6) - 5
+                words = len(re.findall(r"\w+|[^\w\s]", each.text))
+                assert size == pytest.approx(words + 1, abs=0.1)
+        assert any(each.stopped for best in found for each in best) == ("qwertz" not in stop)
+    assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in whole]
 
 
 def test_what_repeats_is_made_less_likely(ngram: Model) -> None:

@@ -203,6 +203,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "The", "--model", ngram, "--beam", 0), 2, "--beam must be 1 (greedy) or more, not 0")
     refused(run("generate", "The", "--model", ngram, "--beam", 2, "--best", 3), 2, "--best must lie between 1 and")
     refused(run("generate", "The", "--model", ngram, "--best", 3), 2, "--best gives the best texts of a search")
+    refused(run("generate", "The", "--model", ngram, "--length-penalty", 1), 2, "--length-penalty compares the texts")
     refused(run("generate", "The", "--model", ngram, "--beam", 2, "--top-k", 3), 2, "a beam search draws nothing")
     refused(run("generate", "The", "--model", ngram, "--repetition-penalty", 0), 2, "--repetition-penalty must be")
     refused(run("generate", "The", "--model", ngram, "--stop", ""), 2, "--stop is empty")

@@ -3,9 +3,12 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ import pytest
 
 from keel import rewriting
 from keel.cli.commands import _score_lines
+from keel.decode.beam import Stopped
 from keel.errors import UsageError
 from keel.tasks.metrics import Mistake, Score, Scores
+from keel.tasks.predictions import Rewritten
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -101,6 +106,74 @@ def test_interrupted_it_keeps_what_it_has(desk: Path, run: Run, monkeypatch: pyt
     assert "stopped after 1 texts" in err
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_interrupted_it_prints_what_was_finished_of_a_batch(
+    desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    def stopped(texts: Iterator[str], **settings: Any) -> Iterator[Any]:
+        yield [Rewritten(next(texts))]
+        found = [[Rewritten(text)] if place % 2 else [] for place, text in enumerate([*texts])]
+        raise Stopped([*found, []])
+
+    monkeypatch.setattr(rewriting, "translations", stopped)
+    code, out, err = run("translate", desk / "test.en", "--model", desk / "ende", *form)
+    assert code == 130
+    if form:
+        assert [json.loads(line)["text"] for line in out.splitlines()] == ["boat 0", "boat 2"]
+    else:
+        assert out == "boat 0\n\nboat 2\n"
+    gap = "" if form else "; 1 lines are empty, as their texts were not finished"
+    assert err == f"keel: stopped after 2 texts, which are printed{gap}\n"
+
+
+SLOW = """
+import sys, threading, time
+from keel.cli import main
+from keel.tasks.rewrite import Rewrite, RewriteWriter
+
+here, quick = threading.local(), threading.Event()
+whole, onwards = Rewrite._hypotheses, RewriteWriter.next
+
+def hypotheses(task, data, index, *given, **settings):
+    here.slow = data.lengths[index].min() > data.lengths.min()
+    found = whole(task, data, index, *given, **settings)
+    quick.set()
+    return found
+
+def next(writer, *given):
+    scores, state = onwards(writer, *given)
+    if here.slow:  # and never ends
+        scores[:, writer.closing] = -100
+        quick.wait()
+        time.sleep(1)
+        print("slow", file=sys.stderr, flush=True)
+    return scores, state
+
+Rewrite._hypotheses, RewriteWriter.next = hypotheses, next
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_over_two_threads_ends_at_once(desk: Path, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "texts").write_text("boat 0\n" * 64 + "boat 1 boat 2 boat 3\n" * 64)
+    words = ["translate", tmp_path / "texts", "--model", desk / "ende", "--threads", "2"]
+    heard, pipe = partial(signal.signal, signal.SIGINT, signal.SIG_DFL), subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, *map(str, words)], stdout=pipe, stderr=pipe, text=True, preexec_fn=heard
+    ) as process:
+        assert process.stderr is not None
+        while process.stderr.readline() not in ("slow\n", ""):
+            pass
+        process.send_signal(number)
+        begun = time.monotonic()
+        out, err = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 10, "its batch takes more than twenty seconds"
+    assert process.returncode == 130, err
+    assert out.count("\n") == 64
+    assert err.endswith("keel: stopped after 64 texts, which are printed\n")
+
+
 def test_a_process_that_is_terminated_says_so(desk: Path) -> None:
     command = [sys.executable, "-m", "keel", "translate", "-", "--model", str(desk / "ende")]
     pipe = subprocess.PIPE
@@ -113,7 +186,7 @@ def test_a_process_that_is_terminated_says_so(desk: Path) -> None:
         process.terminate()
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert re.fullmatch(r"keel: stopped after \d+ texts, which are printed\n", err)
+    assert re.fullmatch(r"keel: stopped after \d+ texts, which are printed", err.splitlines()[-1])
 
 
 def test_what_is_wrong_is_said(

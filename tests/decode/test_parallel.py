@@ -1,6 +1,7 @@
 """Batches side by side: in order, a core each, and nothing left behind."""
 
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 import torch
@@ -28,4 +29,22 @@ def test_results_come_in_order_from_threads_with_one_core_each() -> None:
 def test_what_goes_wrong_in_a_thread_is_heard_and_all_cores_are_back() -> None:
     with pytest.raises(ZeroDivisionError):
         list(side_by_side(lambda number: 1 / number, [1, 0, 2], CPU))
+    assert torch.get_num_threads() == 2
+
+
+def test_when_one_goes_wrong_the_others_are_told_and_the_rest_never_begins() -> None:
+    halted, second, begun = Event(), Event(), []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            assert second.wait(30)
+            raise KeyboardInterrupt
+        second.set()
+        assert halted.wait(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(work, range(9), CPU, halted)
+    assert sorted(begun)[:2] == [0, 1]
+    assert len(begun) <= 3
     assert torch.get_num_threads() == 2

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 import keel
 from keel import tuning
 from keel.cli.info import describe
+from keel.decode.beam import Stopped
 from keel.errors import KeelError, UsageError
 from keel.formats.folder import read_tensors, write_tensors
 from keel.model import Model
-from keel.rewriting import aligned
+from keel.rewriting import aligned, translations
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq
@@ -259,6 +260,105 @@ def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch)
     assert [text.text for (text,) in together.found] == [str(text) for text in alone]
 
 
+@pytest.fixture
+def endless(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> Rewrite:
+    """It never writes an end."""
+    task = Rewrite(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
+    scores, end = task.decoder.scores, torch.tensor([task.target.sep_id])
+    monkeypatch.setattr(task.decoder, "scores", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
+    return task
+
+
+UNEQUAL = ["one", " ".join(["one two"] * 9)]
+
+
+def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: Rewrite, tmp_path: Path) -> None:
+    said: list[str] = []
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: said.append(event["text"]))
+    assert together[0].text == alone[0].text
+    assert together[0].ended is False
+    assert together.to_dicts()[0]["ended"] is False
+    (size,) = endless.limits(endless.prepare(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
+    assert said == [
+        f"2 of 2 texts, such as that for item 0 of the list, had not ended after {size} tokens and are cut off: "
+        "--length-penalty 0 may help"
+    ]
+    model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
+    endless.train()
+    traced = keel.translate("one", model=model, trace=tmp_path / "t.json", on_event=lambda e: said.append(e["text"]))
+    assert traced.text == alone[0].text
+    assert any("1 of 1 texts" in text for text in said)
+    assert endless.training, "it may go on learning"
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_an_interruption_gives_what_is_done(
+    endless: Rewrite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
+) -> None:
+    steps, scores = [0], endless.decoder.scores
+    (short, long) = endless.limits(endless.prepare(read_aligned(UNEQUAL), labelled=False).lengths)
+
+    def interrupted(vectors: torch.Tensor) -> torch.Tensor:
+        steps[0] += 1
+        if steps[0] == (short + long) // 2:
+            raise KeyboardInterrupt
+        return scores(vectors)
+
+    monkeypatch.setattr(endless.decoder, "scores", interrupted)
+    model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
+    texts, asked = [UNEQUAL[0], UNEQUAL[1]], {"trace": tmp_path / "t.json"} if trace else {}
+    if not trace:
+        texts.insert(0, " ")
+    with pytest.raises(Stopped) as stopped:
+        list(translations(texts, model=model, **asked))
+    *blank, first, second = stopped.value.found
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    assert [*map(str, first)] == [*map(str, alone)]
+    assert second == []
+    assert [text.text for (text,) in blank] == ([] if trace else [""])
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_short_texts_become_long_ones(tmp_path: Path) -> None:
+    long = {word: " ".join(f"{word[0]}{number}" for number in range(40)) for word in ("alpha", "beta")}
+    said: list[str] = []
+    model = keel.finetune(
+        replace(SYSTEM, length=100), [*long.items()] * 8, task="rewrite", dev=None, tokenizer="words", steps=150,
+        batch=8, lr=1e-2, schedule="linear", device="cpu", out=tmp_path / "m",
+    )  # fmt: skip
+    assert keel.translate("alpha", model=model).text == long["alpha"]
+    copy = Model.load(tmp_path / "m")
+    texts = keel.translate([*long], model=copy, on_event=lambda event: said.append(event["text"]))
+    assert [*map(str, texts)] == [*long.values()]
+    assert said == []
+    assert isinstance(copy.task, Rewrite)
+    source = len(copy.task.prepare(read_aligned(["alpha"]), labelled=False).ids)
+    assert copy.task.limits(np.array([source, source + 1, 99])) == [41, 43, 100]
+    further = keel.finetune(copy, [("alpha", "a0"), ("beta", "b0")], task="rewrite", dev=None, steps=1, device="cpu")
+    assert isinstance(further.task, Rewrite)
+    assert further.task.longer == copy.task.longer, "it has not unlearned them"
+
+
+def test_losses_are_taken_of_a_few_places_at_once(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.prepare(read_aligned(numbers(30)))
+    expected, pieces = task.losses_of(data)
+    sizes: list[int] = []
+    whole = task._losses
+
+    def losses(batch: Any) -> Any:
+        sizes.append(batch.ids.numel())
+        return whole(batch)
+
+    monkeypatch.setattr(task, "_losses", losses)
+    monkeypatch.setattr(rewrite, "SCORED", 60 * len(task.target))
+    found, again = task.losses_of(data)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (again == pieces).all()
+    assert max(sizes) <= 60
+    assert len(sizes) > 2
+
+
 def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
     system = Seq2seq(width=16, hidden=16, dropout=0.0)
     task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
@@ -363,7 +463,7 @@ def test_pairs_too_long_have_no_loss_and_that_is_said(task: Rewrite) -> None:
 
 def test_whoever_reads_on_in_between_may_learn(task: Rewrite) -> None:
     data = task.prepare(read_aligned(numbers(4)))
-    for _ in task._batches(data, 2):
+    for _ in rewrite._batches(data.lengths, 2):
         assert not torch.is_inference_mode_enabled()
 
 
