@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from keel.decode.trace import Trace
 from keel.decode.writer import Writer, groups, kept, likeliest, started
 from keel.errors import UsageError
+from keel.train.objective import State, Tensors
 
 MOST = 1000
 """Hypotheses of a text that may be open."""
@@ -180,24 +181,23 @@ def _search(
 ) -> Iterator["_Step"]:
     """Search for the texts of these numbers, whose prompts are equally long; gives what each step leaves open."""
     beams, closing = search.beams, -1 if writer.closing is None else writer.closing
-    ids, state = started(writer, prompts, texts)
     limits = [tokens[text] for text in texts]
-    sums, written, pool, never, last = None, None, None, None, None
-    for size in range(1, max(limits) + 1):
+
+    def read(ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
         if trace is None:
-            scores, state = writer.next(ids, state)
-        else:
-            scores, state = writer.next(ids, state, trace.record)
-            trace.read(texts, ids, state)
-        if (
-            sums is None or written is None or pool is None or never is None or last is None
-        ):  # one row for each text, as all hypotheses begin alike
-            sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)
-            never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
-            written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
-            last = sums.new_tensor([search.divisor(limit) for limit in limits])
-            empty = sums.new_full((len(texts), search.best), -torch.inf)
-            pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
+            return writer.next(ids, state)
+        scores, after = writer.next(ids, state, trace.record)
+        trace.read(texts, ids, after)
+        return scores, after
+
+    scores, state = read(*started(writer, prompts, texts))
+    sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)  # one row for each, as all hypotheses begin alike
+    never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
+    written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
+    last = sums.new_tensor([search.divisor(limit) for limit in limits])
+    empty = sums.new_full((len(texts), search.best), -torch.inf)
+    pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
+    for size in range(1, max(limits) + 1):
         before = sums.shape[1]
         sums, parents, words = _candidates(scores, sums, 2 * beams, never)  # [texts, 2 x beams] each, the best first
         device, ends = sums.device, words == closing
@@ -214,15 +214,7 @@ def _search(
         parents, words, written = parents.gather(1, chosen), words.gather(1, chosen), _taken(reached, chosen)
         sums = open_sums
         step = _Step(texts, pool, _Pool(sums / divisor, sums, torch.full_like(words, size), written), closing, ended)
-        spent = [limit == size for limit in limits]
-        if any(spent):
-            going = ~torch.tensor(spent, device=device)[:, None]
-            cut = replace(step.open, scores=step.open.scores.masked_fill(going, -torch.inf))
-            pool = pool.with_others(cut, search.best)
-        done = spent
-        if not all(spent):
-            settled = _settled(pool, sums[:, 0], search, size, last).tolist()  # the step's one wait for the device
-            done = [one or other for one, other in zip(spent, settled, strict=True)]
+        pool, done = _over(step, limits, last, search, size)
         if any(done):
             gone = [place for place, over in enumerate(done) if over]
             left = [texts[place] for place in gone]
@@ -233,15 +225,15 @@ def _search(
             if not stay:
                 return
             still = torch.tensor(stay, device=device)
-            texts, limits = ([each[place] for place in stay] for each in (texts, limits))
+            texts, limits = [texts[place] for place in stay], [limits[place] for place in stay]
             rows = still[:, None] * before + parents[still]
             sums, words, written, pool, last = sums[still], words[still], written[still], pool.of(still), last[still]
             state = kept(state, rows.flatten(), still)
         else:
             rows = torch.arange(len(texts), device=device)[:, None] * before + parents
             state = kept(state, rows.flatten())
-        ids = words.view(-1, 1)
         yield step
+        scores, state = read(words.view(-1, 1), state)
 
 
 def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -262,6 +254,19 @@ def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tup
 def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
     """[rows, count] log p of the likeliest words but the banned, and their ids; they are no likelier without these."""
     return likeliest(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
+
+
+def _over(step: _Step, limits: list[int], last: Tensor, search: Search, size: int) -> tuple[_Pool, list[bool]]:
+    """The pool, into which goes what is still open where a text has no token left, and which texts are over."""
+    pool, spent = step.ended, [limit == size for limit in limits]
+    if any(spent):
+        going = ~torch.tensor(spent, device=last.device)[:, None]
+        cut = replace(step.open, scores=step.open.scores.masked_fill(going, -torch.inf))
+        pool = pool.with_others(cut, search.best)
+        if all(spent):
+            return pool, spent
+    settled = _settled(pool, step.open.sums[:, 0], search, size, last).tolist()  # the step's one wait for the device
+    return pool, [one or other for one, other in zip(spent, settled, strict=True)]
 
 
 def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, last: Tensor) -> Tensor:
