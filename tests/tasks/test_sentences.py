@@ -46,7 +46,7 @@ def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
     assert "words in column 1, tags in column 4" in said[0]
     assert "BIO1" in said[1]
-    assert "learned as BIO" in said[1]
+    assert "read as BIO" in said[1]
 
 
 def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
 @pytest.mark.parametrize(
     ("tags", "wanted", "letters"),
     [
-        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are learned as BIOES"),
-        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are learned as BMES"),
+        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are read as BIOES"),
+        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are read as BMES"),
         ("B I L O U", "B I E O S", r"BIOES with other letters \(L, U\)"),
         ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other letters \(I\)"),
     ],

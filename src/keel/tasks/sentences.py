@@ -118,7 +118,7 @@ def _wanted(found: list[Raw], scheme: Scheme, columns: Columns, name: str, on_ev
     if others := places - {OUTSIDE, *LETTERS.get(scheme, "")}:
         known = f"{scheme} with other letters ({', '.join(sorted(others))})"
     if wanted != scheme or others:
-        note(on_event, f"{name}: the tags are {known} and are learned as {wanted}")
+        note(on_event, f"{name}: the tags are {known} and are read as {wanted}")
     return wanted
 
 
