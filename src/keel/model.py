@@ -195,29 +195,45 @@ class Model:
         *,
         layer: int = -1,
         pool: Literal["mean", "cls"] = "mean",
+        carry: bool = False,
         on_event: OnEvent = ignore,
     ) -> np.ndarray: ...
     @overload
-    def encode(self, texts: str | Sequence[str], *, layer: int = -1, pool: str, on_event: OnEvent = ignore) -> Any: ...
     def encode(
-        self, texts: str | Sequence[str], *, layer: int = -1, pool: str = "mean", on_event: OnEvent = ignore
+        self,
+        texts: str | Sequence[str],
+        *,
+        layer: int = -1,
+        pool: str,
+        carry: bool = False,
+        on_event: OnEvent = ignore,
+    ) -> Any: ...
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        layer: int = -1,
+        pool: str = "mean",
+        carry: bool = False,
+        on_event: OnEvent = ignore,
     ) -> Any:
         """Vectors of texts, [width] for one and [texts, width] for many; with pool="none" the `WordVectors` of each.
 
         `pool` is "mean" (of all tokens, marks too, as sentence encoders have it), "cls" (the first token's) or "none".
         `layer` counts from 0, the embeddings, or back from -1, the top. A text too long for one row is read in parts.
+        Each text starts anew, unless a recurrent model is to `carry` its state from each to the next, in their order.
         """
         if pool not in ("mean", "cls", "none"):
             raise UsageError(f"pool is {pool!r}; it must be mean, cls or none")
         many = [texts] if isinstance(texts, str) else list(texts)
         if pool == "none":
-            found = self._word_vectors(many, layer, on_event)
-        elif self.encoder.sparse:
+            found = self._word_vectors(many, layer, on_event, carry)
+        elif self.encoder.sparse and not carry:
             found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
             ids = self.tokenizer.encode_many(many, spell=self.system.spells)
-            for part, vectors in self._vectors(ids, layer, on_event):
+            for part, vectors in self._vectors(ids, layer, on_event, carry):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
             found = sums / counts
@@ -235,7 +251,7 @@ class Model:
             found[start : start + 64] = self.encoder.gist(Rows.pad(framed).to(self.device)).float().cpu()
         return found
 
-    def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent) -> list[WordVectors]:
+    def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent, carry: bool) -> list[WordVectors]:
         encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.spells)
         found = [
             WordVectors(
@@ -245,14 +261,17 @@ class Model:
             )
             for pieces in encoded
         ]
-        for part, vectors in self._vectors([pieces.ids for pieces in encoded], layer, on_event):
+        for part, vectors in self._vectors([pieces.ids for pieces in encoded], layer, on_event, carry):
             inside = found[part.text].vectors[part.start : part.stop]
             inside[:] = vectors[part.framed.first :][: len(inside)]
         return found
 
     @torch.inference_mode()
-    def _vectors(self, texts: list[list[int]], layer: int, on_event: OnEvent) -> Iterator[tuple[_Part, np.ndarray]]:
-        """Each part of each text with its [time, width] vectors; parts of one length go together, the longest first."""
+    def _vectors(
+        self, texts: list[list[int]], layer: int, on_event: OnEvent, carry: bool
+    ) -> Iterator[tuple[_Part, np.ndarray]]:
+        """Each part of each text with its [time, width] vectors; parts of one length go together, the longest first,
+        unless a state is carried from each to the next."""
         room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
         parts = [
             _Part(text, start, start + room, self.system.frame(self.tokenizer, ids[start : start + room]))
@@ -263,13 +282,17 @@ class Model:
             long = sum(len(ids) > room for ids in texts)
             count = len(parts) - len(texts) + long
             note(on_event, f"{long} of {len(texts)} texts are longer than {room} tokens and are read in {count} parts")
-        parts.sort(key=lambda part: -len(part.framed.ids))
-        done = 0
+        if not carry:
+            parts.sort(key=lambda part: -len(part.framed.ids))
+        done, state, encoder = 0, None, self.encoder.eval()
         while done < len(parts):
-            batch = parts[done : done + max(1, BUDGET // len(parts[done].framed.ids))]
+            batch = parts[done : done + (1 if carry else max(1, BUDGET // len(parts[done].framed.ids)))]
             done += len(batch)
             rows = self.system.spelled(Rows.pad([part.framed.ids for part in batch]), self.tokenizer).to(self.device)
-            output = self.encoder.eval()(rows, all_layers=layer != -1)
+            output = encoder(rows, state=state, all_layers=layer != -1)
+            if carry and (state := output.state) is None:
+                what = f"this {self.system.name} has no state that goes on from text to text"
+                raise UsageError(f"{what}: leave out carry, or take elmo, ulmfit or an rnn that reads one way")
             chosen = output.top if layer == -1 else output.layers[self._place_of(layer)]
             vectors = chosen.float().cpu().numpy()
             for part, found in zip(batch, vectors, strict=True):

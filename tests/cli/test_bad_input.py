@@ -20,6 +20,7 @@ Refused = Callable[..., None]
         (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
+        (["pretrain", "ngram", "x.txt", "--out", "m", "--system.memory", "100MB"], "a number, not '100MB' (GiB"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "-5"], "above 0, not by --steps -5"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "nor a model folder: did you mean 'bert'?"),
@@ -152,6 +153,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
     assert code == 0, err
     assert "names.txt:31: a word of 5,000 characters" in err
     assert "names.txt:32: 1 tags break BIO" in err
+    assert f"keel evaluate {tmp_path / 'm'} TEST.conll" in out
     path = tmp_path / "names.txt"
     code, out, _ = run("predict", tmp_path / "m", path, "--conll")
     lines = out.splitlines()

@@ -435,7 +435,20 @@ def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
     found = json.loads(out)
     assert found["claim"] == 41
     assert len(found["rows"]) == len(rows)
-    refused(run("claim", "7"), 2, "no experiment 7")
+    refused(run("claim", "7"), 2, "no experiment 7: not every item of the checklist is a claim")
+
+
+def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "uses.txt").write_text("the sailor sees the boat\na boat sleeps\n")
+    (tmp_path / "few.txt").write_text("2 2\nsailor 1 0\nsleeps 0 1\n")
+    asked = ["senses", "boat", "--in", tmp_path / "uses.txt", "--model"]
+    code, out, err = run(*asked, folder / "base", "--beside", tmp_path / "few.txt")
+    assert code == 0, err
+    assert "'boat' by" in out
+    assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
+    found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
+    assert "no vector" in found[1]["remark"]
+    refused(run(*asked, tmp_path / "few.txt"), 2, "has no vector for 'boat'")
 
 
 def test_a_bug_is_called_a_bug_and_debug_shows_where(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,13 @@ from torch import Tensor
 
 from keel.errors import UsageError
 from keel.model import Model
+from keel.systems.base import System
+from keel.systems.bert import Bert
 from keel.systems.documents import Documents
+from keel.systems.onehot import Onehot
 from keel.systems.rnn import CELLS, Cell, Memory, Recurrent, Rnn, RnnTraining
 from keel.systems.rows import Rows
+from keel.systems.ulmfit import Ulmfit
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
@@ -192,6 +196,23 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
     together, alone = model.encode(texts), [model.encode(text) for text in texts]
     for one, other in zip(together, alone, strict=True):
         assert torch.allclose(torch.from_numpy(one), torch.from_numpy(other), atol=1e-6)
+
+
+@pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden=12, layers=2)])
+def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System, tokenizer: Tokenizer) -> None:
+    model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    texts = ["a judge", "the sailor repairs the boat", "a judge"]
+    anew, carried = (model.encode(texts, carry=carry) for carry in (False, True))
+    assert torch.allclose(torch.from_numpy(anew[0]), torch.from_numpy(anew[2]), atol=1e-6)
+    assert torch.allclose(torch.from_numpy(anew[0]), torch.from_numpy(carried[0]), atol=1e-6)
+    assert not torch.allclose(torch.from_numpy(anew[2]), torch.from_numpy(carried[2]), atol=1e-4)
+
+
+def test_what_has_no_state_carries_none(tokenizer: Tokenizer) -> None:
+    for system in (replace(SMALL, both=True), Bert(width=64, layers=1), Onehot()):
+        model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+        with pytest.raises(UsageError, match=f"this {system.name} has no state"):
+            model.encode(["a judge"], carry=True)
 
 
 @pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])

@@ -46,7 +46,7 @@ def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
     assert "words in column 1, tags in column 4" in said[0]
     assert "BIO1" in said[1]
-    assert "learned as BIO" in said[1]
+    assert "read as BIO" in said[1]
 
 
 def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
 @pytest.mark.parametrize(
     ("tags", "wanted", "letters"),
     [
-        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are learned as BIOES"),
-        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are learned as BMES"),
+        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are read as BIOES"),
+        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are read as BMES"),
         ("B I L O U", "B I E O S", r"BIOES with other letters \(L, U\)"),
         ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other letters \(I\)"),
     ],
@@ -257,6 +257,17 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     assert any(re.search(r"a\.txt:6: a sentence of 300 words .* is a blank line .* missing", each) for each in said)
     _, said = read(tmp_path / "a.txt", f"a O\n{'x' * 5000} O\n\nb O\n")
     assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
+
+
+def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:
+    glued = "EU B-ORG\nrejects O\n. O\nPeter B-PER\nran O\n. O\n\n"
+    _, said = read(tmp_path / "a.conll", glued * 2 + "He O\nran O\n. O\n")
+    assert any(re.search(r"a\.conll:3: 2 of 3 sentences go on after a full stop.* blank line missing", e) for e in said)
+    apart = glued.replace("Peter", "\nPeter")
+    named = "He O\nmet O\nMr O\n. O\nBlair B-PER\n. O\n\n"
+    for clean in (apart, named, glued.replace("Peter", "peter"), glued + apart * 1000):
+        _, said = read(tmp_path / "a.conll", clean)
+        assert not any("go on after" in each for each in said)
 
 
 @pytest.mark.data

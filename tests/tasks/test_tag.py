@@ -293,6 +293,7 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     assert "E-LOC" in model.label_names
     assert evaluate(model, pairs).values["accuracy"].value == 1.0
     assert evaluate(model, pairs, scheme="BIOES").main_value == 1.0
+    assert "such as 'NEW' in" in str(evaluate(model, [(["rome", "is", "old"], ["B-NEW", "O", "O"])]))
     half = evaluate(model, [(["in", "new", "york"], ["O", "B-LOC", "B-LOC"])])
     assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
 

@@ -122,7 +122,9 @@ def run(
         note(on_event, "Run one with: keel claim N")
         return None
     if number not in CLAIMS:
-        raise UsageError(f"there is no experiment {number}: choose one of {', '.join(map(str, CLAIMS))}")
+        near = min(CLAIMS, key=lambda known: abs(known - number))
+        what = f"there is no experiment {number}: not every item of the checklist is a claim that can be run"
+        raise UsageError(f"{what}; the nearest is {near} ({CLAIMS[near].title}), and `keel claim` lists them all")
     claim = CLAIMS[number]
     if not claim.of_models and (model is not None or data is not None):
         others = ", ".join(str(number) for number, claim in CLAIMS.items() if claim.of_models)

@@ -217,7 +217,7 @@ def _liked(features: Tensor, answers: Tensor) -> Liked:
     """What linear rules on the layers, one by one and mixed, learn from every second example."""
     features = features / features.std((0, 2), keepdim=True)  # or a weight would tell of its layer's size
     alone = [_linear(features[:, layer], answers) for layer in range(features.shape[1])]
-    together, mix = _mixed(features, answers, free=True, steps=300)
+    together, mix = _mixed(features, answers, free=True, steps=1000)
     return Liked(mix.weights.tolist(), mix.gamma.item(), alone, together)
 
 

@@ -56,6 +56,7 @@ class Flags(argparse.ArgumentParser):
         )
         self.verb, self.line = verb, line
         self.annotations: dict[str, Any] = {}
+        self.meanings: dict[str, str] = {}
         everywhere = self.add_argument_group("everywhere")
         everywhere.add_argument("--json", action="store_true", help="print the result as JSON")
         everywhere.add_argument("--quiet", action="store_true", help="no messages, only the result")
@@ -74,7 +75,8 @@ class Flags(argparse.ArgumentParser):
                 # The verbs take settings by the names of their fields alone.
                 assert field.name not in map(_name, self.annotations), f"two settings are called {field.name}"
                 self.annotations[place] = annotation = annotations[field.name]
-                text = (texts.get(field.name, "") + _shown(getattr(each, field.name))).replace("%", "%%")
+                self.meanings[place] = texts.get(field.name, "")
+                text = (self.meanings[place] + _shown(getattr(each, field.name))).replace("%", "%%")
                 if place in BARE:
                     bare = common or group
                     bare.add_argument(f"--{BARE[place]}", dest=place, metavar=_metavar(annotation), help=text)
@@ -94,11 +96,18 @@ class Flags(argparse.ArgumentParser):
         for flag in rest:
             raise self._unknown(flag.partition("=")[0])
         options.settings = {
-            _name(place): parse_value(annotation, text, self._flag(place))
+            _name(place): self._value(place, annotation, text)
             for place, annotation in self.annotations.items()
             if (text := getattr(options, place)) is not None
         }
         return options
+
+    def _value(self, place: str, annotation: Any, text: str) -> Any:
+        try:
+            return parse_value(annotation, text, self._flag(place))
+        except UsageError as error:
+            means = self.meanings[place].partition(";")[0].rstrip(".")
+            raise UsageError(f"{error} ({means})" if means else str(error)) from None
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

@@ -244,9 +244,11 @@ def finetune(options: Namespace) -> Answer:
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"mix: {tuned.task.mix}")
     writes = tuned.task is not None and tuned.task.labels.kind == "text"
+    tags = tuned.task is not None and tuned.task.labels.kind == "tags"
+    test = "TEST.source TEST.target" if writes else "TEST.conll" if tags else "TEST.tsv"
     first = f'translate "..." --model {quote(options.out)}' if writes else f"predict {quote(options.out)} NEW.txt"
     lines.append(f"next: keel {first}")
-    lines.append(f"      keel evaluate {quote(options.out)} {'TEST.source TEST.target' if writes else 'TEST.tsv'}")
+    lines.append(f"      keel evaluate {quote(options.out)} {test}")
     return Answer(lines=lines, data={"model": options.out, "scores": tuned.card.scores})
 
 

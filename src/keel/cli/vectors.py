@@ -84,12 +84,19 @@ def senses_flags(flags: Flags) -> None:
 
 def senses(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
+        lacks: list[str] = []
         asked = {"groups": options.groups, "text_column": options.text_column, "on_event": console}
         found = [words.senses(options.word, options.among, model=_model(options), layer=options.layer, **asked)]
         if options.beside:
-            found.append(words.senses(options.word, options.among, model=options.beside, **asked))
-    lines = [line for number, each in enumerate(found) for line in ([""] * (number > 0) + each.lines())]
-    return Answer(lines=lines, data=[each.to_dict() for each in found])
+            other = words.loaded(options.beside, console)
+            try:
+                found.append(words.senses(options.word, options.among, model=other, **asked))
+            except UsageError as error:  # the first has answered what the second cannot
+                lacks = [str(error)]
+    tables = [each.lines() for each in found] + [lacks] * bool(lacks)
+    lines = [line for number, each in enumerate(tables) for line in ([""] * (number > 0) + each)]
+    data = [each.to_dict() for each in found] + [{"word": options.word, "remark": each} for each in lacks]
+    return Answer(lines=lines, data=data)
 
 
 def map_flags(flags: Flags) -> None:

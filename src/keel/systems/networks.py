@@ -99,8 +99,10 @@ class Encoder(nn.Module):
         above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
         return [weight for weight in self.parameters() if weight not in above]
 
-    def forward(self, rows: Rows, *, all_layers: bool = False, record: Recorder | None = None) -> Output:
-        return self.contextualize(self.embed(rows), rows, all_layers=all_layers, record=record)
+    def forward(
+        self, rows: Rows, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
+    ) -> Output:
+        return self.contextualize(self.embed(rows), rows, state=state, all_layers=all_layers, record=record)
 
 
 @dataclass(frozen=True, kw_only=True)

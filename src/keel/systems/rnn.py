@@ -226,6 +226,7 @@ class RnnEncoder(Encoder):
             back = [turn, *self.backwards(turn, rows.lengths)[0]]
             pairs = zip(layers, back, strict=True)
             layers = [torch.cat([one, turned(other, rows.lengths)], -1) for one, other in pairs]
+            state = None  # what reads backwards comes from a text that is still unread
         return Output(top=layers[-1], layers=layers if all_layers else [], state=state)
 
     def blocks(self) -> list[nn.Module]:

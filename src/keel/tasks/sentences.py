@@ -30,7 +30,10 @@ from keel.text.sentences import CHINESE, CJK
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
 """Other people's names for the two fields of a record."""
+STOPS = (".", "!", "?")
 LONG_SENTENCE, LONG_WORD = 400, 1000
+GOES_ON = 1e-3
+"""The share of sentences that do go on after a full stop in clean files; Chinese ones often do, and are not asked."""
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]|_")
 
 
@@ -115,7 +118,7 @@ def _wanted(found: list[Raw], scheme: Scheme, columns: Columns, name: str, on_ev
     if others := places - {OUTSIDE, *LETTERS.get(scheme, "")}:
         known = f"{scheme} with other letters ({', '.join(sorted(others))})"
     if wanted != scheme or others:
-        note(on_event, f"{name}: the tags are {known} and are learned as {wanted}")
+        note(on_event, f"{name}: the tags are {known} and are read as {wanted}")
     return wanted
 
 
@@ -145,12 +148,27 @@ def _warn(found: list[Raw], on_event: OnEvent) -> None:
         longest = max(glued, key=lambda sentence: len(sentence.words))
         what = f"a sentence of {len(longest.words):,} words starts here ({len(glued)} have more than {most:.0f})"
         note(on_event, f"{longest.places[0]}: {what}: is a blank line between sentences missing?")
+    on = [each.places[stop] for each in found if (stop := _inner_stop(each)) and each.places[0] != each.places[-1]]
+    if len(on) > GOES_ON * len(found):
+        what = f"{len(on):,} of {len(found):,} sentences go on after a full stop, the first one here"
+        note(on_event, f"{on[0]}: {what}: is a blank line missing?")
     long = [(word, place) for sentence in found for word, place in zip(sentence.words, sentence.places, strict=False)
             if len(word) > LONG_WORD]  # fmt: skip
     if long:
         word, place = long[0]
         what = f"a word of {len(word):,} characters ({len(long)} such words): only its start is read"
         note(on_event, f"{place}: {what}; is a separator missing?")
+
+
+def _inner_stop(sentence: Raw) -> int:
+    """Where a whole sentence seems to end with another one after it, or 0; 'Mr . Smith' does not end there."""
+    words, tags = sentence.words, sentence.tags or []
+    for place in range(2, len(tags) - 2):
+        if words[place] in STOPS and tags[place] in (OUTSIDE, "PUNCT", ".") and words[-1] in STOPS:
+            before, after = words[place - 1], words[place + 1]
+            if after[0].isupper() and before[-1].isalnum() and not (len(before) < 4 and before.istitle()):
+                return place
+    return 0
 
 
 def _items(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:

@@ -117,6 +117,7 @@ def _unknown(examples: Examples, truth: list[Sequence[str]], known: Sequence[str
     if not odd:
         return ""
     (example, tag), count = odd[0], len(odd)
+    tag = parse(tag).type or tag  # its letter is that of the scheme learned, which need not be the file's
     what = (
         f"{count} words have a tag that did not occur in training, such as {tag!r} in the sentence at {example.where}"
     )
