@@ -125,7 +125,7 @@ def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
     passage = "The boat lies at anchor. " * 20
     model, script = scripted(model, " at anchor\n", longest=60)
     with pytest.raises(
-        UsageError, match=r"do not fit into the 60 that the model reads: give a shorter passage .* --cut"
+        KeelError, match=r"do not fit into the 60 that the model reads: give a shorter passage .* --cut"
     ):
         keel.ask(passage, "Where?", model=model, tokens=10)
     said: list[str] = []
@@ -135,7 +135,7 @@ def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
     assert len(BYTES.encode(found.prompt).ids) in range(45, 51)
     assert script.prompt == found.prompt
     assert "at the beginning are left out" in said[0]
-    with pytest.raises(UsageError, match=r"give a shorter passage or fewer --tokens$"):
+    with pytest.raises(KeelError, match=r"give a shorter passage or fewer --tokens$"):
         keel.ask("A boat.", "Where?" * 60, model=model, tokens=10, cut=True)
 
 

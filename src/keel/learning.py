@@ -142,11 +142,14 @@ def start_of(
     labels: bool = False,
 ) -> tuple[System, Model | None]:
     """The system to train, by text or by labels, and, where one is to be gone on with, the model."""
+    known = isinstance(system, str) and system in SYSTEMS
+    if not known and settings.get("size"):
+        raise UsageError("--size is of a new model, and this one has its own: leave it out, or name a system")
     if isinstance(system, System):
         return system, None
     if isinstance(system, Model):
         return system.system, system
-    if system in SYSTEMS:
+    if known:
         kind = SYSTEMS[str(system)]
         size = settings.pop("size", "")
         return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None

@@ -100,7 +100,7 @@ def translate_by_pattern(
     _given(text, "there is nothing to translate: give a text")
     known = loaded(model, on_event)
     lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
-    prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event)
+    prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
     remedy = "more pairs, or more like this text, may help"
     return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
 
@@ -150,7 +150,9 @@ def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
     return found
 
 
-def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent) -> str:
+def _fitting(
+    model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
+) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
     longest, encode = writer_of(model).longest, model.tokenizer.encode
     if longest is None:
@@ -165,8 +167,8 @@ def _fitting(model: Model, passage: str, rest: str, tokens: int, cut: bool, on_e
     shorter = (passage[start:].lstrip() for start in words or starts)  # cut elsewhere, a word may be of more pieces
     kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
     if not cut or not kept:
-        remedy = "" if cut else ", or --cut to leave out its beginning"
-        raise UsageError(f"{what}: give a shorter passage or fewer --tokens{remedy}")
+        other = "" if cut else ", or --cut to leave out the beginning"
+        raise KeelError(f"{what}: give {remedy} or fewer --tokens{other}")
     note(on_event, f"{what}: {len(passage) - len(kept):,} characters at the beginning are left out")
     return kept + rest
 

@@ -68,6 +68,8 @@ def translate(
         "cut": cut or None,
     }
     settings = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"{texts!r} cannot be translated: give a text, or several")
     many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     if isinstance(texts, str) and not texts.strip():
         raise UsageError("there is nothing to translate: give a text")
@@ -159,9 +161,9 @@ def _with_blanks(texts: list[str], found: list[list[Rewritten]]) -> list[list[Re
 
 def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent) -> Iterator[list[Rewritten]]:
     seen = Trace()
+    if blank := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
+        raise UsageError(f"a trace shows how texts are written, and text {blank} is blank: leave it out")
     data = task.prepare(_asked(task, texts), labelled=False, on_event=on_event)
-    if len(data) < len(texts):
-        raise UsageError("a trace shows how texts are written, and one of these is blank: leave it out")
     found, paths = task.traced(data, seen, on_event)
     pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
     answers = [

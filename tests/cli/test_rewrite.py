@@ -55,6 +55,29 @@ def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_
     assert "width is the model's shape and cannot change: leave it out, or start from a new transformer" in err
 
 
+def test_what_is_read_may_have_another_encoding_and_must_not_be_empty(desk: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("boat é 1\n".encode("latin-1"))
+    line = ["translate", tmp_path / "latin.txt", "--model", desk / "ende", "--json"]
+    assert json.loads(run(*line, "--encoding", "latin-1")[1])["text"] == "boat é 1"
+    assert "say --encoding" in run(*line)[2]
+    (tmp_path / "empty.txt").write_text("")
+    code, out, err = run("translate", tmp_path / "empty.txt", "--model", desk / "ende")
+    assert (code, out) == (1, "")
+    assert "empty.txt is empty" in err
+    (tmp_path / "gap.txt").write_text("boat 1\n\nboat 2\n")
+    traced = run("translate", tmp_path / "gap.txt", "--model", desk / "ende", "--trace", tmp_path / "t.json")
+    assert (traced[0], "text 2 is blank" in traced[2]) == (2, True)
+    wrong: Any = 123
+    with pytest.raises(UsageError, match="123 cannot be translated: give a text, or several"):
+        rewriting.translate(wrong, model=desk / "ende")
+
+
+def test_a_trained_model_has_its_size(desk: Path, run: Run, tmp_path: Path) -> None:
+    line = ["finetune", desk / "ende", desk / "train.en", desk / "train.de", "--task", "rewrite", "--size", "tiny"]
+    code, _, err = run(*line, "--out", tmp_path / "m")
+    assert (code, "--size is of a new model" in err) == (2, True)
+
+
 def test_an_empty_answer_is_shown_as_one() -> None:
     error = Mistake(text="one", second=None, label="Eins", predicted="", sureness=0.03, where="a:1")
     scores = Scores(main="exact", values={"exact": Score(value=0.0, low=0.0, high=0.0)}, count=1, errors=[error])

@@ -292,7 +292,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     assert found.values["next by token"].value < 2
     assert found.count == found.tokens + len(TEXTS)
     assert found.bytes == sum(len(text) for text in TEXTS)
-    assert str(found).endswith("each from at least 16 before it (windows of 32, stride 16)")
+    assert str(found).endswith("each from all before it or at least 16 (windows of 32, stride 16)")
     assert "stride 4)" in str(keel.evaluate(again, TEXTS, stride=4))
     with pytest.raises(UsageError, match="between 1 and the 32"):
         keel.perplexity(again, TEXTS, stride=33)

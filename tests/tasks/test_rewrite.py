@@ -307,11 +307,11 @@ def test_an_interruption_gives_what_is_done(
 
     monkeypatch.setattr(endless.decoder, "scores", interrupted)
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
-    texts, asked = [UNEQUAL[0], UNEQUAL[1]], {"trace": tmp_path / "t.json"} if trace else {}
+    texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
     if not trace:
         texts.insert(0, " ")
     with pytest.raises(Stopped) as stopped:
-        list(translations(texts, model=model, **asked))
+        list(translations(texts, model=model, trace=asked))
     *blank, first, second = stopped.value.found
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
     assert [*map(str, first)] == [*map(str, alone)]

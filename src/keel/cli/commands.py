@@ -1,7 +1,6 @@
 """What each command takes, and what it answers."""
 
 import json
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,7 @@ from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.cli.info import describe
-from keel.cli.loading import device_flags, load
+from keel.cli.loading import device_flags, encoding_flag, file_of, lines_of, load
 from keel.cli.training import source_of
 from keel.decode.beam import Search
 from keel.errors import UsageError
@@ -26,7 +25,7 @@ from keel.explain.judged import Analogies
 from keel.tasks import TASKS
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores, score_text
-from keel.text.files import kind_of, open_text
+from keel.text.files import kind_of
 
 
 def _predict_flags(flags: Flags) -> None:
@@ -125,6 +124,7 @@ def _embed_flags(flags: Flags) -> None:
         "--pool", default="mean", choices=("mean", "cls", "none"), help="none: a vector for each piece [mean]"
     )
     flags.add_argument("--text-column", default="", metavar="NAME", help="of a csv, tsv, jsonl or parquet file")
+    encoding_flag(flags)
     flags.add_argument("--out", metavar="FILE.npy", help="write one array there instead of JSON lines to stdout")
     device_flags(flags)
 
@@ -154,19 +154,10 @@ def embed(options: Namespace) -> Answer:
 
 def _texts(options: Namespace, console: Console) -> list[str]:
     """The text itself, or those of the file that it names, or of stdin."""
-    if options.text == "-":
-        return [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    path = Path(options.text)
-    try:
-        if not path.is_file():
-            if re.fullmatch(r"\S+\.(txt|csv|tsv|jsonl|parquet|gz|xz|zst)", options.text):
-                raise UsageError(f"there is no file {options.text}: name one that exists, or give a text")
-            return [options.text]
-    except OSError:  # too long for a path
-        return [options.text]
-    if kind_of(path) == "txt":
-        return [line for _, line in open_text(path, "auto", console) if line.strip()]
-    columns = Columns(text_column=options.text_column)
+    path = None if options.text == "-" else file_of(options.text)
+    if path is None or kind_of(path) == "txt":
+        return [line for line in lines_of(options, console) if line.strip()]
+    columns = Columns(text_column=options.text_column, encoding=options.encoding)
     return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
 
 

@@ -13,7 +13,7 @@ from keel.errors import UsageError
 from keel.model import Model
 from keel.text.files import open_text
 
-NAMES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst")
+NAMES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
 """A word that ends so is the name of a file, not a text."""
 
 
@@ -32,16 +32,25 @@ def load(options: Namespace, console: Console) -> Model:
     return Model.load(options.model, device=options.device, on_event=console)
 
 
-def lines_of(given: str, console: Console) -> Iterable[str]:
-    """A text, or the lines of a file or, as "-", of stdin; the name of a file that is not there is refused."""
-    if given == "-":
-        return (line.rstrip("\n") for line in sys.stdin)
+def encoding_flag(flags: Flags) -> None:
+    flags.add_argument("--encoding", default="auto", metavar="NAME", help="of a file: utf-8, gb18030, ... [auto]")
+
+
+def file_of(given: str) -> Path | None:
+    """The file that is meant, if it is no text itself; the name of one that is not there is refused."""
     try:
-        there = Path(given).is_file()
+        if Path(given).is_file():
+            return Path(given)
     except (OSError, ValueError):  # too long for a path, or with a zero in it
-        there = False
-    if there:
-        return (line for _, line in open_text(given, "auto", console))
+        return None
     if given.lower().endswith(NAMES) and not any(map(str.isspace, given)):
         raise UsageError(f"there is no file {given}: name one that exists, or give a text")
-    return [given]
+    return None
+
+
+def lines_of(options: Namespace, console: Console) -> Iterable[str]:
+    """A text, or the lines of a file or, as "-", of stdin."""
+    if options.text == "-":
+        return (line.rstrip("\n") for line in sys.stdin)
+    path = file_of(options.text)
+    return [options.text] if path is None else (line for _, line in open_text(path, options.encoding, console))

@@ -10,7 +10,7 @@ from keel import prompting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.loading import device_flags, lines_of, load
+from keel.cli.loading import device_flags, encoding_flag, lines_of, load
 from keel.errors import Interrupted
 from keel.events import Event
 from keel.prompting import Prompted
@@ -48,6 +48,7 @@ def _prompt_flags(flags: Flags, tokens: int) -> None:
     flags.add_argument(
         "--cut", action="store_true", help="leave out the beginning of what is too long for the model, and say so"
     )
+    encoding_flag(flags)
     device_flags(flags)
 
 
@@ -62,7 +63,7 @@ def _answer(options: Namespace, write: Callable[..., Prompted]) -> Answer:
 
     with Console(quiet=options.quiet) as console:
         try:
-            text = "\n".join(lines_of(options.text, console))
+            text = "\n".join(lines_of(options, console))
             found = write(text, model=load(options, console), cut=options.cut, on_text=parts.append, on_event=hear)
         except KeyboardInterrupt:
             if not parts:

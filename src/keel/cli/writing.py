@@ -12,10 +12,10 @@ from keel import language, rewriting
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.loading import device_flags, lines_of, load
+from keel.cli.loading import device_flags, encoding_flag, lines_of, load
 from keel.decode.beam import Search, Stopped
 from keel.decode.how import how_of
-from keel.errors import Interrupted, UsageError
+from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, note
 from keel.explain.alignment import Alignment
 from keel.report.grid import picture_file, write_alignment
@@ -50,6 +50,7 @@ def trace_flag(flags: Flags) -> None:
 
 def generate_flags(flags: Flags) -> None:
     flags.add_argument("text", nargs="?", default="", metavar="PROMPT|FILE|-", help="what to go on from [nothing]")
+    encoding_flag(flags)
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
     flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
     drawing_flags(flags)
@@ -97,7 +98,7 @@ def generate(options: Namespace) -> Answer:
         console(event)
 
     with Console(quiet=options.quiet) as console:
-        prompt = "\n".join(lines_of(options.text, console))
+        prompt = "\n".join(lines_of(options, console))
         if prompt != options.text:  # a file's, whose last line has an end
             prompt = prompt.strip()
         try:
@@ -138,6 +139,7 @@ def generate(options: Namespace) -> Answer:
 
 def translate_flags(flags: Flags) -> None:
     flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
+    encoding_flag(flags)
     flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
     search_flags(flags, " [5]")
     flags.add_argument("--alignment", metavar="FILE", help="draw where each word was looked for: .html, .svg")
@@ -165,7 +167,7 @@ def translate(options: Namespace) -> Answer:
     looks: list[Alignment] = []
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
-        texts = lines_of(options.text, console)
+        texts = lines_of(options, console)
         waiting: deque[str] = deque()  # what is being written
 
         def heard() -> Iterator[str]:
@@ -215,6 +217,10 @@ def translate(options: Namespace) -> Answer:
             sys.stdout.flush()
             empty = f"; {gaps} lines are empty, as their texts were not finished" if gaps else ""
             raise Interrupted(f"stopped after {done} texts, which are printed{empty}") from None
+        if not done:
+            if options.text != "-":
+                raise KeelError(f"{options.text} is empty: there is nothing to translate")
+            note(console, "stdin was empty: there was nothing to translate")
         if looks:
             note(console, f"the picture: {write_alignment(picture, looks)}")
     return Answer(lines=[])

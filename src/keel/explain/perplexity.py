@@ -104,7 +104,7 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     spelling = (spelled + unknown) * log(SYMBOLS)
     context = model.system.foretold_from
     if windowed:
-        context = f"at least {window - stride:,} before it (windows of {window:,}, stride {stride:,})"
+        context = f"all before it or at least {window - stride:,} (windows of {window:,}, stride {stride:,})"
     found = _foretell(model.objective, data, stride)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
