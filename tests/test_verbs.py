@@ -131,6 +131,8 @@ def test_what_another_verb_made_is_not_replaced_unasked(
     finetune("fasttext", reviews, out=out, overwrite=True, **words)
     with pytest.raises(UsageError, match="holds what keel finetune made"):
         pretrain("ngram", english_corpus, out=out, **words)
+    with pytest.raises(UsageError, match="this run was started with system = 'fasttext', not 'cnn'"):
+        finetune("cnn", reviews, out=out, **words)
 
 
 def test_overwrite_takes_nothing_of_the_users_own(

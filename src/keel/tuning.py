@@ -86,6 +86,7 @@ class Tuning:
     def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
         task = self.new_task(seed)
         identity = {
+            "system": task.system.name,
             "task": self.kind.name,
             "freeze": self.freeze,
             "from_scratch": self.from_scratch,

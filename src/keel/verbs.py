@@ -101,6 +101,7 @@ def pretrain(
         if run and world.leads and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
         identity = {
+            "system": chosen.name,
             **{f"system.{name}": value for name, value in to_dict(chosen).items()},
             **{f"text.{name}": value for name, value in to_dict(text).items()},
             "tokens": tokens.folder.name,

@@ -109,7 +109,8 @@ class _Run:
         self.objective = objective.to(world.device).train()
         self.objective.meet(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
-        self.settings = {**to_dict(train), "processes": world.size, **identity}
+        self.settings = {**identity, **to_dict(train), "processes": world.size}
+        """What a run is of comes first: if it changed, it is what is told."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
         self.stepper = stepper_of(self.objective, data, train, world, on_event)
         self.average = Average()
