@@ -46,7 +46,7 @@ def perplexity(
 def generate(  # pyright: ignore[reportOverlappingOverload]
     prompt: str = "", *, model: Model | str | Path,
     tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
-    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float = 0.6,
+    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float | None = None,
     stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> str: ...  # fmt: skip
@@ -54,7 +54,7 @@ def generate(  # pyright: ignore[reportOverlappingOverload]
 def generate(  # pyright: ignore[reportOverlappingOverload]
     prompt: str = "", *, model: Model | str | Path,
     tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
-    seed: int = 0, beams: int | None = None, best: int, length_penalty: float = 0.6,
+    seed: int = 0, beams: int | None = None, best: int, length_penalty: float | None = None,
     stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> list[str]: ...  # fmt: skip
@@ -62,7 +62,7 @@ def generate(  # pyright: ignore[reportOverlappingOverload]
 def generate(
     prompt: Iterable[str], *, model: Model | str | Path,
     tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
-    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float = 0.6,
+    seed: int = 0, beams: int | None = None, best: None = None, length_penalty: float | None = None,
     stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> list[str]: ...  # fmt: skip
@@ -70,7 +70,7 @@ def generate(
 def generate(
     prompt: Iterable[str], *, model: Model | str | Path,
     tokens: int = 50, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, repetition_penalty: float = 1.0,
-    seed: int = 0, beams: int | None = None, best: int, length_penalty: float = 0.6,
+    seed: int = 0, beams: int | None = None, best: int, length_penalty: float | None = None,
     stop: str | Sequence[str] = (), trace: str | Path | None = None, on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> list[list[str]]: ...  # fmt: skip
