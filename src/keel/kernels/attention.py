@@ -363,16 +363,18 @@ def _backward_blocks(
             dq = tl.dot(tl.trans(ds), k, input_precision="ieee") * scale
             owned = scratch + query[:, None] * width + column
             dq += tl.load(owned, there & (first_key > 0), 0.0)
-            tl.store(owned, dq, there)
+            last = first_key + keys >= length
+            if causal:
+                last = last | (first_key + keys >= first + queries)
+            if last:  # no other key is seen by these
+                sum_q += tl.sum(dq, 0, keep_dims=True)
+                tl.store(target + query[:, None] * 3 * width + column, dq.to(dqkv.dtype.element_ty), there)
+            else:
+                tl.store(owned, dq, there)
         tl.debug_barrier()  # what one thread has added to, another may read next
         sum_v += tl.sum(dv, 0, keep_dims=True)
         tl.store(target + width + place, (dk * scale).to(dqkv.dtype.element_ty), key < length)
         tl.store(target + 2 * width + place, dv.to(dqkv.dtype.element_ty), key < length)
-    for first in range(0, length, queries):
-        query = first + tl.arange(0, queries)[:, None]
-        dq = tl.load(scratch + query * width + column, query < length, 0.0)
-        sum_q += tl.sum(dq, 0, keep_dims=True)
-        tl.store(target + query * 3 * width + column, dq.to(dqkv.dtype.element_ty), query < length)
     part = sums + row * 3 * width + head * d + column
     tl.store(part, sum_q)
     tl.store(part + width, tl.zeros([1, d], tl.float32))
