@@ -281,6 +281,7 @@ def _backward_blocks(
     lengths,
     out,
     normalizers,
+    deltas,
     scratch,
     dqkv,
     sums,
@@ -311,10 +312,20 @@ def _backward_blocks(
     made = out + start * width + head * d
     scratch += start * width + head * d
     normalizers += head.to(tl.int64) * tokens + start
+    deltas += head.to(tl.int64) * tokens + start
     bias_q = tl.load(bias + head * d + column)
     bias_v = tl.load(bias + 2 * width + head * d + column)
     sum_q = tl.zeros([1, d], tl.float32)
     sum_v = tl.zeros([1, d], tl.float32)
+    for first in range(0, length, queries):  # once, not for every block of keys
+        query = first + tl.arange(0, queries)
+        place = query[:, None] * width + column
+        do = tl.load(given + place, query[:, None] < length, 0.0).to(tl.float32)
+        o = tl.load(made + place, query[:, None] < length, 0.0).to(tl.float32)
+        if not threshold:
+            o -= bias_v
+        tl.store(deltas + query, tl.sum(o * do, 1) / grow, query < length)
+    tl.debug_barrier()  # what one thread has written, another reads
     for first_key in range(0, length, keys):
         key = first_key + tl.arange(0, keys)[:, None]
         place = key * 3 * width + column
@@ -329,12 +340,9 @@ def _backward_blocks(
             there = query[:, None] < length
             q = tl.load(source + query[:, None] * 3 * width + column, there, 0.0)
             do = tl.load(given + query[:, None] * width + column, there, 0.0)
-            o = tl.load(made + query[:, None] * width + column, there, 0.0).to(tl.float32)
             normalizer = tl.load(normalizers + query, query < length, float("inf"))
             q += bias_q.to(q.dtype)
-            if not threshold:
-                o -= bias_v
-            delta = tl.sum(o * do.to(tl.float32), 1) / grow
+            delta = tl.load(deltas + query, query < length, 0.0)
             scores = tl.dot(k, tl.trans(q), input_precision="ieee")  # [keys, queries]
             p = tl.exp2(scores * (scale * 1.4426950409) - (normalizer - tl.log2(grow))[None, :])
             if causal:
@@ -355,16 +363,18 @@ def _backward_blocks(
             dq = tl.dot(tl.trans(ds), k, input_precision="ieee") * scale
             owned = scratch + query[:, None] * width + column
             dq += tl.load(owned, there & (first_key > 0), 0.0)
-            tl.store(owned, dq, there)
+            last = first_key + keys >= length
+            if causal:
+                last = last | (first_key + keys >= first + queries)
+            if last:  # no other key is seen by these
+                sum_q += tl.sum(dq, 0, keep_dims=True)
+                tl.store(target + query[:, None] * 3 * width + column, dq.to(dqkv.dtype.element_ty), there)
+            else:
+                tl.store(owned, dq, there)
         tl.debug_barrier()  # what one thread has added to, another may read next
         sum_v += tl.sum(dv, 0, keep_dims=True)
         tl.store(target + width + place, (dk * scale).to(dqkv.dtype.element_ty), key < length)
         tl.store(target + 2 * width + place, dv.to(dqkv.dtype.element_ty), key < length)
-    for first in range(0, length, queries):
-        query = first + tl.arange(0, queries)[:, None]
-        dq = tl.load(scratch + query * width + column, query < length, 0.0)
-        sum_q += tl.sum(dq, 0, keep_dims=True)
-        tl.store(target + query * 3 * width + column, dq.to(dqkv.dtype.element_ty), query < length)
     part = sums + row * 3 * width + head * d + column
     tl.store(part, sum_q)
     tl.store(part + width, tl.zeros([1, d], tl.float32))
@@ -457,8 +467,9 @@ class _Attend(torch.autograd.Function):
             )
         else:
             scratch = torch.empty(tokens, width, dtype=torch.float32, device=qkv.device)
+            deltas = torch.empty(heads, tokens, dtype=torch.float32, device=qkv.device)
             _backward_blocks[(rows * heads,)](
-                *(dout, qkv, bias, starts, lengths, out, normalizers, scratch, dqkv, sums, tokens, rows, d**-0.5),
+                *(dout, qkv, bias, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums, tokens, rows, d**-0.5),
                 queries=queries,
                 keys=keys,
                 num_stages=stages,
