@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from keel.kernels import attention, gelu, loss, norm
+from keel.kernels import attention, feed_forward, gelu, loss, norm
 
 BF16 = torch.bfloat16
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch wants it for deterministic algorithms
@@ -40,8 +40,13 @@ class Case:
     peers: dict[str, Callable[..., Tensor]]
     sweep: tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
     """Tilings to try, of the forward and of the backward pass."""
-    bytes: tuple[float, float]
-    """Gigabytes that each pass must move."""
+    floor: tuple[float, ...]
+    """Milliseconds that each pass must take at least."""
+
+
+def moved(*gigabytes: float) -> tuple[float, ...]:
+    """At the 4.3 TB/s that a copy reaches."""
+    return tuple(amount / 4.3 for amount in gigabytes)
 
 
 def draw(*shape: int, dtype: torch.dtype = BF16, scale: float = 1.0, about: float = 0.0) -> Tensor:
@@ -73,7 +78,7 @@ def norm_case(rows: int, width: int, dropout: float) -> Case:
             list(itertools.product((1, 2), (width // 192,), (8, 16, 32), (1, 2))),
             list(itertools.product((1, 2), (width // 192,), (3, 4, 6, 8), (1, 2))),
         ),
-        bytes=(3 * one, (4 if dropout else 3) * one),
+        floor=moved(3 * one, (4 if dropout else 3) * one),
     )
 
 
@@ -93,7 +98,32 @@ def gelu_case(rows: int, width: int, tanh: bool) -> Case:
             list(itertools.product((512, 1024), (2, 4), (4,), (8, 16), (1, 2))),
             list(itertools.product((512, 1024), (2, 4), (4,), (4, 8), (1, 2))),
         ),
-        bytes=(2 * one, 3 * one),
+        floor=moved(2 * one, 3 * one),
+    )
+
+
+def feed_forward_case(rows: int, width: int, hidden: int) -> Case:
+    def plain(x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor) -> Tensor:
+        return F.linear(F.gelu(F.linear(x, expand, bias.to(x.dtype))), contract)
+
+    def apart(*given: Tensor) -> Tensor:
+        return feed_forward.feed_forward_twin(*given)[0]
+
+    product = 2 * rows * width * hidden / 790e9  # ms
+    return Case(
+        name=f"feed forward {rows}x{width}x{hidden}",
+        module=feed_forward,
+        build=lambda size: [
+            draw(int(rows * size), width),
+            draw(hidden, width, scale=0.04),
+            draw(hidden, dtype=torch.float32, scale=0.1),
+            draw(width, hidden, scale=0.04),
+        ],
+        ours=lambda *given: feed_forward.feed_forward(*given)[0],
+        twin=apart,
+        peers={"apart": apart, "compiled": torch.compile(plain, dynamic=False)},
+        sweep=([], []),
+        floor=(2 * product, 4 * product),
     )
 
 
@@ -116,7 +146,7 @@ def loss_case(rows: int, columns: int, width: int) -> Case:
             [(4096, 2), (8192, 4), (16384, 4), (16384, 8), (32768, 8), (32768, 16)],
             [(4096, 8), (8192, 8), (8192, 16), (16384, 16), (32768, 16)],
         ),
-        bytes=(one, 2 * one),
+        floor=moved(one, 2 * one),
     )
 
 
@@ -168,7 +198,7 @@ def attention_case(
         twin=partial(ours, attention.attend_twin),
         peers={} if packed else {"flash": flash, "cudnn": cudnn},
         sweep=short if time <= 128 else long,
-        bytes=(4 * one, 7 * one),
+        floor=moved(4 * one, 7 * one),
     )
 
 
@@ -181,6 +211,8 @@ def cases() -> list[Case]:
         gelu_case(65536, 3072, tanh=True),
         gelu_case(131072, 1536, tanh=False),
         loss_case(10240, 30522, 30528),
+        feed_forward_case(131072, 768, 3072),
+        feed_forward_case(262144, 384, 1536),
         attention_case(512, 12, 128, 0.1),
         attention_case(512, 12, 128, 0.0),
         attention_case(1024, 6, 128, 0.0),
@@ -306,14 +338,13 @@ def main() -> None:
         assert off < 4e-2, f"{case.name} is off by {off}"
         inputs = case.build(1)
         times = {"ours": time_passes(case.ours, inputs)}
-        floor = [amount / 4.3 for amount in case.bytes]  # ms at the 4.3 TB/s that a copy reaches
         for name, peer in case.peers.items() if options.peers else ():
             try:
                 times[name] = time_passes(peer, inputs)
             except Exception as error:
                 print(f"  {case.name} {name}: {type(error).__name__} {str(error)[:200]}")
         lines.append(
-            f"{case.name:34} floor {floor[0]:.3f} {floor[1]:.3f}  "
+            f"{case.name:34} floor {case.floor[0]:.3f} {case.floor[1]:.3f}  "
             + "  ".join(f"{name} {forward:.3f} {backward:.3f}" for name, (forward, backward) in times.items())
             + f"  gap {off:.0e}"
         )

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.kernels.norm import add_norm, add_norm_twice, add_norm_twin, add_then_norm, drop_rows, norm, norm_twin
+from keel.kernels.norm import add_norm, add_norm_twin, add_then_norm, drop_rows, norm, norm_twin
 
 PLAIN = {"epsilon": 1e-5}
 DROPPED = {"epsilon": 1e-5, "dropout": 0.25, "salt": 7}
@@ -39,29 +39,6 @@ def add_then_norm_twin(x, y, bias, weight, shift, *, epsilon, dropout=0.0, seed,
 def test_sum_and_norm_equal_the_twin(hold, inputs, seed, shape, dtype, within, settings):
     settings = {**settings, "seed": seed}
     hold(partial(add_norm, **settings), partial(add_norm_twin, **settings), *inputs(dtype, *shape), within=within)
-
-
-@pytest.mark.parametrize(("dtype", "within"), [TIGHT, LOOSE])
-@pytest.mark.parametrize("settings", [PLAIN, DROPPED])
-def test_a_result_used_twice_gets_both_gradients(hold, inputs, seed, dtype, within, settings):
-    settings = {**settings, "seed": seed}
-
-    def twin(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        out = add_norm_twin(*tensors, **settings)
-        return out * 1, out * 1
-
-    hold(partial(add_norm_twice, **settings), twin, *inputs(dtype, 6, 48), within=within)
-
-
-def test_a_result_used_once_of_two_gets_one_gradient(hold, inputs, seed):
-    settings = {**DROPPED, "seed": seed}
-    for used in (0, 1):
-        hold(
-            lambda *tensors, used=used: add_norm_twice(*tensors, **settings)[used],
-            partial(add_norm_twin, **settings),
-            *inputs(torch.float32, 6, 48),
-            within=1e-5,
-        )
 
 
 @pytest.mark.parametrize("shape", [(5, 48), (3, 768)])

@@ -469,7 +469,8 @@ class _Attend(torch.autograd.Function):
             scratch = torch.empty(tokens, width, dtype=torch.float32, device=qkv.device)
             deltas = torch.empty(heads, tokens, dtype=torch.float32, device=qkv.device)
             _backward_blocks[(rows * heads,)](
-                *(dout, qkv, bias, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums, tokens, rows, d**-0.5),
+                *(dout, qkv, bias, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums),
+                *(tokens, rows, d**-0.5),
                 queries=queries,
                 keys=keys,
                 num_stages=stages,

@@ -26,7 +26,7 @@ def bias_gelu_twin(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
 
 
 @triton.jit
-def _below(x, tanh: tl.constexpr):
+def below(x, tanh: tl.constexpr):
     """The factor of x in gelu(x) and x times the factor's derivative."""
     if tanh:
         # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)); a reciprocal as a squared rsqrt is two instructions.
@@ -56,7 +56,7 @@ def _forward(
         place = row.to(tl.int64) * width + column
         mask = (row < rows) & inside
         x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
-        share, _ = _below(x, tanh)
+        share, _ = below(x, tanh)
         tl.store(out + place, (x * share).to(out.dtype.element_ty), mask)
 
 
@@ -83,7 +83,7 @@ def _backward(
         place = row.to(tl.int64) * width + column
         mask = (row < rows) & inside
         x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
-        share, slope = _below(x, tanh)
+        share, slope = below(x, tanh)
         gradient = tl.load(dout + place, mask, 0.0).to(tl.float32) * (share + slope)
         tl.store(dh + place, gradient.to(dh.dtype.element_ty), mask)
         dbias += tl.sum(gradient, 0, keep_dims=True)

@@ -15,7 +15,7 @@ from keel.kernels import usable
 from keel.kernels.dropout import drop, kept, plane_key, row_hash, threshold
 from keel.kernels.language import multiprocessors, power_of_two, tl, triton
 
-Form = Literal["norm", "add", "twice", "keep"]
+Form = Literal["norm", "add", "keep"]
 
 
 def add_norm(
@@ -38,28 +38,6 @@ def add_norm(
     if not usable(y):
         return add_norm_twin(x, y, bias, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt)
     return _LayerNorm.apply("add", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
-
-
-def add_norm_twice(
-    x: Tensor,
-    y: Tensor,
-    bias: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """`add_norm`'s result two times, for the next sum and for the product before it.
-
-    Their gradients then meet inside the backward pass, which saves the pass that would add them.
-    """
-    if not usable(y):
-        out = add_norm_twin(x, y, bias, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt)
-        return out, out
-    return _LayerNorm.apply("twice", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
 
 
 def add_then_norm(
@@ -216,12 +194,11 @@ def _backward(
     threshold: tl.constexpr,
     add: tl.constexpr,
     traced: tl.constexpr,
-    twice: tl.constexpr,
     keep: tl.constexpr,
     apart: tl.constexpr,
 ):
-    """`source` is the result (`traced`) or what was normed; `other` is a second gradient, of the result (`twice`) or of
-    the sum (`keep`); dy is written if it lies `apart` from dx.
+    """`source` is the result (`traced`) or what was normed; `other` is a second gradient, of the sum (`keep`); dy is
+    written if it lies `apart` from dx.
     """
     column = tl.arange(0, block)[None, :]
     inside = column < width
@@ -240,10 +217,8 @@ def _backward(
         mask = (row < rows) & inside
         gradient = tl.load(dout + place, mask, 0.0).to(tl.float32)
         value = tl.load(source + place, mask, 0.0).to(tl.float32)
-        if twice or keep:
+        if keep:
             second = tl.load(other + place, mask, 0.0).to(tl.float32)
-        if twice:
-            gradient += second
         scale = tl.load(scales + row, row < rows, 0.0)
         if threshold:
             stays = kept(row_hash(key, row), column, threshold)
@@ -320,21 +295,15 @@ class _LayerNorm(torch.autograd.Function):
         ctx.form, ctx.dropout, ctx.salt = form, dropout, salt
         ctx.types = x.dtype, None if y is None else y.dtype
         ctx.set_materialize_grads(False)
-        if form == "twice":
-            return out, out.detach()
         return (total, out) if form == "keep" else out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         source, weight, shift, seed, means, scales = ctx.saved_tensors
         form: Form = ctx.form
-        if form == "keep":
-            other, dout = gradients
-            dout = torch.zeros_like(source) if dout is None else dout
-        else:
-            dout, *others = (gradient for gradient in gradients if gradient is not None)
-            other = others[0] if others else None
-        dout, other = dout.contiguous(), None if other is None else other.contiguous()
+        other, dout = gradients if form == "keep" else (None, *gradients)
+        dout = torch.zeros_like(source) if dout is None else dout.contiguous()
+        other = None if other is None else other.contiguous()
         width = source.shape[-1]
         rows = source.numel() // width
         x_type, y_type = ctx.types
@@ -353,9 +322,8 @@ class _LayerNorm(torch.autograd.Function):
             stages=stages,
             threshold=threshold(ctx.dropout),
             add=add,
-            traced=form in ("add", "twice"),
-            twice=form == "twice" and other is not None,
-            keep=form == "keep" and other is not None,
+            traced=form == "add",
+            keep=other is not None,
             apart=apart,
             num_warps=warps,
         )

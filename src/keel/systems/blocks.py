@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from keel.errors import UsageError
 from keel.kernels import usable
 from keel.kernels.attention import WIDTHS, attend
-from keel.kernels.gelu import bias_gelu
-from keel.kernels.norm import add_norm_twice
+from keel.kernels.branch import branch
+from keel.kernels.feed_forward import feed_forward
+from keel.kernels.norm import add_norm
 from keel.systems.base import System
 from keel.systems.cache import Cache, Past
 from keel.systems.rows import Recorder, Rows
@@ -209,10 +210,10 @@ class Attention(nn.Module):
         )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
-    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
-        """[tokens, width] to the same, before the bias of the last matrix: what follows adds it."""
+    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[tokens, width] to the same, before the bias of the last matrix, and x once more: what follows adds them."""
         dropout = self.dropout if self.training else 0.0
-        qkv = F.linear(x, self.qkv.weight)
+        qkv, x = branch(x, self.qkv.weight)
         mixed = attend(
             qkv,
             self.qkv.bias,
@@ -224,7 +225,7 @@ class Attention(nn.Module):
             seed=seed,
             causal=self.causal,
         )
-        return F.linear(mixed, self.out.weight)
+        return F.linear(mixed, self.out.weight), x
 
     @staticmethod
     def weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
@@ -285,21 +286,24 @@ class Block(nn.Module):
             return kept + self.dropout(layer(norm(x)))
         return norm(kept + self.dropout(layer(x)))
 
-    def fused(self, kept: Tensor, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
         """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
 
-        Products have no bias here: the kernel after each one adds it, and finds its gradient on the way back. `kept`
-        and `x` are the same numbers, for the sum and for the product: so their gradients too meet in a kernel.
+        Products have no bias here: the kernel after each one adds it, and finds its gradient on the way back.
         """
         dropout = self.dropout.p if self.training else 0.0
 
-        def add(kept: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
+        def add(y: Tensor, x: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> Tensor:
             settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
-            return add_norm_twice(kept, y, bias, norm.weight, norm.bias, **settings)
+            return add_norm(x, y, bias, norm.weight, norm.bias, **settings)
 
-        kept, x = add(kept, self.attention.fused(x, spans, seed), self.attention.out.bias, self.attention_norm, 1)
-        hidden = bias_gelu(F.linear(x, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
-        return add(kept, F.linear(hidden, self.contract.weight), self.contract.bias, self.output_norm, 2)
+        x = add(*self.attention.fused(x, spans, seed), self.attention.out.bias, self.attention_norm, 1)
+        return add(*self.feed_forward_fused(x), self.contract.bias, self.output_norm, 2)
+
+    def feed_forward_fused(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`feed_forward` before its last bias, and x once more."""
+        tanh = self.activation_name == "gelu_tanh"
+        return feed_forward(x, self.expand.weight, self.expand.bias, self.contract.weight, tanh=tanh)
 
     @property
     def fusible(self) -> bool:
@@ -344,13 +348,13 @@ class Stack(nn.ModuleList):
     def run_fused(self, x: Tensor, spans: Spans, *, all_layers: bool = False) -> tuple[Tensor, list[Tensor]]:
         """The same by our kernels, for rows padded or packed."""
         shape = x.shape
-        kept = x = x.flatten(0, -2)
+        x = x.flatten(0, -2)
         # One seed a block: what is dropped follows from it and from each number's place.
         seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
         layers = [x.view(shape)] if all_layers else []
         for number, block in enumerate(self):
             assert isinstance(block, Block)
-            kept, x = block.fused(kept, x, spans, None if seeds is None else seeds[number])
+            x = block.fused(x, spans, None if seeds is None else seeds[number])
             if all_layers:
                 layers.append(x.view(shape))
         return x.view(shape), layers

@@ -4,10 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from keel.kernels.attention import WIDTHS
-from keel.kernels.gelu import bias_gelu
 from keel.kernels.norm import add_then_norm, norm
 from keel.systems.blocks import Block, Spans, Stack, product_dtype
 
@@ -29,9 +27,9 @@ class CausalBlock(Block):
             settings: dict[str, Any] = {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
             return add_then_norm(x, y, bias, norm.weight, norm.bias, **settings)
 
-        x, y = add(x, self.attention.fused(normed, spans, seed), self.attention.out.bias, self.output_norm, 1)
-        hidden = bias_gelu(F.linear(y, self.expand.weight), self.expand.bias, tanh=self.activation_name == "gelu_tanh")
-        return add(x, F.linear(hidden, self.contract.weight), self.contract.bias, following, 2)
+        mixed, _ = self.attention.fused(normed, spans, seed)
+        x, y = add(x, mixed, self.attention.out.bias, self.output_norm, 1)
+        return add(x, self.feed_forward_fused(y)[0], self.contract.bias, following, 2)
 
     @property
     def fusible(self) -> bool:

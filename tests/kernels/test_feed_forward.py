@@ -1,0 +1,94 @@
+"""Without a GPU these hold the plain way, and the kernel is compiled for Hopper and not run."""
+
+import subprocess
+import sys
+from functools import partial
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from keel.kernels.feed_forward import feed_forward
+
+LOOSE = 1e-2
+
+
+def plain(x, expand, bias, contract, *, tanh=False):
+    hidden = F.gelu(F.linear(x.float(), expand.float(), bias), approximate="tanh" if tanh else "none")
+    return F.linear(hidden, contract.float()).to(x.dtype), x * 1
+
+
+@pytest.fixture
+def inputs(numbers):
+    def draw(tokens, width, hidden, dtype=torch.float16):
+        weights = numbers(hidden, width), numbers(hidden), numbers(width, hidden)
+        return numbers(tokens, width, dtype=dtype), *((w.detach() * 0.05).requires_grad_() for w in weights)
+
+    return draw
+
+
+@pytest.mark.parametrize("shape", [(256, 64, 128), (200, 136, 328), (1, 8, 16)])  # whole tiles, parts, hardly any
+@pytest.mark.parametrize("tanh", [False, True])
+def test_values_and_gradients_are_those_of_plain_torch(hold, inputs, shape, tanh):
+    hold(partial(feed_forward, tanh=tanh), partial(plain, tanh=tanh), *inputs(*shape), within=LOOSE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(9000, 768, 3072), (20_000, 136, 1032), (70_000, 384, 1536)])
+def test_programs_that_take_many_tiles(hold, inputs, shape, dtype):
+    hold(feed_forward, plain, *inputs(*shape, dtype=dtype), within=5 * LOOSE)
+
+
+def test_the_network_may_be_used_without_what_goes_on_beside_it(hold, inputs):
+    hold(lambda *given: feed_forward(*given)[0], lambda *given: plain(*given)[0], *inputs(130, 32, 64), within=LOOSE)
+
+
+def test_where_nothing_learns_the_result_is_the_same(inputs):
+    given = inputs(300, 32, 264)
+    with torch.no_grad():
+        asked = feed_forward(*given)[0]
+    assert torch.equal(asked, feed_forward(*given)[0])
+
+
+def test_float32_and_odd_widths_go_the_plain_way(inputs):
+    for given in (inputs(5, 16, 32, dtype=torch.float32), inputs(5, 16, 36)):
+        assert torch.allclose(feed_forward(*given)[0], plain(*given)[0], atol=LOOSE)
+
+
+def test_two_runs_give_equal_bits(inputs):
+    given = inputs(200, 64, 256)
+    gradients = [torch.autograd.grad(feed_forward(*given)[0].float().square().sum(), given) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+def test_the_kernel_compiles_for_hopper_without_one():
+    """In a process of its own: Triton's interpreter, once it is on, has no compiler."""
+    program = """
+import torch
+torch.version.cuda = torch.version.cuda or "12.8"  # so that Keel takes Triton up
+from triton.backends.compiler import GPUTarget
+from triton.compiler import compile
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+from keel.kernels.feed_forward import REGISTERS, _product
+
+def tile(*shape):
+    return f"tensordesc<bf16[{shape[0]}, {shape[1]}],{gl.NVMMASharedLayout.get_default_for([*shape], gl.bfloat16)!r}>"
+
+for back in (False, True):
+    kinds = {"x": tile(128, 64), "weight": tile(64, 128) if back else tile(128, 64), "bias": "*fp32"}
+    kinds |= {"out": tile(128, 64), "slopes": tile(128, 64), "sums": "*fp32"}
+    kinds |= {"tokens": "i32", "hidden": "i32", "width": "i32"}
+    fixed = {"back": back, "tanh": False, "learns": True}
+    source = GluonASTSource(_product, kinds | dict.fromkeys(fixed, "constexpr"), fixed, {})
+    made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "maxnreg": REGISTERS})
+    assert made.metadata.shared <= 232_448, made.metadata.shared
+    assert "wgmma.mma_async" in made.asm["ptx"]
+    print("compiled")
+"""
+    environment = {"PATH": "", "PYTHONPATH": "src", "HOME": "/tmp"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["compiled"] * 2, done.stderr[-2000:]
