@@ -28,3 +28,10 @@ def test_one_of_two_may_be_used_alone(used: int) -> None:
         for function in (branch, branch_twin)
     )
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_what_is_frozen_gets_no_gradient() -> None:
+    x, weight = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
+    y, _ = branch(x, weight)
+    (gradient,) = torch.autograd.grad(y.sum(), weight)
+    assert torch.allclose(gradient, x.sum(0).expand(4, 5), atol=1e-5)

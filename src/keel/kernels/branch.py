@@ -41,4 +41,5 @@ class _Branch(torch.autograd.Function):
         dy, dx = gradients
         if dy is None:
             return dx, None
-        return added(dx, dy, weight), dy.T @ x
+        x_wanted, weight_wanted = ctx.needs_input_grad
+        return added(dx, dy, weight) if x_wanted else None, dy.T @ x if weight_wanted else None
