@@ -42,4 +42,5 @@ class _Branch(torch.autograd.Function):
         if dy is None:
             return dx, None
         x_wanted, weight_wanted = ctx.needs_input_grad
-        return added(dx, dy, weight) if x_wanted else None, dy.T @ x if weight_wanted else None
+        dweight = dy.T @ x if weight_wanted else None  # first: dx may be the very dy
+        return added(dx, dy, weight) if x_wanted else None, dweight
