@@ -1,5 +1,7 @@
 """Which uses of a word mean the same."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,60 @@ def test_uses_that_point_the_same_way_are_one_group() -> None:
     assert found.to_dict()["uses"][4]["group"] == "C"
     with pytest.raises(UsageError, match="6 groups"):
         compare("bank", "m", uses, vectors, groups=6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_are_those_of_plain_average_linkage(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size = 3 + seed % 8
+    vectors = 2 * random.normal(size=(3, 5))[random.integers(3, size=size)] + random.normal(size=(size, 5))
+    uses = [Use(f"bank {number}", 0, 4) for number in range(size)]
+    stages = _stages(compare("bank", "m", uses, vectors).cosines)
+    for count, stage in stages.items():
+        assert compare("bank", "m", uses, vectors, groups=count).groups == _numbered(stage)
+    cosines = compare("bank", "m", uses, vectors).cosines
+    best = max(range(2, size), key=lambda count: _silhouette(cosines, stages[count]))
+    assert compare("bank", "m", uses, vectors).groups == _numbered(stages[best])
+
+
+def _stages(cosines: np.ndarray) -> dict[int, list[list[int]]]:
+    """All means anew at each stage."""
+    members = [[number] for number in range(len(cosines))]
+    stages = {}
+    while members:
+        stages[len(members)] = [list(group) for group in members]
+        pairs = [(a, b) for b in range(len(members)) for a in range(b)]
+        if not pairs:
+            break
+        one, other = max(pairs, key=lambda pair: cosines[np.ix_(members[pair[0]], members[pair[1]])].mean())
+        members[one] += members.pop(other)
+    return stages
+
+
+def _silhouette(cosines: np.ndarray, groups: list[list[int]]) -> float:
+    values = []
+    for group in groups:
+        for use in group:
+            others = [each for each in group if each != use]
+            near = min(1 - cosines[use, other].mean() for other in groups if other is not group)
+            own = 1 - cosines[use, others].mean() if others else near
+            values.append((near - own) / max(near, own))
+    return float(np.mean(values))
+
+
+def _numbered(groups: list[list[int]]) -> list[int]:
+    ordered = sorted(groups, key=min)
+    return [next(n for n, group in enumerate(ordered) if use in group) for use in range(sum(map(len, groups)))]
+
+
+def test_hundreds_of_uses_are_grouped_at_once() -> None:
+    random = np.random.default_rng(0)
+    meant = np.arange(600) % 3
+    vectors = 5 * np.eye(8)[meant] + random.normal(size=(600, 8)) / 2
+    uses = [Use(f"bank {number}", 0, 4) for number in range(600)]
+    begin = time.process_time()
+    assert compare("bank", "m", uses, vectors).groups == meant.tolist()
+    assert time.process_time() - begin < 20, "means are updated, not computed again"
 
 
 def test_a_static_vector_is_the_same_everywhere() -> None:

@@ -1,7 +1,7 @@
 """Which uses of a word mean the same: its vectors in several sentences, compared and grouped."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,37 +88,48 @@ def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups:
 
 
 def _grouped(cosines: np.ndarray, count: int) -> list[int]:
-    """The two groups that are most alike on average become one, again and again; of the stages, the one of `count`
-    groups or the one whose groups hold together best."""
-    members = [[number] for number in range(len(cosines))]
-    stages = {}
-    while True:
-        stages[len(members)] = [list(group) for group in members]
-        if len(members) == 1:
+    """The stage of `count` groups, or the one whose groups hold together best."""
+    uses = len(cosines)
+    if count == 1 or (not count and (uses < 3 or cosines.min() >= EQUAL)):
+        return [0] * uses
+    found, best = np.arange(uses), -np.inf
+    for left, (groups, silhouette) in zip(range(uses - 1, 1, -1), _stages(cosines), strict=True):
+        if left < count:
             break
-        pairs = [(a, b) for b in range(len(members)) for a in range(b)]
-        one, other = max(pairs, key=lambda pair: cosines[np.ix_(members[pair[0]], members[pair[1]])].mean())
-        members[one] += members.pop(other)
-    if not count:
-        apart = cosines.min() < EQUAL and len(cosines) > 2
-        open_to = range(2, len(cosines)) if apart else [1]
-        count = max(open_to, key=lambda number: _silhouette(cosines, stages[number]))
-    ordered = sorted(stages[count], key=min)
-    return [next(n for n, group in enumerate(ordered) if use in group) for use in range(len(cosines))]
+        if count in (0, left) and silhouette >= best:
+            found, best = groups.copy(), silhouette
+    return np.unique(found, return_inverse=True)[1].tolist()
 
 
-def _silhouette(cosines: np.ndarray, groups: list[list[int]]) -> float:
-    """How much nearer uses are to their own group than to the next one, on average (Rousseeuw 1987); alone counts 0."""
-    if len(groups) < 2:
-        return 0.0
-    distances, values = 1 - cosines, []
-    for group in groups:
-        for use in group:
-            others = [each for each in group if each != use]
-            near = min(distances[use, other].mean() for other in groups if other is not group)
-            own = distances[use, others].mean() if others else near
-            values.append((near - own) / max(near, own, 1e-12))
-    return float(np.mean(values))
+def _stages(cosines: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """The two groups that are most alike on average become one, again and again down to two: of each use the first one
+    of its group, and how well the groups hold together.
+
+    That is the mean silhouette (Rousseeuw 1987): how much nearer uses are to their own group than to the next one;
+    alone counts 0. The means of a new group follow from those of its parts (Lance and Williams 1967).
+    """
+    uses = len(cosines)
+    groups, sizes = np.arange(uses), np.ones(uses)
+    alike = np.where(np.tri(uses, k=-1, dtype=bool), cosines.astype(float), -np.inf)  # [groups, groups before]
+    apart = np.where(np.eye(uses, dtype=bool), np.inf, 1 - cosines.astype(float))  # [uses, groups but its own]
+    within = np.zeros(uses)  # of each use, all distances to its own group
+    for _ in range(uses - 2):
+        other, one = divmod(int(alike.argmax()), uses)
+        share = sizes[other] / (sizes[one] + sizes[other])
+        first, second = (np.maximum(alike[group], alike[:, group]) for group in (one, other))
+        mean = (1 - share) * first + share * second
+        alike[one, :one], alike[one + 1 :, one] = mean[:one], mean[one + 1 :]
+        alike[other], alike[:, other] = -np.inf, -np.inf
+        first, second = groups == one, groups == other
+        within[first] += sizes[other] * apart[first, other]
+        within[second] += sizes[one] * apart[second, one]
+        apart[:, one] = (1 - share) * apart[:, one] + share * apart[:, other]
+        apart[:, other] = np.inf
+        groups[second] = one
+        sizes[one] += sizes[other]
+        near, beside = apart.min(1), sizes[groups] - 1
+        own = np.where(beside > 0, within / np.maximum(beside, 1), near)
+        yield groups, float(((near - own) / np.maximum(np.maximum(near, own), 1e-12)).mean())
 
 
 def _letter(group: int) -> str:
