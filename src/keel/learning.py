@@ -10,6 +10,7 @@ from keel.card import Card
 from keel.config import to_dict, unknown_name
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
+from keel.explain.layers import layer_weights
 from keel.model import Model
 from keel.run import Vocabulary, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
@@ -109,8 +110,6 @@ def finetune(
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
-        if best.task.mix is not None:
-            note(say, f"the learned mix: {best.task.mix}")
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
@@ -130,6 +129,8 @@ def finetune(
         model = Model(
             system=best.task.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
         )
+        if best.task.mix is not None:
+            note(say, f"the learned mix: {layer_weights(model).brief()}")
         return saved(model.to(world.device), out, world)
 
 

@@ -15,6 +15,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.decode.writer import Writer
 from keel.errors import UsageError
+from keel.explain.layers import layer_weights
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
@@ -242,7 +243,7 @@ def finetune(options: Namespace) -> Answer:
     lines = [f"{options.out} is ready: {tuned.card.steps:,} steps in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
-        lines.append(f"mix: {tuned.task.mix}")
+        lines.append(f"mix: {layer_weights(tuned).brief()}")
     writes = tuned.task is not None and tuned.task.labels.kind == "text"
     tags = tuned.task is not None and tuned.task.labels.kind == "tags"
     test = "TEST.source TEST.target" if writes else "TEST.conll" if tags else "TEST.tsv"

@@ -361,8 +361,8 @@ class ElmoTraining(Objective):
         return ElmoStreams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
     def _drawn(self, draw: Draw) -> tuple[Tensor, Tensor]:
-        """[negatives] distinct words, drawn by their chances until there are so many, and [] the draws that it took: all
-        before the one that finds a further word."""
+        """[negatives] distinct words, drawn by their chances until there are so many, and [] the draws that it took:
+        all before the one that finds a further word."""
         few, size = self._draws, 3 * self._draws
         if not few:
             return torch.empty(0, dtype=torch.long), torch.tensor(0)
