@@ -187,5 +187,17 @@ class Windowed(Protocol):
         ...
 
     def windows(self, data: Any, stride: int, rows: range) -> Tensors:
-        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any."""
+        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any.
+
+        Each loss and count of it is two: of all that is foretold, and of that less the ends of documents.
+        """
+        ...
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """An objective that foretells a text from its start to its end in so many parts as it has rows."""
+
+    def part(self, data: Any, number: int) -> Tensors:
+        """One of them as a batch, each loss and count of which is two, as those of `Windowed.windows`."""
         ...

@@ -7,7 +7,7 @@ New then: a word's vector comes from all layers of two language models, one that
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -304,6 +304,7 @@ class ElmoStreams(Tensors):
     targets: Tensor  # [rows, 2, length]
     drawn: Tensor  # [negatives] distinct words
     tries: Tensor  # [] draws that it took to find these and none beside
+    weights: Tensor | None = None  # [rows, 2, length, sums] of the targets, if they are summed up in parts
 
 
 class ElmoTraining(Objective):
@@ -352,12 +353,21 @@ class ElmoTraining(Objective):
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
         numbers = torch.arange(rows.start, rows.stop)
         read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
-        ids = torch.stack(list(read), 1)  # [rows, 2, length + 1]
+        return self._spelled_out(torch.stack(list(read), 1), *self._drawn(draw))
+
+    def part(self, data: Documents, number: int) -> ElmoStreams:
+        directions = (False, True)
+        read = [data.read_once(number, self.system.length, end=self.end, backwards=back) for back in directions]
+        ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
+        none_drawn = torch.empty(0, dtype=torch.long), torch.tensor(0)
+        return replace(self._spelled_out(ids, *none_drawn), weights=weights)
+
+    def _spelled_out(self, ids: Tensor, drawn: Tensor, tries: Tensor) -> ElmoStreams:
+        """The stretches [rows, 2, length + 1] of a step."""
         words, places = np.unique(ids[..., :-1].numpy(), return_inverse=True)
         tile = TILE if self.output.is_cuda else 1
         letters, order = DistinctWords.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
         places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
-        drawn, tries = self._drawn(draw)
         return ElmoStreams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
     def _drawn(self, draw: Draw) -> tuple[Tensor, Tensor]:
@@ -396,6 +406,8 @@ class ElmoTraining(Objective):
         return self.system.negatives if 2 * self.system.negatives < self._ranks else 0
 
     def counts(self, batch: ElmoStreams) -> dict[str, Tensor]:
+        if batch.weights is not None:
+            return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=True))
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
@@ -406,12 +418,13 @@ class ElmoTraining(Objective):
         found, after = self.encoder.climb(x, state or self.start(x.shape[2]), last)
         top = self.encoder.dropout(found[-1]).flatten(1, 2)  # [2, length * rows, width]
         targets = batch.targets.permute(1, 2, 0).flatten(1)
+        weights = [None, None] if batch.weights is None else batch.weights.permute(1, 2, 0, 3).flatten(1, 2)
         sampled = self.training and self._draws > 0
         losses = [
             self._sampled(vectors, words, batch.drawn, batch.tries)
             if sampled
-            else softmax_loss(vectors, self.output, self.bias, words)
-            for vectors, words in zip(top, targets, strict=True)
+            else softmax_loss(vectors, self.output, self.bias, words, weight)
+            for vectors, words, weight in zip(top, targets, weights, strict=True)
         ]
         return {"next": losses[0], "previous": losses[1]}, after
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.kernels.softmax import softmax_loss
 from keel.systems.networks import Encoder
 from keel.systems.rnn import Memories, Memory, Reader, RnnTraining, Streams, nothing
 from keel.systems.rows import Output, Recorder, Rows
@@ -251,7 +250,7 @@ class UlmfitTraining(RnnTraining):
         ids = batch.forwards
         layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
         top = self._dropped(layers[-1])
-        losses = {"next": softmax_loss(top.flatten(0, 1), self._table, self.bias, ids[:, 1:].flatten())}
+        losses = {"next": self._softmax(top, ids[:, 1:], None if batch.weights is None else batch.weights[:, 0])}
         if self.training:
             changes = layers[-1].diff(dim=1)
             share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all
