@@ -106,7 +106,8 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
     kind: type[Rnn] | type[Ulmfit], length: int
 ) -> None:
     tokenizer = Tokenizer.from_words([*"abcdefgh"])
-    system: Any = kind(width=8, length=length)
+    more: dict[str, Any] = {} if kind is Rnn else {"hidden": 8}
+    system = kind(width=8, length=length, **more)
     torch.manual_seed(0)
     model = new(system, tokenizer)
     objective = model.objective
