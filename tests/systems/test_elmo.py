@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,13 +12,26 @@ from torch.nn import functional as F
 from keel.config import replace
 from keel.errors import UsageError
 from keel.systems.documents import Documents
-from keel.systems.elmo import BEGINS, CLOSES, EMPTY, ENDS, OPENS, DistinctWords, Elmo, ElmoStreams, ElmoTraining
+from keel.systems.elmo import (
+    BEGINS,
+    CLOSES,
+    EMPTY,
+    ENDS,
+    OPENS,
+    DistinctWords,
+    Elmo,
+    ElmoLayer,
+    ElmoStreams,
+    ElmoTraining,
+)
 from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
 from keel.train.loop import fit
+from keel.train.muon import orthogonalize
+from keel.train.optimizers import make_optimizer
 from keel.train.plan import Train
 
 SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
@@ -279,6 +292,40 @@ def test_a_gpu_learns_the_same_by_graphs(
         found.append([loss for _, loss in history.losses])
     assert found[1] == pytest.approx(found[0], rel=within)
     assert not [text for text in said if "cannot be captured" in text]
+
+
+def test_each_gate_of_each_direction_is_a_matrix_to_muon(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    layer = objective.encoder.stack[0]
+    assert isinstance(layer, ElmoLayer)
+    before = {name: weight.detach().clone() for name, weight in layer.named_parameters()}
+    optimizer = make_optimizer(objective, Train(steps=1, optimizer="muon", lr=1.0, weight_decay=0.0))
+    gradients = {name: torch.randn_like(weight) for name, weight in layer.named_parameters()}
+    for name, weight in layer.named_parameters():
+        weight.grad = gradients[name]
+    optimizer.step()
+    for name, gates in (("into", 4), ("recurrent", 4), ("projection", 1)):
+        moved = before[name] - layer.get_parameter(name).detach()
+        for one, other in zip(moved, gradients[name], strict=True):  # [width, gates x cells] or [cells, width]
+            for piece, gradient in zip(one.chunk(gates, 1), other.chunk(gates, 1), strict=True):
+                turned = orthogonalize((gradient if len(gradient) < gradient.shape[1] else gradient.mT)[None])[0]
+                expected = 0.2 * max(piece.shape) ** 0.5 * turned
+                torch.testing.assert_close(piece if len(piece) < piece.shape[1] else piece.mT, expected)
+    moved = before["bias"] - layer.bias.detach()
+    torch.testing.assert_close(moved, gradients["bias"].sign(), rtol=0, atol=1e-3)  # AdamW's first step
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_biases_of_two_directions_do_not_decay(name: Literal["adamw", "muon"], tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    before = {which: value.detach().clone() for which, value in objective.named_parameters()}
+    optimizer = make_optimizer(objective, Train(steps=1, optimizer=name, lr=0.1, weight_decay=0.5))
+    for parameter in objective.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for which, value in objective.named_parameters():
+        kept = 1.0 if which.endswith("bias") else 0.95
+        torch.testing.assert_close(value.detach(), before[which] * kept, msg=which)
 
 
 def test_settings_that_make_no_network_are_refused() -> None:

@@ -277,6 +277,9 @@ class ElmoEncoder(Encoder):
 class ElmoLayer(nn.Module):
     """One LSTM with projection for each direction, which share nothing; the formulas are in `kernels/lstm.py`."""
 
+    parts: ClassVar[dict[str, tuple[int, ...]]] = {"into": (2, 1, 4), "recurrent": (2, 1, 4), "projection": (2, 1, 1)}
+    """Directions one behind the other, gates side by side; two biases are no matrix."""
+
     def __init__(self, system: Elmo, *, residual: bool):
         super().__init__()
         self.residual = residual

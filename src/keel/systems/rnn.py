@@ -24,7 +24,21 @@ from keel.train.objective import Objective, State, Tensors
 from keel.train.plan import Train
 
 Cell = Literal["rnn", "gru", "lstm"]
-CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Gru(nn.GRU):
+    """torch's own; an optimizer that works on whole matrices takes its gates apart."""
+
+    parts: ClassVar[int] = 3
+
+
+class Lstm(nn.LSTM):
+    """As is this."""
+
+    parts: ClassVar[int] = 4
+
+
+CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": Gru, "lstm": Lstm}
 
 
 @dataclass(frozen=True, kw_only=True)
