@@ -287,7 +287,8 @@ class RnnTraining(Objective):
         return self.encoder.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+        """Words, unless they are the output layer too: in Howard and Ruder's code that is in the topmost level."""
+        return [weight for weight in self.encoder.inputs() if weight is not self._table]
 
     def rows(self, data: Documents) -> int:
         return -(-data.marked_size // self.system.length)
