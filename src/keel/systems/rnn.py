@@ -262,10 +262,10 @@ class Streams(Tensors):
 
 @dataclass(frozen=True, kw_only=True)
 class Memories(Tensors):
-    """The states of readers in each direction."""
+    """The states of readers in each direction, each as its stack has it."""
 
-    forwards: Memory
-    backwards: Memory | None = None
+    forwards: Tensors
+    backwards: Tensors | None = None
 
 
 class RnnTraining(Objective):
@@ -335,8 +335,8 @@ class RnnTraining(Objective):
         return losses, Memories(forwards=forwards, backwards=backwards)
 
     def _read(
-        self, stack: Recurrent, ids: Tensor, weights: Tensor | None, state: Memory | None
-    ) -> tuple[Tensor, Memory]:
+        self, stack: Recurrent, ids: Tensor, weights: Tensor | None, state: Tensors | None
+    ) -> tuple[Tensor, Tensors]:
         """The loss of all words but the first, each foretold from those before it, and the state after the last one."""
         vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
         layers, after = stack(vectors, state=state)
@@ -353,10 +353,10 @@ class RnnTraining(Objective):
     def _dropped(self, top: Tensor) -> Tensor:
         return self.encoder.dropout(top)
 
-    def begin(self, rows: int) -> Memory:
+    def begin(self, rows: int) -> Tensors:
         return self.encoder.forwards.start(rows)
 
-    def next(self, ids: Tensor, state: Memory | None = None, record: Recorder | None = None) -> tuple[Tensor, Memory]:
+    def next(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after

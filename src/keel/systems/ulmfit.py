@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.systems.networks import Encoder
-from keel.systems.rnn import Memories, Memory, Reader, RnnTraining, Streams, nothing
+from keel.systems.rnn import Memories, Reader, RnnTraining, Streams, nothing
 from keel.systems.rows import Output, Recorder, Rows
 from keel.systems.teaching import Teaching
 from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State
+from keel.train.objective import State, Tensors
 from keel.train.plan import Train
 
 DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
@@ -27,7 +27,10 @@ DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight
 
 @dataclass(frozen=True, kw_only=True)
 class Ulmfit(Reader):
-    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles."""
+    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles.
+
+    A classifier on it is one linear layer over the concat pool, where the paper has two, each after a batch norm.
+    """
 
     width: int = 400
     """Of the words' vectors and of the last layer, which is compared with them."""
@@ -150,8 +153,16 @@ class Layer(nn.Module):
         return found, hidden[0], cells[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Memory(Tensors):
+    """What layers of unequal width know of each row after the places they have read, side by side."""
+
+    hidden: Tensor  # [rows, all widths]
+    cells: Tensor  # as hidden
+
+
 class Stack(nn.Module):
-    """Layers of unequal width; their states lie side by side in a `Memory`, [rows, all widths]."""
+    """Layers of unequal width, each reading the output of the one before."""
 
     def __init__(self, system: Ulmfit):
         super().__init__()
@@ -169,7 +180,6 @@ class Stack(nn.Module):
         """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
         padding."""
         state = state or self.start(len(vectors))
-        assert state.cells is not None
         found: list[Tensor] = []
         after: list[tuple[Tensor, Tensor]] = []
         # Autocast would take fp16 here whatever it was told (see rnn.py).
