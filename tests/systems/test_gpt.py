@@ -26,6 +26,7 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
+from keel.train.levels import levels_of
 
 KINDS: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt1": {"pre_norm": False}, "sink": {"sink": True}}
 TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in range(12) for who in ("sailor", "judge")]
@@ -228,6 +229,14 @@ def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
         done = end
     assert objective.counts(batch)["next"].tolist() == [len(text), len(text) - len(TEXTS)]
     assert losses["next"].tolist() == pytest.approx([total, total - ends], rel=1e-5)
+
+
+def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptTraining) -> None:
+    head, *blocks, lowest = levels_of(objective)
+    norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
+    assert {*head} == {objective.encoder.words.weight, *norm}
+    assert len(blocks) == len(objective.blocks())
+    assert objective.encoder.positions.weight in {*lowest}
 
 
 def test_a_softmax_without_bias_is_one_with_zeros() -> None:

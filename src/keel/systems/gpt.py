@@ -239,7 +239,8 @@ class GptTraining(Objective):
         return self.encoder.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+        words = self.encoder.words.weight  # the softmax too, and that is above the blocks
+        return [weight for weight in self.encoder.inputs() if weight is not words]
 
     def rows(self, data: Documents) -> int:
         return -(-data.joined_size // self.system.length)

@@ -154,7 +154,7 @@ class Layer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Tensors):
+class UlmfitMemory(Tensors):
     """What layers of unequal width know of each row after the places they have read, side by side."""
 
     hidden: Tensor  # [rows, all widths]
@@ -170,13 +170,13 @@ class Stack(nn.Module):
         self.dropout, self.widths = system.layer_dropout, widths[1:]
         self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> UlmfitMemory:
         zeros = nothing(next(self.parameters()), rows, sum(self.widths))
-        return Memory(hidden=zeros, cells=zeros.clone())
+        return UlmfitMemory(hidden=zeros, cells=zeros.clone())
 
     def forward(
-        self, vectors: Tensor, lengths: Tensor | None = None, state: Memory | None = None
-    ) -> tuple[list[Tensor], Memory]:
+        self, vectors: Tensor, lengths: Tensor | None = None, state: UlmfitMemory | None = None
+    ) -> tuple[list[Tensor], UlmfitMemory]:
         """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
         padding."""
         state = state or self.start(len(vectors))
@@ -191,7 +191,7 @@ class Stack(nn.Module):
                 found.append(x)
                 after.append((last[0], last[1]))
         hidden, cells = (torch.cat(parts, 1) for parts in zip(*after, strict=True))
-        return found, Memory(hidden=hidden, cells=cells)
+        return found, UlmfitMemory(hidden=hidden, cells=cells)
 
 
 class UlmfitEncoder(Encoder):
