@@ -176,7 +176,7 @@ def split(
         raise UsageError(f"--dev {dev} is neither a file nor a share between 0% and 100%, such as 10%")
     learned, held = hold_out(examples, share, seed)
     if not held:
-        note(on_event, "no example is held out as dev, for no label occurs twice")
+        note(on_event, "no example is held out as dev, for each has a label that no other has: --dev FILE gives one")
         return learned, None
     how = f"{dev}, seed {seed}; --dev to change"
     note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")

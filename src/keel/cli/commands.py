@@ -1,6 +1,7 @@
 """What each command takes, and what it answers."""
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from keel.cli.info import describe
 from keel.cli.loading import device_flags, encoding_flag, file_of, lines_of, load
 from keel.cli.training import source_of
 from keel.decode.beam import Search
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.explain.judged import Analogies
 from keel.tasks import TASKS
 from keel.tasks.examples import Columns, read_examples
@@ -43,6 +44,9 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
 
 
 def predict(options: Namespace) -> Answer:
+    first = options.file[0]
+    if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often the text itself
+        raise KeelError(f"there is no file {first[:60]}: give a file with a text in each line, or - for stdin")
     console = Console(quiet=options.quiet)
     records = verbs.predict(load(options, console), source_of(options.file), on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
