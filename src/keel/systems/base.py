@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_che
 
 from torch import Tensor
 
+from keel.config import check
 from keel.config import replace as with_settings
 from keel.errors import UsageError
 from keel.systems.networks import Decoder, Encoder
@@ -57,6 +58,10 @@ class System:
     """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
+
+    def __new__(cls, **fields: Any) -> Self:
+        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
+        return super().__new__(cls)
 
     @classmethod
     def sized(cls, size: str, **fields: Any) -> Self:
