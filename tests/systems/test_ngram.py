@@ -215,7 +215,7 @@ def test_what_has_no_vectors_says_so(english_corpus: Path, tmp_path: Path) -> No
     model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=2)
     examples = [("a sailor", "who"), ("an anchor", "what")] * 5
     for base in (model, "ngram"):
-        with pytest.raises(UsageError, match="ngram counts words and has no vectors that a task could learn from"):
+        with pytest.raises(KeelError, match="ngram counts words and has no vectors that a task could learn from"):
             finetune(base, examples, dev=None)
     with pytest.raises(KeelError, match="ngram has no vectors: it counts words"):
         model.encode("the sailor")

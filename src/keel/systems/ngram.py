@@ -72,8 +72,12 @@ class Ngram(WordSystem):
     def teaching(self) -> Teaching:
         return Untaught(self, NO_VECTORS)
 
+    @property
+    def later(self) -> NoReturn:
+        raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
+
     def tuning(self, frozen: bool) -> NoReturn:
-        raise UsageError(NO_VECTORS)
+        raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
     def encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
@@ -188,8 +192,6 @@ class NgramCounting(Kernel):
     def meet(self, data: Documents) -> None:
         from keel.kernels.ngrams import Marks, count_ngrams
 
-        if len(self.encoder.words):
-            raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
         folder, vocabulary = cache_folder(), self.encoder.vocabulary
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
