@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.explain.senses import Use, compare, find_uses, vectors_of
 from keel.formats.vectors import Vectors
 from keel.model import Model, WordVectors
@@ -21,10 +21,10 @@ def test_a_word_is_found_wherever_it_stands_by_itself() -> None:
     assert len(find_uses("行", ["银行在街上", "他行路"])) == 2
     assert len(find_uses("カフェ", ["このカフェは", "カフェで"])) == 2
     assert [use.text for use in find_uses("café", ["Café!", "un café", "cafés", "décafé"])] == ["Café!", "un café"]
-    with pytest.raises(UsageError, match="one place alone"):
-        find_uses("mud", TEXTS)
-    with pytest.raises(UsageError, match="nowhere"):
-        find_uses("water", TEXTS)
+    for word, what in (("mud", "one place alone"), ("water", "nowhere")):
+        with pytest.raises(KeelError, match=what) as refusal:
+            find_uses(word, TEXTS)
+        assert refusal.value.exit_code == 1, "the command was right, the text was not"
 
 
 def test_the_vector_of_a_use_is_the_mean_of_its_pieces() -> None:
@@ -102,16 +102,32 @@ def test_hundreds_of_uses_are_grouped_at_once() -> None:
     assert time.process_time() - begin < 20, "means are updated, not computed again"
 
 
+def test_uses_whose_cosines_are_all_shown_as_one_are_not_told_apart() -> None:
+    uses = [Use(f"bank {number}", 0, 4) for number in range(4)]
+    vectors = np.array([[1, 0], [1, 0.09], [1, 0.01], [1, 0.02]], np.float32)
+    found = compare("bank", "m", uses, vectors)
+    assert 0.995 < found.cosines.min() < 0.999
+    assert found.groups == [0] * 4
+    assert found.lines()[-1].startswith("m does not tell these uses apart: all cosines are 1.00")
+    assert found.to_dict()["remark"] == found.lines()[-1]
+    vectors[1, 1] = 0.2
+    apart = compare("bank", "m", uses, vectors)
+    assert apart.groups == [0, 1, 0, 0]
+    assert apart.lines()[-1].endswith("bank 3")
+    assert "remark" not in apart.to_dict()
+
+
 def test_a_static_vector_is_the_same_everywhere() -> None:
     model = Model.of_vectors(Vectors(["bank", "river"], np.eye(2, dtype=np.float32)), title="static")
     found = senses("bank", ["the bank lends", "a river bank", "bank"], model=model)
     assert np.allclose(found.cosines, 1)
     assert found.groups == [0, 0, 0]
+    assert found.remark.startswith("static does not tell these uses apart")
     said: list[str] = []
     twice = ["a bank", "a bank", "the bank of a bank"]
     assert len(senses("bank", twice, model=model, on_event=lambda event: said.append(event["text"])).uses) == 4
     assert said == []
     senses("bank", [*twice, "mud", "mud"], model=model, on_event=lambda event: said.append(event["text"]))
     assert said == ["2 of 5 sentences do not hold 'bank': they are left out"]
-    with pytest.raises(UsageError, match="static has no vector for 'mud'"):
+    with pytest.raises(KeelError, match="static has no vector for 'mud'"):
         senses("mud", ["mud here", "mud there"], model=model)

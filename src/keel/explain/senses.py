@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.explain.neighbours import unit_vectors
 from keel.model import WordVectors
 from keel.text.sentences import CJK
 
-EQUAL = 0.999
-"""Vectors of a cosine above this are taken for the same."""
+EQUAL = 0.995
+"""Vectors of a cosine above this are taken for the same: it is shown as 1.00."""
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 """Letters of Chinese, Japanese, Korean, Thai and Lao, where a word may touch what is no part of it."""
 
@@ -37,6 +37,12 @@ class Senses:
     groups: list[int]
     """Of each use, numbered from 0 in the order of the text."""
 
+    @property
+    def remark(self) -> str:
+        """What to know of vectors that are all alike; of others nothing."""
+        alike = "all cosines are 1.00 to two digits, and groups would mean nothing"
+        return f"{self.model} does not tell these uses apart: {alike}" if self.cosines.min() >= EQUAL else ""
+
     def lines(self) -> list[str]:
         """A row for each use: cosines to all, its group, the text."""
         names = [str(number) for number in range(1, len(self.uses) + 1)]
@@ -45,11 +51,12 @@ class Senses:
         for name, row, group, use in zip(names, self.cosines, self.groups, self.uses, strict=True):
             cells = "".join(f"{cosine:.2f}".rjust(width) for cosine in row)
             lines.append(f"{name.rjust(width)}{cells}  {_letter(group)}  {use.text}")
-        return lines
+        return [*lines, self.remark] if self.remark else lines
 
     def to_dict(self) -> dict[str, Any]:
         uses = [{**use._asdict(), "group": _letter(group)} for use, group in zip(self.uses, self.groups, strict=True)]
-        return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist()}
+        told = {"remark": self.remark} if self.remark else {}
+        return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist(), **told}
 
 
 def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
@@ -61,7 +68,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
     found = [Use(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
         what = "is nowhere" if not found else "stands in one place alone"
-        raise UsageError(f"{word!r} {what} in the {len(texts)} sentences: give two uses or more")
+        raise KeelError(f"{word!r} {what} in the {len(texts)} sentences: give two uses or more")
     return found
 
 
@@ -78,7 +85,7 @@ def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups:
     """The uses compared by these vectors, in so many groups, or 0 for as many as set them apart best."""
     units, lengths = unit_vectors(vectors)
     if not lengths.all():
-        raise UsageError(f"{model} has no vector for {word!r}: ask for another word, or another model")
+        raise KeelError(f"{model} has no vector for {word!r}: ask for another word, or another model")
     if not 0 <= groups <= len(uses):
         raise UsageError(
             f"{len(uses)} uses cannot make {groups} groups: choose 1 to {len(uses)}, or 0 to leave it open"
