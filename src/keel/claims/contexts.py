@@ -153,7 +153,7 @@ def _models() -> dict[str, keel.Model]:
     with tempfile.TemporaryDirectory() as folder:
         elmo = keel.pretrain(
             TINY_ELMO, keel.Corpus.of(texts), out=Path(folder) / "m", held_out=0.0, steps=400, batch=16, lr=1e-2,
-            warmup=5, min_count=1, evaluate_every=0, device="cpu",
+            warmup=5, min_count=1, evaluate_every=0, device="cpu", threads=1,
         )  # fmt: skip
     return {"word2vec": learn_words(texts, keel.Word2vec(width=16, window=4, subsample=0.0), epochs=3), "ELMo": elmo}
 

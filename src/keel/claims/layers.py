@@ -199,7 +199,7 @@ def _world() -> tuple[keel.Model, dict[str, Question]]:
     with tempfile.TemporaryDirectory() as folder:
         model = keel.pretrain(
             TINY_ELMO, keel.Corpus.of(_texts(Random(0))), out=Path(folder) / "m", held_out=0.0, steps=400, batch=16,
-            lr=1e-2, warmup=5, min_count=1, evaluate_every=0, device="cpu",
+            lr=1e-2, warmup=5, min_count=1, evaluate_every=0, device="cpu", threads=1,
         )  # fmt: skip
     random = Random(1)
     asked: dict[str, Question] = {}
