@@ -9,19 +9,28 @@ fifth warp of its own fetches for them. One group multiplies while the other is 
 cores do not wait for GELU. The other products are cuBLAS's.
 """
 
-import warnings
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import usable
 from keel.kernels.branch import added
 from keel.kernels.gelu import below, bias_gelu
-from keel.kernels.language import GLUON, constant, gl, gluon, hopper, multiprocessors, tile_load, tile_store
+from keel.kernels.hopper import (
+    REGISTERS,
+    constant,
+    gap_of,
+    gl,
+    gluon,
+    hopper,
+    shared_with_triton,
+    tile_load,
+    tile_store,
+    tiled,
+    trusted,
+)
+from keel.kernels.language import multiprocessors
 
 TOKENS = constant(128)
 COLUMNS = constant(128)
@@ -29,10 +38,7 @@ DEPTH = constant(64)
 STAGES = constant(5)
 """Of loads under way: with what waits to be written, all the fast memory that a multiprocessor has."""
 HALF = constant(64)
-REGISTERS = 168
-"""Of each thread at first; those that multiply then take over what the one that fetches has no use for."""
-
-gluon_below = gluon.jit(below.fn) if GLUON else below
+gluon_below = shared_with_triton(below)
 
 
 def feed_forward(
@@ -57,55 +63,25 @@ def feed_forward_twin(
 
 def _fits(x: Tensor, expand: Tensor) -> bool:
     """16 bytes is the least step between the rows of a tile."""
-    if not (GLUON and x.is_cuda and usable(x)) or x.dtype == torch.float32 or any(size % 8 for size in expand.shape):
-        return False
-    return _trusted(x.device.index, x.dtype)
-
-
-@cache
-def _trusted(index: int, dtype: torch.dtype) -> bool:
-    """Whether the kernel does on this GPU what its twin does.
-
-    Gluon is not settled yet: in another Triton the same words may not compile, or mean something else.
-    """
-    if torch.cuda.get_device_capability(index)[0] != 9:
-        return False
-    try:
-        off = _gap(torch.device("cuda", index), dtype)
-        reason = f"it is off by {off:.2g}"
-    except Exception as error:
-        off, reason = float("inf"), f"{type(error).__name__} in Triton"
-    if off > 0.02:
-        warnings.warn(
-            f"GELU is not fused into its products on this GPU, which costs some speed: {reason}", stacklevel=2
-        )
-    return off <= 0.02
+    return not any(size % 8 for size in expand.shape) and trusted(_gap, x)
 
 
 def _gap(device: torch.device, dtype: torch.dtype) -> float:
-    """The largest ||ours - twin|| / ||twin|| of the network and its gradients, where programs take several tiles."""
+    """Where programs take several tiles, some of them not whole."""
+    generator = torch.Generator(device).manual_seed(0)
 
-    def outcome(network: Callable[..., tuple[Tensor, Tensor]]) -> list[Tensor]:
-        generator = torch.Generator(device).manual_seed(0)
+    def draw(*shape: int, scale: float) -> Tensor:
+        return (torch.randn(shape, generator=generator, device=device) * scale).to(dtype)
 
-        def draw(*shape: int, scale: float) -> Tensor:
-            return (torch.randn(shape, generator=generator, device=device) * scale).to(dtype).requires_grad_()
-
-        tokens, width, hidden = 2000, 520, 4608
-        x, expand, contract = (
-            draw(tokens, width, scale=1),
-            draw(hidden, width, scale=0.04),
-            draw(width, hidden, scale=0.02),
-        )
-        bias = draw(hidden, scale=0.1).float()
-        out, _ = network(x, expand, bias, contract)
-        return [out, *torch.autograd.grad(out, (x, expand, bias, contract), draw(tokens, width, scale=1))]
-
-    # Whatever is going on where the first text comes.
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
-        ours = outcome(lambda *given: _FeedForward.apply(*given, False, True))
-        twin = outcome(feed_forward_twin)
-    return max(((a - b).float().norm() / b.float().norm()).item() for a, b in zip(ours, twin, strict=True))
+    tokens, width, hidden = 2000, 520, 4608
+    return gap_of(
+        lambda *given: _FeedForward.apply(*given, False, True)[0],
+        lambda *given: feed_forward_twin(*given)[0],
+        draw(tokens, width, scale=1),
+        draw(hidden, width, scale=0.04),
+        draw(hidden, scale=0.1).float(),
+        draw(width, hidden, scale=0.02),
+    )
 
 
 @gluon.jit
@@ -291,11 +267,11 @@ def _launch(
     (tokens, width), hidden = x.shape, out.shape[1]
     tiles = rows_of_tiles(tokens) * -(-hidden // COLUMNS.value)
     _product[(min(tiles, multiprocessors(x.device)),)](
-        _tiled(x, TOKENS.value, DEPTH.value),
-        _tiled(weight, DEPTH.value, COLUMNS.value) if back else _tiled(weight, COLUMNS.value, DEPTH.value),
+        tiled(x, TOKENS.value, DEPTH.value),
+        tiled(weight, DEPTH.value, COLUMNS.value) if back else tiled(weight, COLUMNS.value, DEPTH.value),
         bias,
-        _tiled(out, TOKENS.value, HALF.value),
-        _tiled(slopes, TOKENS.value, HALF.value),
+        tiled(out, TOKENS.value, HALF.value),
+        tiled(slopes, TOKENS.value, HALF.value),
         sums,
         tokens,
         hidden,
@@ -310,14 +286,6 @@ def _launch(
 
 def rows_of_tiles(tokens: int) -> int:
     return -(-tokens // TOKENS.value)
-
-
-def _tiled(x: Tensor, *tile: int) -> Any:
-    """x as the kernel loads and stores it, with zeros beyond its ends."""
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # pyright: ignore[reportMissingImports]
-
-    kind = gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
-    return TensorDescriptor.from_tensor(x, list(tile), gl.NVMMASharedLayout.get_default_for(list(tile), kind))
 
 
 class _FeedForward(torch.autograd.Function):
@@ -339,8 +307,13 @@ class _FeedForward(torch.autograd.Function):
         dy, dx = gradients
         if dy is None:
             return dx, None, None, None, None, None
+        x_wanted, expand_wanted, bias_wanted, contract_wanted, *_ = ctx.needs_input_grad
         dy = dy.contiguous()
+        dcontract = dy.T @ hidden if contract_wanted else None
+        if not (x_wanted or expand_wanted or bias_wanted):
+            return None, None, None, dcontract, None, None
         dh = torch.empty_like(hidden)
         sums = torch.empty(rows_of_tiles(len(x)), dh.shape[1], dtype=torch.float32, device=x.device)
         _launch(dy, contract, sums, dh, slopes, sums, back=True)
-        return added(dx, dh, expand), dh.T @ x, sums.sum(0), dy.T @ hidden, None, None
+        dx = added(dx, dh, expand) if x_wanted else None
+        return dx, dh.T @ x if expand_wanted else None, sums.sum(0), dcontract, None, None

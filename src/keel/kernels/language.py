@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
     triton: Any = None
     tl = Language
-    gluon: Any = None
-    gl = Language
-    hopper: Any = None
-    tile_load: Any = None
-    tile_store: Any = None
 else:
     try:
         # Fifty megabytes that a torch without a GPU has no use for, unless Triton is to be interpreted.
@@ -32,25 +27,6 @@ else:
         triton = SimpleNamespace(jit=lambda function=None, **options: function or (lambda inner: inner))
         tl = SimpleNamespace(constexpr=int)
 
-    try:
-        if not hasattr(triton, "__version__"):
-            raise ImportError
-        from triton.experimental import gluon
-        from triton.experimental.gluon import language as gl
-        from triton.experimental.gluon.language.nvidia import hopper
-
-        # Renamed after Triton 3.6.
-        tile_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
-        tile_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
-    except (ImportError, AttributeError):
-        gluon = SimpleNamespace(jit=lambda function: function)
-        gl = SimpleNamespace(constexpr=int)
-        hopper = tile_load = tile_store = None
-
-constant: Any = gl.constexpr
-"""A number that kernels find outside themselves."""
-GLUON = hopper is not None
-"""Whether Triton's language for saying what each warp does is there."""
 PRESENT = hasattr(triton, "__version__")
 INTERPRETED = PRESENT and os.environ.get("TRITON_INTERPRET") == "1"
 """Read when Triton is imported, and by Triton too: set it before."""

@@ -1,0 +1,212 @@
+"""The way back of attention over rows that begin at every 128th token, for Hopper: one of `attention`'s, in Gluon.
+
+A program takes one head of one row after another. One warp fetches the next while eight work on this one, and what they
+find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time.
+"""
+
+# pyright: reportPossiblyUnboundVariable=false
+import torch
+from torch import Tensor
+
+from keel.kernels.dropout import kept, threshold
+from keel.kernels.hopper import (
+    REGISTERS,
+    constant,
+    gap_of,
+    gl,
+    gluon,
+    hopper,
+    shared_with_triton,
+    tile_load,
+    tile_store,
+    tiled,
+    trusted,
+)
+from keel.kernels.language import multiprocessors
+
+TIME = constant(128)
+WIDTH = constant(64)
+"""Of a head."""
+gluon_kept = shared_with_triton(kept)
+
+
+def fits(qkv: Tensor, longest: int, d: int) -> bool:
+    return longest == 128 and d == 64 and trusted(_gap, qkv)
+
+
+def backward(
+    dout: Tensor,
+    qkv: Tensor,
+    lengths: Tensor,
+    normalizers: Tensor,
+    dqkv: Tensor,
+    sums: Tensor,
+    heads: int,
+    dropout: float,
+    causal: bool,
+) -> None:
+    """Into dqkv [tokens, 3 x width] and, for the bias, its sums over each row [rows, 3 x width].
+
+    `normalizers` are the forward pass's: the logarithm of what each query's weights were divided by, and its hash.
+    """
+    pieces = len(lengths) * heads
+    _backward[(min(pieces, multiprocessors(qkv.device)),)](
+        *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
+        *(lengths, normalizers, sums, pieces, len(qkv), WIDTH.value**-0.5),
+        heads=heads,
+        threshold=threshold(dropout),
+        causal=causal,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
+
+
+def _gap(device: torch.device, dtype: torch.dtype) -> float:
+    """Where programs take several rows, some of them not whole, with dropout."""
+    from keel.kernels.attention import _Attend, attend_twin
+
+    heads, rows, time, seed = 4, 128, TIME.value, torch.tensor(1, device=device)
+    starts = torch.arange(0, rows * time, time, device=device)
+    lengths = time - torch.arange(rows, device=device) % 3 * 40
+    generator = torch.Generator(device).manual_seed(0)
+    qkv = torch.randn(rows * time, 3 * heads * WIDTH.value, generator=generator, device=device).to(dtype)
+    return gap_of(
+        lambda qkv, bias: _Attend.apply(qkv, bias, starts, lengths, time, heads, 0.1, seed, 0, False, True),
+        lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, longest=time, heads=heads, dropout=0.1, seed=seed),
+        qkv,
+        torch.zeros_like(qkv[0]).float(),
+    )
+
+
+@gluon.jit
+def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr):
+    inputs, ready, empty = ring
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads * TIME
+        column = piece % heads * WIDTH
+        stage = turn & 1
+        hopper.mbarrier.wait(empty.index(stage), ((turn >> 1) & 1) ^ 1)
+        hopper.mbarrier.expect(ready.index(stage), 4 * TIME * WIDTH * 2)
+        for part in gl.static_range(3):
+            place = part * heads * WIDTH + column
+            tile_load(qkv, [row, place], ready.index(stage), inputs.index(stage * 4 + part))
+        tile_load(dout, [row, column], ready.index(stage), inputs.index(stage * 4 + 3))
+
+
+@gluon.jit
+def _work(
+    dqkv,
+    lengths,
+    normalizers,
+    sums,
+    ring,
+    weights,
+    pieces,
+    tokens,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    inputs, ready, empty = ring
+    square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
+    narrow: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, WIDTH, 16])
+    grow: gl.constexpr = 4294967296 / (4294967296 - threshold)
+    query = gl.arange(0, TIME, gl.SliceLayout(1, square))
+    key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
+    column = gl.arange(0, WIDTH, gl.SliceLayout(0, narrow))
+    # When the weights and their gradients have been read, the results take their place on the way out.
+    results = weights._reinterpret(weights.dtype, [4, TIME, WIDTH], dqkv.layout)
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads
+        head = piece % heads
+        stage = turn & 1
+        length = gl.load(lengths + row).to(gl.int32)
+        at = head.to(gl.int64) * tokens + row * TIME + query
+        normalizer = gl.load(normalizers + at, query < length, float("inf"))
+        if threshold:
+            drawn = gl.load(normalizers + heads * tokens + at, query < length, 0.0).to(gl.uint32, bitcast=True)
+        q = inputs.index(stage * 4)
+        k = inputs.index(stage * 4 + 1)
+        v = inputs.index(stage * 4 + 2)
+        do = inputs.index(stage * 4 + 3)
+        wide = gl.zeros([TIME, TIME], gl.float32, square)
+        hopper.mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
+        scores = hopper.warpgroup_mma(q, k.permute((1, 0)), wide, use_acc=False, is_async=True)
+        dp = hopper.warpgroup_mma(do, v.permute((1, 0)), wide, use_acc=False, is_async=True)
+        scores = hopper.warpgroup_mma_wait(1, deps=(scores,))
+        # The weights, as much larger as those that stay will be.
+        p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(normalizer, 1)) * grow
+        if causal:
+            p = gl.where(gl.expand_dims(query, 1) >= key, p, 0.0)
+        if length < TIME:
+            p = gl.where(key < length, p, 0.0)
+        dp = hopper.warpgroup_mma_wait(0, deps=(dp,))
+        stay = p
+        if threshold:
+            # A minus sign marks what is dropped: it costs no register, and the size is still there.
+            signed = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, -p)
+            stay = gl.maximum(signed, 0.0)
+            dp = gl.where(signed > 0, dp, 0.0)
+            p = gl.abs(signed)
+        delta = gl.sum(p * dp, 1) / grow
+        hopper.tma.store_wait(0)
+        weights.index(0).store(stay.to(weights.dtype))
+        weights.index(1).store((p * (dp - gl.expand_dims(delta, 1))).to(weights.dtype))
+        hopper.fence_async_shared()
+        slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+        dv = hopper.warpgroup_mma(weights.index(0).permute((1, 0)), do, slim, use_acc=False, is_async=True)
+        dk = hopper.warpgroup_mma(weights.index(1).permute((1, 0)), q, slim, use_acc=False, is_async=True)
+        dq = hopper.warpgroup_mma(weights.index(1), k, slim, use_acc=False, is_async=True)
+        dv, dk, dq = hopper.warpgroup_mma_wait(0, deps=(dv, dk, dq))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        dq *= scale
+        results.index(0).store(dq.to(weights.dtype))
+        results.index(1).store((dk * scale).to(weights.dtype))
+        results.index(2).store(dv.to(weights.dtype))
+        hopper.fence_async_shared()
+        for part in gl.static_range(3):
+            tile_store(dqkv, [row * TIME, (part * heads + head) * WIDTH], results.index(part))
+        place = sums + (row * 3 * heads + head) * WIDTH + column
+        gl.store(place, gl.sum(dq, 0))
+        gl.store(place + heads * WIDTH, gl.zeros([WIDTH], gl.float32, gl.SliceLayout(0, narrow)))
+        gl.store(place + 2 * heads * WIDTH, gl.sum(dv, 0))
+    hopper.tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["pieces", "tokens"])
+def _backward(
+    qkv,
+    dout,
+    dqkv,
+    lengths,
+    normalizers,
+    sums,
+    pieces,
+    tokens,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    inputs = gl.allocate_shared_memory(qkv.dtype, [8, TIME, WIDTH], qkv.layout)
+    weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)
+    ready = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
+    empty = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
+    for stage in gl.static_range(2):
+        hopper.mbarrier.init(ready.index(stage), count=1)
+        hopper.mbarrier.init(empty.index(stage), count=1)
+    hopper.fence_async_shared()
+    ring = (inputs, ready, empty)
+    gl.warp_specialize(
+        [
+            (_work, (dqkv, lengths, normalizers, sums, ring, weights, pieces, tokens, scale, heads, threshold, causal)),
+            (_fetch, (qkv, dout, ring, pieces, heads)),
+        ],
+        [1],
+        [24],
+    )

@@ -1,0 +1,89 @@
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from keel.kernels import hopper
+
+PROGRAM = """
+import torch
+torch.version.cuda = torch.version.cuda or "12.8"  # so that Keel takes Triton up
+from triton.backends.compiler import GPUTarget
+from triton.compiler import compile
+from triton.experimental.gluon._runtime import GluonASTSource
+from keel.kernels import feed_forward, short
+from keel.kernels.hopper import REGISTERS, gl
+
+def tile(*shape):
+    return f"tensordesc<bf16[{shape[0]}, {shape[1]}],{gl.NVMMASharedLayout.get_default_for([*shape], gl.bfloat16)!r}>"
+
+def check(kernel, kinds, fixed, warps):
+    numbers = {name: "fp32" if name == "scale" else "i32" for name in kernel.arg_names}
+    source = GluonASTSource(kernel, numbers | kinds | dict.fromkeys(fixed, "constexpr"), fixed, {})
+    made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "maxnreg": REGISTERS})
+    assert made.metadata.shared <= 232_448, made.metadata.shared
+    assert "wgmma.mma_async" in made.asm["ptx"]
+    print("compiled")
+
+for back in (False, True):
+    weight = tile(64, 128) if back else tile(128, 64)
+    kinds = {"x": tile(128, 64), "weight": weight, "bias": "*fp32", "out": tile(128, 64), "slopes": tile(128, 64)}
+    check(feed_forward._product, kinds | {"sums": "*fp32"}, {"back": back, "tanh": False, "learns": True}, 4)
+for dropped in (0, 429496729):
+    kinds = dict.fromkeys(("qkv", "dout", "dqkv"), tile(128, 64))
+    kinds |= {"lengths": "*i64", "normalizers": "*fp32", "sums": "*fp32"}
+    check(short._backward, kinds, {"heads": 12, "threshold": dropped, "causal": False}, 8)
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+def test_the_kernels_compile_for_hopper_without_one():
+    """In a process of its own: Triton's interpreter, once it is on, has no compiler."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["compiled"] * 4, done.stderr[-2000:]
+
+
+def test_a_kernel_is_tried_once_and_trusted_if_it_is_near_its_twin(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    asked = []
+
+    def near(device: torch.device, dtype: torch.dtype) -> float:
+        asked.append((device.index, dtype))
+        return 0.01
+
+    assert hopper._tried(near, 0, torch.bfloat16)
+    assert hopper._tried(near, 0, torch.bfloat16)
+    assert asked == [(0, torch.bfloat16)]
+
+
+@pytest.mark.parametrize("outcome", [0.5, float("nan"), RuntimeError("no such word")])
+def test_a_kernel_that_is_off_or_does_not_compile_is_told_and_not_used(monkeypatch, outcome):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+
+    def far(device: torch.device, dtype: torch.dtype) -> float:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    with pytest.warns(UserWarning, match="goes a plain way on this GPU"):
+        assert not hopper._tried(far, 0, torch.float16)
+
+
+def test_another_gpu_is_not_asked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
+    assert not hopper._tried(lambda device, dtype: 0.0, 0, torch.bfloat16)
+
+
+def test_the_gap_is_that_of_the_worst_gradient():
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+
+    def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + 1.5 * y - 0.5 * y.detach()
+
+    assert hopper.gap_of(torch.add, torch.add, x, y) == 0
+    assert hopper.gap_of(wrong, torch.add, x, y) == pytest.approx(0.5, rel=1e-4)
