@@ -412,21 +412,26 @@ class _Attend(torch.autograd.Function):
         out = torch.empty(tokens, width, dtype=qkv.dtype, device=qkv.device)
         # The logarithm of what each query's weights were divided by and, for dropout, the query's hash.
         normalizers = torch.empty(2 if dropout else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
-        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
-        blocks = -(-longest // queries)
-        _forward[(rows * heads * blocks,)](
-            *(qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
-            heads=heads,
-            d=d,
-            queries=queries,
-            keys=keys,
-            blocks=blocks,
-            whole=longest <= keys,
-            threshold=threshold(dropout),
-            causal=causal,
-            num_warps=warps,
-            num_stages=stages,
-        )
+        if brief:
+            short.forward(qkv, lengths, seed, out, normalizers, heads, dropout, salt, causal)
+        else:
+            queries, keys, warps, stages = tiling(
+                longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device)
+            )
+            blocks = -(-longest // queries)
+            _forward[(rows * heads * blocks,)](
+                *(qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
+                heads=heads,
+                d=d,
+                queries=queries,
+                keys=keys,
+                blocks=blocks,
+                whole=longest <= keys,
+                threshold=threshold(dropout),
+                causal=causal,
+                num_warps=warps,
+                num_stages=stages,
+            )
         ctx.save_for_backward(qkv, starts, lengths, out, normalizers)
         ctx.settings = longest, heads, dropout, causal, brief
         return out

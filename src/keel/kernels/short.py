@@ -1,4 +1,4 @@
-"""The way back of attention over rows that begin at every 128th token, for Hopper: one of `attention`'s, in Gluon.
+"""Attention over rows that begin at every 128th token, for Hopper: the kernels of `attention` once more, in Gluon.
 
 A program takes one head of one row after another. One warp fetches the next while eight work on this one, and what they
 find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time.
@@ -8,7 +8,7 @@ find is on its way out while they begin anew: in Triton's own language nothing o
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import kept, threshold
+from keel.kernels.dropout import join, kept, threshold
 from keel.kernels.hopper import (
     REGISTERS,
     constant,
@@ -27,11 +27,36 @@ from keel.kernels.language import multiprocessors
 TIME = constant(128)
 WIDTH = constant(64)
 """Of a head."""
+gluon_join = shared_with_triton(join)
 gluon_kept = shared_with_triton(kept)
 
 
 def fits(qkv: Tensor, longest: int, d: int) -> bool:
     return longest == 128 and d == 64 and trusted(_gap, qkv)
+
+
+def forward(
+    qkv: Tensor,
+    lengths: Tensor,
+    seed: Tensor | None,
+    out: Tensor,
+    normalizers: Tensor,
+    heads: int,
+    dropout: float,
+    salt: int,
+    causal: bool,
+) -> None:
+    """Into out [tokens, width] and, for the way back, normalizers [1 or 2, heads, tokens]."""
+    pieces = len(lengths) * heads
+    _forward[(min(pieces, multiprocessors(qkv.device)),)](
+        *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, out)),
+        *(lengths, seed, normalizers, pieces, len(qkv), salt, WIDTH.value**-0.5),
+        heads=heads,
+        threshold=threshold(dropout),
+        causal=causal,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
 
 
 def backward(
@@ -45,10 +70,7 @@ def backward(
     dropout: float,
     causal: bool,
 ) -> None:
-    """Into dqkv [tokens, 3 x width] and, for the bias, its sums over each row [rows, 3 x width].
-
-    `normalizers` are the forward pass's: the logarithm of what each query's weights were divided by, and its hash.
-    """
+    """Into dqkv [tokens, 3 x width] and, for the bias, its sums over each row [rows, 3 x width]."""
     pieces = len(lengths) * heads
     _backward[(min(pieces, multiprocessors(qkv.device)),)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
@@ -79,19 +101,129 @@ def _gap(device: torch.device, dtype: torch.dtype) -> float:
 
 
 @gluon.jit
-def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr):
+def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr, stages: gl.constexpr, parts: gl.constexpr):
+    """Queries, keys and values of each piece and, as a fourth part, its gradient."""
     inputs, ready, empty = ring
     for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
         piece = gl.program_id(0) + turn * gl.num_programs(0)
         row = piece // heads * TIME
         column = piece % heads * WIDTH
-        stage = turn & 1
-        hopper.mbarrier.wait(empty.index(stage), ((turn >> 1) & 1) ^ 1)
-        hopper.mbarrier.expect(ready.index(stage), 4 * TIME * WIDTH * 2)
+        stage = turn % stages
+        hopper.mbarrier.wait(empty.index(stage), ((turn // stages) & 1) ^ 1)
+        hopper.mbarrier.expect(ready.index(stage), parts * TIME * WIDTH * 2)
         for part in gl.static_range(3):
             place = part * heads * WIDTH + column
-            tile_load(qkv, [row, place], ready.index(stage), inputs.index(stage * 4 + part))
-        tile_load(dout, [row, column], ready.index(stage), inputs.index(stage * 4 + 3))
+            tile_load(qkv, [row, place], ready.index(stage), inputs.index(stage * parts + part))
+        if parts == 4:
+            tile_load(dout, [row, column], ready.index(stage), inputs.index(stage * parts + 3))
+
+
+@gluon.jit
+def _ring(x, stages: gl.constexpr, parts: gl.constexpr):
+    """Room for what is fetched, and barriers that tell when a stage of it is ready or empty."""
+    barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    inputs = gl.allocate_shared_memory(x.dtype, [stages * parts, TIME, WIDTH], x.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [stages, 1], barriers)
+    empty = gl.allocate_shared_memory(gl.int64, [stages, 1], barriers)
+    for stage in gl.static_range(stages):
+        hopper.mbarrier.init(ready.index(stage), count=1)
+        hopper.mbarrier.init(empty.index(stage), count=1)
+    hopper.fence_async_shared()
+    return inputs, ready, empty
+
+
+@gluon.jit
+def _mix(
+    given,
+    ring,
+    results,
+    pieces,
+    tokens,
+    salt,
+    scale,
+    heads: gl.constexpr,
+    stages: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    out, lengths, seed, normalizers = given
+    inputs, ready, empty = ring
+    square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
+    narrow: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, WIDTH, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, narrow, 2)
+    grow: gl.constexpr = 4294967296 / (4294967296 - threshold)
+    query = gl.arange(0, TIME, gl.SliceLayout(1, square))
+    key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
+    if threshold:
+        value = gl.load(seed)
+        drawing = gluon_join(gluon_join(gluon_join(gl.to_tensor(0).to(gl.uint32), value), value >> 32), salt)
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads
+        head = piece % heads
+        stage = turn % stages
+        length = gl.load(lengths + row).to(gl.int32)
+        wide = gl.zeros([TIME, TIME], gl.float32, square)
+        k = inputs.index(stage * 3 + 1)
+        hopper.mbarrier.wait(ready.index(stage), (turn // stages) & 1)
+        scores = hopper.warpgroup_mma(inputs.index(stage * 3), k.permute((1, 0)), wide, use_acc=False, is_async=True)
+        scores = hopper.warpgroup_mma_wait(0, deps=(scores,))
+        if causal:
+            scores = gl.where(gl.expand_dims(query, 1) >= key, scores, -float("inf"))
+        if length < TIME:
+            scores = gl.where(key < length, scores, -float("inf"))
+        highest = gl.maximum(gl.max(scores, 1) * (scale * 1.4426950409), -1e30)
+        p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(highest, 1))
+        total = gl.where(query < length, gl.sum(p, 1), 1.0)
+        at = head.to(gl.int64) * tokens + row * TIME + query
+        gl.store(normalizers + at, highest + gl.log2(total), query < length)
+        if threshold:
+            drawn = gluon_join(gluon_join(drawing, piece), query)
+            gl.store(normalizers + heads * tokens + at, drawn.to(gl.float32, bitcast=True), query < length)
+            p = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, 0.0)
+        slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+        mixed = hopper.warpgroup_mma(
+            *(gl.convert_layout(p.to(out.dtype), factor), inputs.index(stage * 3 + 2), slim),
+            use_acc=False,
+            is_async=True,
+        )
+        share = gl.convert_layout(gl.where(query < length, grow / total, 0.0), gl.SliceLayout(1, narrow))
+        mixed = hopper.warpgroup_mma_wait(0, deps=(mixed,))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        hopper.tma.store_wait(1)
+        result = results.index(turn & 1)
+        result.store((mixed * gl.expand_dims(share, 1)).to(out.dtype))
+        hopper.fence_async_shared()
+        tile_store(out, [row * TIME, head * WIDTH], result)
+    hopper.tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["pieces", "tokens", "salt"])
+def _forward(
+    qkv,
+    out,
+    lengths,
+    seed,
+    normalizers,
+    pieces,
+    tokens,
+    salt,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    ring = _ring(qkv, 3, 3)
+    results = gl.allocate_shared_memory(qkv.dtype, [2, TIME, WIDTH], out.layout)
+    given = (out, lengths, seed, normalizers)
+    gl.warp_specialize(
+        [
+            (_mix, (given, ring, results, pieces, tokens, salt, scale, heads, 3, threshold, causal)),
+            (_fetch, (qkv, out, ring, pieces, heads, 3, 3)),
+        ],
+        [1],
+        [24],
+    )
 
 
 @gluon.jit
@@ -191,21 +323,13 @@ def _backward(
     threshold: gl.constexpr,
     causal: gl.constexpr,
 ):
-    barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-    inputs = gl.allocate_shared_memory(qkv.dtype, [8, TIME, WIDTH], qkv.layout)
+    ring = _ring(qkv, 2, 4)
     weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)
-    ready = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
-    empty = gl.allocate_shared_memory(gl.int64, [2, 1], barriers)
-    for stage in gl.static_range(2):
-        hopper.mbarrier.init(ready.index(stage), count=1)
-        hopper.mbarrier.init(empty.index(stage), count=1)
-    hopper.fence_async_shared()
-    ring = (inputs, ready, empty)
     gl.warp_specialize(
         [
             (_work, (dqkv, lengths, normalizers, sums, ring, weights, pieces, tokens, scale, heads, threshold, causal)),
-            (_fetch, (qkv, dout, ring, pieces, heads)),
+            (_fetch, (qkv, dout, ring, pieces, heads, 2, 4)),
         ],
         [1],
         [24],
