@@ -37,3 +37,13 @@ def test_what_is_frozen_gets_no_gradient() -> None:
     y, _ = branch(x, weight, torch.zeros(4))
     (gradient,) = torch.autograd.grad(y.sum(), weight)
     assert torch.allclose(gradient, x.sum(0).expand(4, 5), atol=1e-5)
+
+
+def test_one_gradient_may_be_that_of_both() -> None:
+    """As norms without dropout give it: it must be read before it is added to."""
+    x, weight = torch.randn(6, 5, requires_grad=True), torch.randn(5, 5, requires_grad=True)
+    ours, theirs = (
+        torch.autograd.grad(torch.add(*function(x, weight, torch.zeros(5))).sum(), (x, weight))
+        for function in (branch, branch_twin)
+    )
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(ours, theirs, strict=True))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from keel.kernels import feed_forward as kernel
 from keel.kernels.feed_forward import feed_forward
 
 LOOSE = 1e-2
@@ -58,3 +59,30 @@ def test_two_runs_give_equal_bits(inputs):
     given = inputs(200, 64, 256)
     gradients = [torch.autograd.grad(feed_forward(*given)[0].float().square().sum(), given) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def test_one_gradient_may_be_that_of_both(inputs, monkeypatch):
+    """As norms without dropout give it: it must be read before it is added to. Plain products stand for the kernel."""
+
+    def launch(x, weight, bias, out, slopes, sums, *, back, **settings):
+        if back:
+            out.copy_((x @ weight) * slopes)
+            sums.copy_(torch.stack([rows.sum(0) for rows in out.split(128)]))
+        else:
+            h = (x @ weight.T + bias).requires_grad_()
+            with torch.enable_grad():
+                value = F.gelu(h)
+                (slope,) = torch.autograd.grad(value.sum(), h)
+            out.copy_(value.detach())
+            slopes.copy_(slope)
+
+    monkeypatch.setattr(kernel, "_launch", launch)
+    given = inputs(200, 16, 32, dtype=torch.float32)
+
+    def ours(*given):
+        return kernel._FeedForward.apply(*given, False, True)
+
+    found, expected = (
+        torch.autograd.grad(torch.add(*function(*given)).square().sum(), given) for function in (ours, plain)
+    )
+    assert all(torch.allclose(one, other, atol=1e-3) for one, other in zip(found, expected, strict=True))

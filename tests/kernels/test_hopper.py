@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,35 +51,55 @@ def test_the_kernels_compile_for_hopper_without_one():
     assert done.stdout.split() == ["compiled"] * 6, done.stderr[-2000:]
 
 
-def test_a_kernel_is_tried_once_and_trusted_if_it_is_near_its_twin(monkeypatch):
+@pytest.fixture
+def on_hopper(monkeypatch):
+    """What stands for a tensor on such a GPU."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(hopper, "usable", lambda x: True)
+    monkeypatch.setattr(hopper, "hopper", object())
+    return SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, device=torch.device("cuda", 0))
+
+
+def test_a_kernel_is_tried_once_and_trusted_if_it_is_near_its_twin(on_hopper):
     asked = []
 
     def near(device: torch.device, dtype: torch.dtype) -> float:
         asked.append((device.index, dtype))
         return 0.01
 
-    assert hopper._tried(near, 0, torch.bfloat16)
-    assert hopper._tried(near, 0, torch.bfloat16)
+    assert hopper.trusted(near, on_hopper)
+    assert hopper.trusted(near, on_hopper)
     assert asked == [(0, torch.bfloat16)]
 
 
 @pytest.mark.parametrize("outcome", [0.5, float("nan"), RuntimeError("no such word")])
-def test_a_kernel_that_is_off_or_does_not_compile_is_told_and_not_used(monkeypatch, outcome):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
-
+def test_a_kernel_that_is_off_or_does_not_compile_is_told_and_not_used(on_hopper, outcome):
     def far(device: torch.device, dtype: torch.dtype) -> float:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     with pytest.warns(UserWarning, match="goes a plain way on this GPU"):
-        assert not hopper._tried(far, 0, torch.float16)
+        assert not hopper.trusted(far, on_hopper)
 
 
-def test_another_gpu_is_not_asked(monkeypatch):
+def test_a_lack_of_memory_is_no_verdict(on_hopper):
+    outcomes = [torch.OutOfMemoryError(), 0.0]
+
+    def at_last(device: torch.device, dtype: torch.dtype) -> float:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    with pytest.raises(torch.OutOfMemoryError):
+        hopper.trusted(at_last, on_hopper)
+    assert hopper.trusted(at_last, on_hopper)
+
+
+def test_another_gpu_is_not_asked(on_hopper, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
-    assert not hopper._tried(lambda device, dtype: 0.0, 0, torch.bfloat16)
+    assert not hopper.trusted(lambda device, dtype: 0.0, on_hopper)
 
 
 def test_the_gap_is_that_of_the_worst_gradient():
@@ -89,3 +110,11 @@ def test_the_gap_is_that_of_the_worst_gradient():
 
     assert hopper.gap_of(torch.add, torch.add, x, y) == 0
     assert hopper.gap_of(wrong, torch.add, x, y) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_gradient_that_is_no_number_is_not_overlooked():
+    def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y + (y - y.detach()).sqrt() * 0  # infinity times zero on the way back
+
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    assert not hopper.gap_of(wrong, torch.add, x, y) <= 1

@@ -39,7 +39,8 @@ class _Branch(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         dy, dx = gradients
-        wanted = ctx.needs_input_grad
         if dy is None:
             return dx, None, None
-        return added(dx, dy, weight) if wanted[0] else None, dy.T @ x if wanted[1] else None, None
+        x_wanted, weight_wanted, _ = ctx.needs_input_grad
+        dweight = dy.T @ x if weight_wanted else None  # first: dx may be the very dy
+        return added(dx, dy, weight) if x_wanted else None, dweight, None

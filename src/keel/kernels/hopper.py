@@ -61,25 +61,27 @@ def trusted(gap: Callable[[torch.device, torch.dtype], float], x: Tensor) -> boo
     """Whether a kernel can take x: what it gives on x's GPU is within `gap` of what its twin gives."""
     if hopper is None or not x.is_cuda or not usable(x) or x.dtype == torch.float32:
         return False
-    return _tried(gap, x.device.index, x.dtype)
+    off, reason = _tried(gap, x.device.index, x.dtype)
+    if reason:
+        name = gap.__module__.split(".")[-1]
+        warnings.warn(f"{name} goes a plain way on this GPU, which costs some speed: {reason}", stacklevel=3)
+    return off <= 0.02  # not if it is no number
 
 
 @cache
-def _tried(gap: Callable[[torch.device, torch.dtype], float], index: int, dtype: torch.dtype) -> bool:
-    if torch.cuda.get_device_capability(index)[0] != 9:
-        return False
+def _tried(gap: Callable[[torch.device, torch.dtype], float], index: int, dtype: torch.dtype) -> tuple[float, str]:
+    """How far off the kernel is, and what there is to say about it."""
+    if torch.version.hip or torch.cuda.get_device_capability(index)[0] != 9:
+        return float("inf"), ""
     try:
         # Whatever is going on where the first text comes.
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
             off = gap(torch.device("cuda", index), dtype)
-        reason = f"it is off by {off:.2g}"
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
-        off, reason = float("inf"), f"{type(error).__name__} in Triton"
-    good = off <= 0.02  # not if it is no number
-    if not good:
-        name = gap.__module__.split(".")[-1]
-        warnings.warn(f"{name} goes a plain way on this GPU, which costs some speed: {reason}", stacklevel=2)
-    return good
+        return float("inf"), f"{type(error).__name__} in Triton"
+    return off, "" if off <= 0.02 else f"it is off by {off:.2g}"
 
 
 def gap_of(ours: Callable[..., Tensor], twin: Callable[..., Tensor], *given: Tensor) -> float:
@@ -91,4 +93,5 @@ def gap_of(ours: Callable[..., Tensor], twin: Callable[..., Tensor], *given: Ten
         generator = torch.Generator(out.device).manual_seed(1)
         gradient = torch.randn(out.shape, generator=generator, device=out.device).to(out.dtype)
         outcomes.append([out, *torch.autograd.grad(out, inputs, gradient)])
-    return max(((a - b).float().norm() / b.float().norm()).item() for a, b in zip(*outcomes, strict=True))
+    # The largest of some numbers, or no number if one of them is none.
+    return torch.stack([(a - b).float().norm() / b.float().norm() for a, b in zip(*outcomes, strict=True)]).max().item()
