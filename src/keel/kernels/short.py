@@ -175,7 +175,7 @@ def _mix(
         highest = gl.maximum(gl.max(scores, 1) * (scale * 1.4426950409), -1e30)
         p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(highest, 1))
         total = gl.where(query < length, gl.sum(p, 1), 1.0)
-        at = head.to(gl.int64) * tokens + row * TIME + query
+        at = head * tokens + row * TIME + query
         gl.store(normalizers + at, highest + gl.log2(total), query < length)
         if threshold:
             drawn = gluon_join(gluon_join(drawing, piece), query)
@@ -256,7 +256,7 @@ def _work(
         head = piece % heads
         stage = turn & 1
         length = gl.load(lengths + row).to(gl.int32)
-        at = head.to(gl.int64) * tokens + row * TIME + query
+        at = head * tokens + row * TIME + query
         normalizer = gl.load(normalizers + at, query < length, float("inf"))
         if threshold:
             drawn = gl.load(normalizers + heads * tokens + at, query < length, 0.0).to(gl.uint32, bitcast=True)

@@ -1,0 +1,89 @@
+"""The kernels in Gluon, word for word, with tiny tiles on a CPU."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.kernels import dropout, feed_forward, short
+from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+HALF = torch.float16
+SMALL = {"TOKENS": 8, "COLUMNS": 8, "DEPTH": 4, "STAGES": 3, "HALF": 4}
+SHORT = {"TIME": 8, "WIDTH": 4}
+
+
+def near(ours: Tensor, theirs: Tensor) -> bool:
+    return bool((ours.float() - theirs.float()).abs().max() <= 1e-2 * theirs.float().abs().max().clamp(min=1))
+
+
+@pytest.mark.parametrize("programs", [1, 3])
+@pytest.mark.parametrize("shape", [(50, 4, 20), (17, 22, 24), (8, 13, 3), (70, 12, 9)])
+def test_the_network_and_its_gradient(shape: tuple[int, int, int], programs: int) -> None:
+    tokens, width, hidden = shape
+    torch.manual_seed(0)
+    x, expand, dy = torch.randn(tokens, width).to(HALF), torch.randn(hidden, width).to(HALF), torch.randn(tokens, width)
+    bias, contract, dy = torch.randn(hidden), torch.randn(width, hidden).to(HALF), dy.to(HALF)
+    h = (x.float() @ expand.float().T + bias).requires_grad_()
+    wanted = F.gelu(h)
+    (slope,) = torch.autograd.grad(wanted.sum(), h)
+    out, slopes, dh = (torch.full((tokens, hidden), torch.nan, dtype=HALF) for _ in range(3))
+    sums = torch.full((-(-tokens // 8), hidden), torch.nan)
+
+    def run(x: Tensor, weight: Tiles, out: Tensor, back: bool) -> None:
+        given = Tiles(x, 8, 4), weight, Pointer(bias), Tiles(out, 8, 4), Tiles(slopes, 8, 4), Pointer(sums)
+        fixed = {"back": back, "tanh": False, "learns": True}
+        Machine().run(feed_forward._product, programs, *given, tokens, hidden, width, others=SMALL, **fixed)
+
+    run(x, Tiles(expand, 8, 4), out, back=False)
+    assert near(out, wanted)
+    assert near(slopes, slope)
+    run(dy, Tiles(contract, 4, 8), dh, back=True)
+    expected = (dy.float() @ contract.float()) * slopes.float()
+    assert near(dh, expected)
+    assert near(sums.sum(0), expected.sum(0))
+
+
+def join(key: Any, value: Any) -> Value:
+    return Value(dropout._join(torch.as_tensor(raw(key)), torch.as_tensor(raw(value)) & 0xFFFFFFFF))
+
+
+def kept(hashed: Any, column: Any, threshold: int) -> Value:
+    x = (raw(hashed) + raw(column) * 0x9E3779B9) & 0xFFFFFFFF
+    return Value(((x ^ x >> 13) * 0x846CA68B & 0xFFFFFFFF) >= threshold)
+
+
+@pytest.mark.parametrize("programs", [1, 2])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -> None:
+    from keel.kernels.attention import attend_twin
+
+    torch.manual_seed(0)
+    heads, rows, time, width = 2, 5, 8, 4
+    lengths, seed = torch.tensor([8, 3, 8, 1, 7]), torch.tensor(7 << 33 | 5)
+    qkv = torch.randn(rows * time, 3 * heads * width).to(HALF)
+    bias = torch.zeros(3 * heads * width, requires_grad=True)
+    settings = {"longest": time, "heads": heads, "dropout": dropped, "seed": seed, "salt": 3, "causal": causal}
+    given = qkv.float().requires_grad_()
+    wanted = attend_twin(given, bias, torch.arange(0, rows * time, time), lengths, **settings)
+    dout = torch.randn(rows * time, heads * width).to(HALF)
+    gradient, dbias = torch.autograd.grad(wanted, (given, bias), dout.float())
+
+    out, dqkv = torch.full_like(dout, torch.nan), torch.full_like(qkv, torch.nan)
+    normalizers, sums = torch.full((2, heads, rows * time), torch.nan), torch.full((rows, 3 * heads * width), torch.nan)
+    fixed = {"heads": heads, "threshold": dropout.threshold(dropped), "causal": causal}
+    others = SHORT | {"gluon_join": join, "gluon_kept": kept}
+    pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
+    tiles = (Tiles(x, time, width) for x in (qkv, out))
+    Machine().run(short._forward, programs, *tiles, *pointers, others=others, **fixed)
+    assert near(out, wanted)
+    tiles = (Tiles(x, time, width) for x in (qkv, dout, dqkv))
+    pointers = Pointer(lengths), Pointer(normalizers), Pointer(sums), rows * heads, rows * time, width**-0.5
+    Machine().run(short._backward, programs, *tiles, *pointers, others=others, **fixed)
+    assert near(dqkv, gradient)
+    assert near(sums.sum(0), dbias)
