@@ -82,7 +82,7 @@ def _pairs(model: keel.Model, folder: Path, part: str) -> tuple[Tensor, Tensor]:
             start = len(" ".join(words[:place])) + (place > 0)
             uses.append(Use(" ".join(words), start, start + len(words[place])))
     layers = []
-    for layer in range(model.encoder.layer_count):
+    for layer in model.encoder.layer_numbers:
         encoded = model.encode([use.text for use in uses], layer=layer, pool="none")
         layers.append(vectors_of(uses, encoded))
     found = torch.from_numpy(np.stack(layers, 1)).unflatten(0, (-1, 2))

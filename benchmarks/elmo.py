@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.systems.documents import Documents
-from keel.systems.elmo import Elmo, ElmoTraining, Streams
+from keel.systems.elmo import Elmo, ElmoStreams, ElmoTraining
 from keel.text.corpus import Corpus
 from keel.text.files import open_text
 from keel.text.tokenizer import Tokenizer
@@ -39,6 +39,7 @@ class Tokenwise(Tensors):
     ids: Tensor  # [rows, 2, length]
     targets: Tensor
     drawn: Tensor
+    tries: Tensor
 
 
 class Plain(Objective):
@@ -67,7 +68,8 @@ class Plain(Objective):
         twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
         read = (data.read_on(draw, numbers, twin.system.length, end=twin.end, backwards=b) for b in (False, True))
         ids = torch.stack(list(read), 1)
-        return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=twin._drawn(draw))
+        drawn, tries = twin._drawn(draw)
+        return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
     def counts(self, batch: Tokenwise) -> dict[str, Tensor]:
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
@@ -92,19 +94,20 @@ class Plain(Objective):
                 cells.append(c[0])
                 x = x + said if self.residual[number] else said
             targets = batch.targets[:, direction].T.flatten()
-            losses[name] = self._sampled(x.flatten(0, 1), targets, batch.drawn)
+            losses[name] = self._sampled(x.flatten(0, 1), targets, batch)
         shape = (2, len(self.stacks), *hidden[0].shape)
         after = [torch.stack(part).view(shape[:3] + part[0].shape[1:]).permute(2, 1, 0, 3) for part in (hidden, cells)]
         return losses, type(state)(hidden=after[0].float(), cells=after[1].float())
 
-    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor) -> Tensor:
+    def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
         # The loss is the twin's own, by these weights.
-        return ElmoTraining._sampled(_Weights(self.output, self.bias, self.twin[0]), vectors, words, drawn)  # pyright: ignore
+        weights: Any = _Weights(self.output, self.bias, self.twin[0])
+        return ElmoTraining._sampled(weights, vectors, words, batch.drawn, batch.tries)
 
 
 class _Weights:
     def __init__(self, output: Tensor, bias: Tensor, twin: ElmoTraining):
-        self.output, self.bias, self._draws, self.encoder = output, bias, twin._draws, twin.encoder
+        self.output, self.bias, self._chances = output, bias, twin._chances
 
 
 def _lstm(layer: Any, direction: int) -> nn.LSTM:
@@ -120,7 +123,7 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     return theirs
 
 
-def products(system: Elmo, streams: Streams) -> float:
+def products(system: Elmo, streams: ElmoStreams) -> float:
     """Multiply-adds of one step, forward and backward, for the words that are spelled out in it."""
     tokens = streams.targets.numel()
     found = sum(system.filters)

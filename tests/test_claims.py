@@ -5,14 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import keel
 from keel import claims
-from keel.claims import CLAIMS, models
+from keel.claims import CLAIMS, layers, models
 from keel.claims.finding import Say
 from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
-from keel.events import Event
+from keel.events import Event, ignore
 
 PAGES = {int(path.stem): path for path in (Path(__file__).parent.parent / "docs" / "claims").glob("[0-9]*.md")}
 FAST = [number for number, claim in CLAIMS.items() if claim.minutes <= 0.2]
@@ -51,6 +52,35 @@ def test_what_runs_in_seconds_finds_what_its_page_says(number: int) -> None:
     assert heard[0]["text"] == f"{number}. {CLAIMS[number].title}"
     page = PAGES[number].read_text(encoding="utf-8")
     assert ("**Holds**" in page, "**Does not hold**" in page) == (finding.holds, not finding.holds)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "holds"),
+    [
+        ({"parts of speech": (0, 60), "senses": (60, 0)}, True),
+        ({"parts of speech": (0, 60), "senses": (2, 1)}, None),  # one answer more is no difference
+        ({"parts of speech": (0, 60), "senses": (0, 60)}, False),
+    ],
+)
+def test_layers_differ_for_both_tasks_beyond_chance_or_it_is_not_decided(
+    wrong: dict[str, tuple[int, int]], holds: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {name: layers.Question([], [], [number % 4 // 2 for number in range(600)]) for name in wrong}
+
+    def features(_: object, question: layers.Question) -> torch.Tensor:
+        told = 2.0 * torch.tensor(question.answers) - 1
+        found = torch.stack([torch.ones(600), told, told], 1)
+        mistaken = next(wrong[name] for name, each in asked.items() if each is question)
+        for layer, count in enumerate(mistaken, 1):
+            found[1 : 2 * count : 2, layer] *= -1  # of those that nobody learns from
+        return found[..., None] + torch.randn(600, 3, 4, generator=torch.Generator().manual_seed(0)) / 100
+
+    monkeypatch.setattr(layers, "_world", lambda: (None, asked))
+    monkeypatch.setattr(layers, "_features", features)
+    finding = layers.which_layer(Say(ignore))
+    assert finding.holds is holds
+    shown = "layer 1 alone is +20.0 (+15.7 to +24.7) points above layer 2 in parts of speech"
+    assert shown in finding.figures
 
 
 def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:

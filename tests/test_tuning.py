@@ -110,7 +110,7 @@ def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int
         assert moved - {0} == set(range(1, epochs))
 
 
-def notes(base: Any, examples: list[tuple[str, str]], **settings: Any) -> tuple[Model, list[str]]:
+def notes(base: Any, examples: list[Any], **settings: Any) -> tuple[Model, list[str]]:
     heard: list[Event] = []
     model = finetune(base, examples, device="cpu", on_event=heard.append, **settings)
     return model, [event["text"] for event in heard if event["event"] == "note"]
@@ -145,3 +145,10 @@ def test_one_answer_to_everything_is_told() -> None:
     assert not any("every one" in text for text in heard)  # they have one class alone
     unlike = EXAMPLES * 2
     assert not any("every one" in text for text in notes("fasttext", unlike, dev=unlike, buckets=10, epochs=99)[1])
+
+
+def test_one_tag_for_every_word_is_told() -> None:
+    sentences = [(["boat", "boat", "boat"], ["B-PER", "O", "O"])] * 14
+    wanted = "it says 'O' to every one of the 42 words: try more --epochs, another --lr"
+    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,69 @@ def test_a_run_that_waits_to_be_replaced_is_known_for_ours(english_corpus: Path,
     assert not (out / ".run.waiting").exists()
 
 
+def test_a_run_on_another_text_is_refused_and_leaves_nothing(english_corpus: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "m", tmp_path / "other.txt"
+    other.write_text(english_corpus.read_text()[5000:])
+    settings: dict[str, Any] = {"out": out, "width": 16, "layers": 1, "steps": 2, "device": "cpu"}
+    pretrain("rnn", english_corpus, **settings)
+    before = contents(out)
+    with pytest.raises(UsageError, match=r"started with the text of english.txt, not the text of other.txt: give that"):
+        pretrain("rnn", other, **settings)
+    assert contents(out) == before
+    assert len([*out.glob("run/tokenizer-*")]) == 1
+
+
+def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.tsv", tmp_path / "other.tsv"
+    one.write_text("text\tlabel\n" + "a good film\tgood\na bad film\tbad\n" * 8)
+    other.write_text("text\tlabel\n" + "a fine film\tgood\na bad film\tbad\n" * 8)
+    settings: dict[str, Any] = {"out": tmp_path / "m", "steps": 1, "device": "cpu"}
+    finetune(base, one, **settings)
+    before = contents(tmp_path / "m")
+    with pytest.raises(UsageError, match=r"started with the examples of .*one\.tsv, not the .* of .*other\.tsv"):
+        finetune(base, other, **settings)
+    with pytest.raises(UsageError, match=r"another version or part of the examples of .*one\.tsv"):
+        finetune(base, one, dev="25%", **settings)
+    assert contents(tmp_path / "m") == before
+
+
+@pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
+def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
+    said: list[str] = []
+    shape = {} if name == "onehot" else {"width": 4, "length": 200}
+    settings: dict[str, Any] = {"steps": 1, "batch": batch, "device": "cpu", "threads": 1, **shape}
+    pretrain(
+        name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
+    )
+    told = [
+        text for text in said if re.fullmatch(r"the text fills [\d,]+ rows and a step of 1,000 rows reads it .*", text)
+    ]
+    assert len(told) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
+
+
+@pytest.mark.parametrize("name", ["rnn", "ulmfit"])
+def test_a_text_of_one_word_is_told_to_be_short(tmp_path: Path, name: str) -> None:
+    (tmp_path / "one.txt").write_text("hello\n")
+    said: list[str] = []
+    settings: dict[str, Any] = {"width": 4, "layers": 1, "steps": 1, "device": "cpu"}
+    out = tmp_path / "m"
+    pretrain(name, tmp_path / "one.txt", out=out, on_event=lambda event: said.append(event.get("text", "")), **settings)
+    assert any(text.endswith("0 tokens held out (the text is too short)") for text in said)
+    assert any("the text fills one row" in text and "give more text" in text for text in said)
+
+
+@pytest.mark.parametrize("name", ["ngram", "wordclass"])
+def test_what_cannot_learn_on_says_so_before_any_text_is_encoded(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    shape: dict[str, Any] = {"classes": 4} if name == "wordclass" else {"order": 2}
+    pretrain(name, english_corpus, out=tmp_path / "m", **shape)
+    monkeypatch.setattr("keel.verbs.Tokens.build", None)
+    with pytest.raises(UsageError, match=f"cannot learn more.*: start anew with `pretrain {name}`"):
+        pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+
+
 def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     texts = english_corpus.read_text().split("\n\n")
@@ -378,7 +442,7 @@ def test_labels_that_occur_once_are_learned_without_dev(base: Path) -> None:
     rows = [(f"text number {number}", f"class {number}") for number in range(12)]
     model = finetune(base, rows, epochs=1, device="cpu", on_event=events.append)
     assert "dev" not in model.card.scores
-    assert any("no label occurs twice" in event.get("text", "") for event in events)
+    assert any("each has a label that no other has" in event.get("text", "") for event in events)
 
 
 @pytest.mark.parametrize(

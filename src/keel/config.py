@@ -103,6 +103,14 @@ def replace(settings: Settings, **overrides: Any) -> Settings:
     return dataclasses.replace(settings, **changes)
 
 
+def check(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> None:
+    """Refuse values that are not what the annotations of `cls` say; a name that it does not have is left to it."""
+    hints = _hints(cls)
+    for name, value in values.items():
+        if name in hints:
+            _typed(hints[name], value, f"{cls.__name__}: {name}")
+
+
 def parse_value(annotation: Any, text: str, where: str) -> Any:
     """The value that a command-line string stands for: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
     if _is_union(annotation):

@@ -15,3 +15,8 @@ def ignore(event: Event) -> None:
 def note(on_event: OnEvent, text: str) -> None:
     """Tell the user something that is no error."""
     on_event({"event": "note", "text": text})
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """A number and what it counts, "1 step" or "2,000 steps"; a plural that takes more than an s is given."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"

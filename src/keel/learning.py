@@ -10,6 +10,7 @@ from keel.card import Card
 from keel.config import to_dict, unknown_name
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
+from keel.explain.layers import layer_weights
 from keel.model import Model
 from keel.run import Vocabulary, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
@@ -109,8 +110,6 @@ def finetune(
             on_test = best.task.score(tested, best.task.predict(tested, on_event=say))
             say({"event": "scores", "on": "test", **on_test.to_dict()})
             scores["test"] = on_test.brief()
-        if best.task.mix is not None:
-            note(say, f"the learned mix: {best.task.mix}")
         card = Card(
             title=Path(out).name if out else "",
             parent=parent.card.title,
@@ -130,6 +129,8 @@ def finetune(
         model = Model(
             system=best.task.system, encoder=best.task.encoder, tokenizer=parent.tokenizer, task=best.task, card=card
         )
+        if best.task.mix is not None:
+            note(say, f"the learned mix: {layer_weights(model).brief()}")
         return saved(model.to(world.device), out, world)
 
 
@@ -175,7 +176,7 @@ def split(
         raise UsageError(f"--dev {dev} is neither a file nor a share between 0% and 100%, such as 10%")
     learned, held = hold_out(examples, share, seed)
     if not held:
-        note(on_event, "no example is held out as dev, for no label occurs twice")
+        note(on_event, "no example is held out as dev, for each has a label that no other has: --dev FILE gives one")
         return learned, None
     how = f"{dev}, seed {seed}; --dev to change"
     note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")

@@ -166,7 +166,7 @@ def run_folder(
         return
     _refuse_foreign(run.parent, verb, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
-    planned = False
+    planned = learned = False
     with ExitStack() as locks:
         locks.enter_context(exclusive(run))
         shutil.rmtree(_replaced(run), ignore_errors=True)
@@ -178,6 +178,8 @@ def run_folder(
             run.rename(_aside(run))
             locks.enter_context(exclusive(run))
         world.wait()
+        before = {path.name for path in run.iterdir()}
+        logged = (run / "log.jsonl").stat().st_size if "log.jsonl" in before else 0
         try:
             with open(run / "log.jsonl", "a", encoding="utf-8") as log:
 
@@ -186,8 +188,9 @@ def run_folder(
                     log.flush()
 
                 def say(event: Event) -> None:
-                    nonlocal planned, replacing
+                    nonlocal planned, learned, replacing
                     planned = planned or event["event"] == "plan"
+                    learned = learned or event["event"] in LEARNING
                     if replacing and event["event"] in LEARNING:
                         replacing = False
                         old = _aside(run).rename(_replaced(run))  # a name from which nothing comes back
@@ -211,6 +214,12 @@ def run_folder(
                 with suppress(OSError):  # somebody else has begun to use them
                     for folder in new[1:]:
                         folder.rmdir()
+            elif refused and not learned and not replacing and any(run.rglob("checkpoints")):
+                # They are of a run that this is not: it stays as it was.
+                for tokenizer in run.glob(f"{TOKENIZER}*"):
+                    if tokenizer.name not in before:
+                        shutil.rmtree(tokenizer)
+                os.truncate(run / "log.jsonl", logged)
             raise
 
 

@@ -98,12 +98,16 @@ class Tuning:
             **({"target": self.labels.tokenizer.fingerprint()} if run and self.labels.tokenizer else {}),
             **{f"system.{name}": value for name, value in to_dict(task.system).items()},
         }
+        sources = {"examples": f"the examples of {data.examples.source}"}
+        if self.parent.card.title:
+            sources["parent"] = f"the model {self.parent.card.title}"
         learner = None if self.freeze or task.network else task.system.teaching.learner(task)
         if self.head.lm_loss:
             learner = self.foretelling(task)
+        seeded = replace(self.train, seed=seed)
         # Where every word may be foretold, every word learns.
         with nullcontext(data) if self.head.lm_loss else task.narrowed(data) as narrow:
-            history = fit(learner or task, narrow, replace(self.train, seed=seed), run, self.say, identity=identity)
+            history = fit(learner or task, narrow, seeded, run, self.say, identity=identity, sources=sources)
         if dev is None:
             return Tuned(task, history, None)
         scores = task.score(dev, task.predict(dev, on_event=self.say))

@@ -35,7 +35,7 @@ from keel.text.tokens import Tokens
 from keel.train.checkpoint import write_folder
 from keel.train.draw import seed_of
 from keel.train.loop import fit
-from keel.train.objective import Objective
+from keel.train.objective import Kernel, Objective
 from keel.train.parallel import World
 from keel.train.plan import Train
 from keel.train.tally import held_out_loss
@@ -88,15 +88,21 @@ def pretrain(
             if probed:  # a task that this system cannot learn is refused before anything is learned
                 with torch.device("meta"):
                     probed[0](chosen, chosen.encoder(len(tokenizer)), tokenizer, probed[1])
+            if parent:  # and so is more text, where a model cannot learn on
+                with torch.device("meta"):
+                    chosen.objective(chosen.encoder(parent.encoder.vocabulary), tokenizer)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
-        note(say, f"{counted}, {held.size if held else 0:,} tokens held out")
+        short = " (the text is too short)" if text.held_out and not held else ""
+        note(say, f"{counted}, {held.size if held else 0:,} tokens held out{short}")
         torch.manual_seed(seed_of(train.seed, "weights"))
         encoder = chosen.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
         objective = chosen.objective(encoder, tokenizer)
         if parent:
             _inherit(objective, parent, say)
+        if remark := _too_many_rows(objective, learned, train):
+            note(say, remark)
         recipe = _recipe(chosen, train, text, continued=parent is not None)
         if run and world.leads and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
@@ -104,11 +110,14 @@ def pretrain(
             "system": chosen.name,
             **{f"system.{name}": value for name, value in to_dict(chosen).items()},
             **{f"text.{name}": value for name, value in to_dict(text).items()},
-            "tokens": tokens.folder.name,
             "parent": parent.fingerprint() if parent else "",
+            "tokens": tokens.folder.name,
         }
+        sources = {"tokens": f"the text of {source}"}
+        if parent:
+            sources["parent"] = f"the model {parent.card.title or chosen.name}"
         evaluate = held_out_loss(held, train) if held else None
-        history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity)
+        history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity, sources=sources)
         for remark in objective.remarks():
             note(say, remark)
         card = Card(
@@ -279,6 +288,18 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
     if kept:
         write_folder(kept, tokenizer.save)
     return tokenizer
+
+
+def _too_many_rows(objective: Objective, data: Documents, train: Train) -> str:
+    """What to say of a batch for which there is far too little text; of any other nothing."""
+    if isinstance(objective, Kernel) and not objective.races:  # it counts, and takes each row once
+        return ""
+    rows = objective.rows(data)
+    if train.batch < 2 * rows:
+        return ""
+    fills = f"{rows:,} rows" if rows > 1 else "one row"
+    times = f"a step of {train.batch:,} rows reads it {train.batch // rows:,} times"
+    return f"the text fills {fills} and {times}: give more text, or a smaller --batch"
 
 
 def _inherit(objective: Objective, parent: Model, say: OnEvent) -> None:

@@ -77,9 +77,41 @@ def test_bad_labels(run: Run, folder: Path, tmp_path: Path, refused: Refused) ->
     refused(run(*words), 1, "unseen.tsv:3", "'sky'", "'food', 'sea'")
     assert not (tmp_path / "m" / "model.safetensors").exists()
     floats = "sentence\tlabel\n" + "good\t1.0\nbad\t0.0\n" * 20
-    code, _, err = finetune(floats)
+    code, out, err = finetune(floats)
     assert code == 0
+    assert "m is ready: 1 step in" in out
     assert "look like numbers and are read as 2 classes" in err
+
+
+@pytest.mark.parametrize("text", ["a gorgeous film", "gorgeous, truly", "这部电影很好", "none.txt", "long " * 99])
+def test_a_text_is_no_file_of_texts(text: str, run: Run, folder: Path, refused: Refused) -> None:
+    refused(run("predict", folder / "tuned", text), 1, f"there is no file {text[:60]}", "give a file", "- for stdin")
+
+
+def test_a_file_that_is_not_there(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    for task in ("classify", "tag", "pair"):
+        words = ["finetune", folder / "base", tmp_path / "none.conll", "--task", task, "--out", tmp_path / "m"]
+        refused(run(*words), 1, f"there is no file {tmp_path / 'none.conll'}: check the name and the current folder")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP B-PER\n",
+        "EU B-ORG\nrejects O\n\nPeter B-PER\n",
+        "EU\tB-ORG\nrejects\tO\n\nRome\tB-ORG\nis\tO\n",
+        "the DT\ncat NN\nsat VB\n\nthe DT\ndog NN\nran VB\n\na DT\n",
+        "the/DT cat/NN\na/DT dog/NN sat/VB\n",
+    ],
+)
+def test_tagged_words_are_no_labelled_texts(
+    text: str, run: Run, folder: Path, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "ner.train").write_text(text)
+    words = ["finetune", folder / "base", tmp_path / "ner.train", "--task", "classify", "--out", tmp_path / "m"]
+    refused(run(*words), 1, "ner.train looks like words and their tags", "--task tag")
+    (tmp_path / "ner.train").write_text("EU\tNNP\tI-NP\tVERB\tB-ORG\n" * 3)
+    refused(run(*words), 1, "ner.train: which columns hold the text is not clear", "--task tag")
 
 
 def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
@@ -144,7 +176,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
         return run("finetune", folder / "base", path, "--task", "tag", *flags, "--epochs", "1", "--out", tmp_path / "m")
 
     good = "the O\nsailor B-PER\n\na O\nbaker B-PER\n\n" * 5
-    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 columns where others have 2", "give the word its tag")
+    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 column where others have 2", "give the word its tag")
     refused(finetune("the\nsailor\n\na\nbaker\n"), 1, "names.txt", "words without tags")
     refused(finetune(good, "--label-column", "3"), 2, "--label-column 3", "give 1 to 2")
     refused(finetune(good.replace("O", "B-PER")[:30]), 1, "cannot be held out")
@@ -152,7 +184,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
     code, out, err = finetune(good + f"{'x' * 5000} O\nhe I-PER\n", "--crf")
     assert code == 0, err
     assert "names.txt:31: a word of 5,000 characters" in err
-    assert "names.txt:32: 1 tags break BIO" in err
+    assert "names.txt:32: 1 tag breaks BIO" in err
     assert f"keel evaluate {tmp_path / 'm'} TEST.conll" in out
     path = tmp_path / "names.txt"
     code, out, _ = run("predict", tmp_path / "m", path, "--conll")

@@ -448,7 +448,22 @@ def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_p
     assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
     found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
     assert "no vector" in found[1]["remark"]
-    refused(run(*asked, tmp_path / "few.txt"), 2, "has no vector for 'boat'")
+    refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
+    asked[1] = "zebra"
+    refused(run(*asked, folder / "base"), 1, "'zebra' is nowhere in the 2 sentences")
+
+
+def test_a_blank_text_has_no_vector(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
+    lines, blank = tmp_path / "lines.txt", tmp_path / "blank.txt"
+    lines.write_text("\nthe sailor\n  \nthe judge\n")
+    blank.write_text("\n\n")
+    for nothing in ("", "   "):
+        refused(run("embed", nothing, "--model", folder / "base"), 1, f"{nothing!r} holds no text")
+    refused(run("embed", blank, "--model", folder / "base"), 1, f"{blank} holds no text")
+    code, out, err = run("embed", lines, "--model", folder / "base")
+    assert code == 0
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the sailor", "the judge"]
+    assert "2 of 4 lines are blank and get no vector" in err
 
 
 def test_a_bug_is_called_a_bug_and_debug_shows_where(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ def test_weights_stand_beside_bars() -> None:
     assert lines[0].split() == ["embeddings", "0.250", "#" * 10]
     assert lines[1].split() == ["layer", "1", "0.750", "#" * 30]
     assert lines[2:] == [f"{'gamma':>10}  1.500"]
+    assert Layers([0.25, 0.75], 1.5, [0, 3]).brief() == "embeddings 0.250, layer 3 0.750; gamma 1.500"
 
 
 def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -> None:
@@ -26,7 +27,9 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
     for hidden, numbers in ((12, [0, 3]), (8, [0, 1, 2, 3])):
         system, tokenizer = Ulmfit(**sizes, hidden=hidden), Tokenizer.from_words(["a", "an", "fine", "awful", "day"])
         start = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
-        model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu")
+        heard: list[dict[str, Any]] = []
+        model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=heard.append)
+        assert any(event.get("text") == f"the learned mix: {layer_weights(model).brief()}" for event in heard)
         found = layer_weights(model)
         assert found.numbers == numbers
         assert len(found.weights) == len(numbers)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +14,13 @@ from keel.errors import UsageError
 from keel.explain.perplexity import perplexity
 from keel.model import Model
 from keel.systems.documents import Documents
+from keel.systems.elmo import Elmo
+from keel.systems.gpt import Gpt
 from keel.systems.nnlm import Nnlm, NnlmTraining
 from keel.systems.onehot import Onehot
+from keel.systems.rnn import Rnn, RnnTraining
 from keel.systems.static import StaticEncoder
+from keel.systems.ulmfit import Ulmfit
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
@@ -31,16 +36,17 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
     assert (found.tokens, found.unknown, found.words, found.unit) == (18, 1, 14, "word")
     assert found.bytes == sum(map(len, TEXTS))
     assert found.count == 18 + 4
-    expected = 0.0
+    expected = ends = last = 0.0
     for sentence in ["the sailor paints the boat .", "the judge reads a letter !", "anchor", "zebra , the baker ."]:
         ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sentence).ids, model.tokenizer.sep_id]
         assert model.objective is not None
         for place in range(1, len(ids)):
             scores, _ = model.objective.next(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
-            expected -= scores[0, ids[place]].item()
+            expected -= (last := scores[0, ids[place]].item())
+        ends -= last if sentence != "the sailor paints the boat ." else 0.0  # a document goes on after that
     values = {name: score.value for name, score in found.values.items()}
     assert values["ngram by token"] == pytest.approx(math.exp(expected / 22), rel=1e-5)
-    expected += (len("Zebra") + 1) * math.log(257)
+    expected += (len("Zebra") + 1) * math.log(257) - ends
     assert values["ngram by word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
     assert values["ngram bits by byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
     score: Any
@@ -89,7 +95,75 @@ def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
                 expected -= scores[0].log_softmax(0)[number].item()
                 last = number
     assert found.count == found.tokens == 18
+    total = expected + (found.spelled_bytes + found.unknown) * math.log(257)
+    assert found.values["softmax by word"].value == pytest.approx(math.exp(total / 14), rel=1e-4)
     assert found.values["softmax by token"].value == pytest.approx(math.exp(expected / 18), rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [70, 4])
+@pytest.mark.parametrize("kind", [Rnn, Ulmfit])
+def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
+    kind: type[Rnn] | type[Ulmfit], length: int
+) -> None:
+    tokenizer = Tokenizer.from_words([*"abcdefgh"])
+    more: dict[str, Any] = {} if kind is Rnn else {"hidden": 8}
+    system = kind(width=8, length=length, **more)
+    torch.manual_seed(0)
+    model = new(system, tokenizer)
+    objective = model.objective
+    assert isinstance(objective, RnnTraining)
+    for parameter in objective.parameters():
+        nn.init.normal_(parameter)
+    end = tokenizer.sep_id
+    found = perplexity(model, Corpus.of(["a b\nc d e", "f", "g h a"], sentences="lines"))
+    ids = [end]
+    for text in ("a b", "c d e", "", "f", "", "g h a", ""):
+        ids += [*tokenizer.encode(text).ids, end]
+    costs, state = [], None
+    with torch.no_grad():
+        for last, number in pairwise(ids):
+            scores, state = objective.next(torch.tensor([[last]]), state)
+            costs.append(-scores[0].log_softmax(0)[number].item())
+    assert found.count == len(costs) == 9 + 4 + 3
+    assert found.values["next by token"].value == pytest.approx(math.exp(sum(costs) / 16), rel=1e-4)
+    text = sum(costs) - sum(costs[place] for place in (6, 7, 9, 10, 14, 15))  # two marks after each document
+    assert found.values["next by word"].value == pytest.approx(math.exp(text / 9), rel=1e-4)
+    assert found.values["next bits by byte"].value == pytest.approx(text / found.bytes / math.log(2), rel=1e-4)
+
+
+SHAPES: list[Any] = [
+    Nnlm(width=4, hidden=4),
+    Rnn(width=4, both=True, length=7),
+    Ulmfit(width=4, hidden=4, length=7),
+    Elmo(width=4, cells=4, letters=6, letter_width=2, filters=(4,), highways=1, length=7),
+    Gpt(layers=1, width=8, head_width=8, positions=8, length=8),
+]
+
+
+@pytest.mark.parametrize("system", SHAPES, ids=lambda system: system.name)
+def test_by_word_and_by_byte_nobody_pays_for_the_ends_of_documents(system: Any) -> None:
+    tokenizer = Tokenizer.from_words([*"abc", "<|endoftext|>"])
+    model = new(system, tokenizer)
+    assert model.objective is not None
+    for parameter in model.objective.parameters():
+        nn.init.zeros_(parameter)  # so that all ids are as likely, and every prediction costs the same
+    marks = 2 * (system.name in ("rnn", "ulmfit", "elmo")) + (system.name == "gpt")
+    for texts, inner in ((["a b c"] * 50, 0), (["a b\nc"] * 50, 50 * (marks == 2))):
+        found = perplexity(model, Corpus.of(texts, sentences="lines"))
+        assert found.count == 150 + inner + 50 * marks
+        for name in found.losses:
+            assert found.values[f"{name} by token"].value == pytest.approx(len(tokenizer), rel=1e-5)
+            spent = math.log(found.values[f"{name} by word"].value) * 150 / math.log(len(tokenizer))
+            assert spent == pytest.approx(150 + inner, rel=1e-5)
+            spent = found.values[f"{name} bits by byte"].value * found.bytes / math.log2(len(tokenizer))
+            assert spent == pytest.approx(150 + inner, rel=1e-5)
+
+
+def new(system: Any, tokenizer: Tokenizer) -> Model:
+    encoder = system.encoder(len(tokenizer))
+    return Model(
+        system=system, encoder=encoder, tokenizer=tokenizer, objective=system.objective(encoder, tokenizer).eval()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +187,17 @@ class Counting(Objective):
         return Seen(steps=torch.zeros(rows))
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Seen:
-        return Seen(steps=data.read_on(draw, torch.arange(rows.start, rows.stop), self.length, end=self.end))
+        raise AssertionError("rows of a step are not the text in its order")
+
+    def part(self, data: Documents, number: int) -> Seen:
+        return Seen(steps=data.read_once(number, self.length, end=self.end)[0])
 
     def counts(self, batch: Seen) -> dict[str, Tensor]:
-        return {"there": torch.tensor(4.0), "back": torch.tensor(4.0)}
+        count = torch.tensor(batch.steps.shape[1] - 1.0)
+        return {"there": count, "back": count}
 
     def forward(self, batch: Seen, state: Any = None) -> tuple[dict[str, Tensor], State | None]:
-        assert batch.steps.shape == (1, 5)
-        cost = 4 * state.steps.sum()
+        cost = (batch.steps.shape[1] - 1) * state.steps.sum()
         return {"there": cost, "back": 2 * cost}, Seen(steps=state.steps + 1)
 
 
@@ -129,12 +206,11 @@ def test_what_carries_a_state_reads_on_from_the_start_to_the_end() -> None:
     system = Nnlm(width=4)
     model = Model(system=system, encoder=StaticEncoder(7, 4), tokenizer=tokenizer, objective=Counting(tokenizer.sep_id))
     found = perplexity(model, Corpus.of(["the sailor the sailor the", "sailor the"]))
-    steps = math.ceil((7 + 2 + 2) / 4)
-    mean = sum(range(steps)) / steps
+    mean = (4 * 0 + 4 * 1 + 3 * 2) / (7 + 2 + 2)
+    assert found.count == 11
     assert found.losses == ("there", "back")
     assert found.values["there by token"].value == pytest.approx(math.exp(mean))
     assert found.values["back by token"].value == pytest.approx(math.exp(2 * mean))
-    # Twelve were foretold, of which one is the first word again.
     assert found.values["there by word"].value == pytest.approx(math.exp(mean * 11 / 7))
 
 

@@ -1,5 +1,6 @@
 """The LSTM with projection: formulas, torch's own, and the kernels that a GPU runs."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -41,6 +42,15 @@ def test_values_and_gradients_are_those_of_the_formulas(clips: dict[str, float])
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", [projected_lstm, projected_lstm_twin])
+def test_the_state_before_is_a_constant(function: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    x, hidden, cells, *weights = inputs()
+    h, c = function(x, hidden.requires_grad_(), cells.requires_grad_(), LAST, *weights)
+    assert h.requires_grad
+    assert not c.requires_grad
+    assert torch.autograd.grad(h.sum(), [hidden, cells], allow_unused=True) == (None, None)
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch says that its own is slow

@@ -23,6 +23,14 @@ def test_loss_and_gradients_are_those_of_all_scores_at_once(monkeypatch: pytest.
         assert torch.allclose(one, other)
 
 
+def test_several_sums_are_those_of_each_column_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "ROOM", 2 * 9)
+    vectors, table, targets, weights = torch.randn(5, 4), torch.randn(9, 4), torch.arange(5), torch.rand(5, 3)
+    found = softmax.softmax_loss(vectors, table, None, targets, weights)
+    each = [softmax.softmax_loss(vectors, table, None, targets, column) for column in weights.unbind(1)]
+    torch.testing.assert_close(found, torch.stack(each))
+
+
 def test_without_gradients_the_loss_is_the_same() -> None:
     vectors, table, bias = torch.randn(5, 4), torch.randn(9, 4, requires_grad=True), torch.zeros(9)
     targets = torch.arange(5)

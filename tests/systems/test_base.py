@@ -1,3 +1,4 @@
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -6,6 +7,8 @@ import pytest
 import torch
 
 from keel.errors import KeelError, UsageError
+from keel.systems import SYSTEMS
+from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.documents import Documents
 from keel.systems.rows import Rows
@@ -128,3 +131,14 @@ def test_unknown_size_is_refused_with_the_known_ones() -> None:
         UsageError, match="bert has no size 'huge': choose one of tiny, mini, small, medium, base, large"
     ):
         Bert.sized("huge")
+
+
+@pytest.mark.parametrize("kind", SYSTEMS.values())
+def test_a_setting_is_held_to_its_annotation_when_a_system_is_made(kind: type[System]) -> None:
+    for field in fields(kind):
+        with pytest.raises(UsageError, match=f"^{kind.__name__}: {field.name} must be .*, not <"):
+            kind(**{field.name: object()})
+        if isinstance(field.default, str):
+            with pytest.raises(UsageError, match=f"^{kind.__name__}: {field.name} must be one of '.*, not 'foo'$"):
+                kind(**{field.name: "foo"})
+        assert kind(**{field.name: field.default}) == kind()

@@ -16,6 +16,7 @@ from keel.systems.rows import Rows
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
+from keel.train.levels import levels_of
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
@@ -405,6 +406,14 @@ def test_one_document_has_no_false_half() -> None:
     assert (batch.rows.lengths == 26).all()
     losses, _ = make_objective(data, next_sentence=False)(batch)
     assert losses.keys() == {"mlm"}
+
+
+def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> None:
+    objective = make_objective(random_documents(3))
+    head, *_, lowest = levels_of(objective)
+    assert {objective.encoder.words.weight, objective.bias} <= {*head}
+    assert objective.encoder.positions.weight in {*lowest}
+    assert len(levels_of(objective)) == 2 + len(objective.blocks())
 
 
 def test_without_pairs_nothing_idle_is_trained() -> None:

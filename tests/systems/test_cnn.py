@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from keel.claims.finding import Say
+from keel.claims.networks import shrinking_pictures
 from keel.errors import UsageError
+from keel.events import ignore
 from keel.model import Model
 from keel.systems.cnn import Cnn, Filters, strongest
 from keel.systems.rows import Rows
@@ -16,45 +18,24 @@ from keel.verbs import evaluate, finetune, pretrain
 EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and warm", "yes"), ("not good", "no")] * 5
 
 
-def correlated(image: np.ndarray, kernel: np.ndarray, padding: int = 0, stride: int = 1) -> np.ndarray:
-    """Y[i, j] = sum over a, b of X[i + a, j + b] K[a, b], as networks have it; by loops alone."""
-    image = np.pad(image, padding)
-    height, width = ((size - k) // stride + 1 for size, k in zip(image.shape, kernel.shape, strict=True))
-    found = np.zeros((height, width))
-    for i in range(height):
-        for j in range(width):
-            for a in range(kernel.shape[0]):
-                for b in range(kernel.shape[1]):
-                    found[i, j] += image[i * stride + a, j * stride + b] * kernel[a, b]
-    return found
-
-
-def test_networks_correlate_and_a_convolution_has_its_kernel_turned() -> None:
+def test_filters_correlate_and_a_convolution_has_them_turned() -> None:
     draw = np.random.default_rng(0)
-    image, kernel = draw.normal(size=(7, 6)), draw.normal(size=(3, 2))
-    for padding, stride in ((0, 1), (2, 1), (1, 2)):
-        theirs = F.conv2d(
-            torch.from_numpy(image)[None, None], torch.from_numpy(kernel)[None, None], padding=padding, stride=stride
-        )
-        assert np.allclose(theirs[0, 0].numpy(), correlated(image, kernel, padding, stride))
-    # (f * g)(i, j) = sum over a, b of f(a, b) g(i - a, j - b), wherever both are there.
-    whole = np.zeros((9, 7))
-    for (i, j), value in np.ndenumerate(image):
-        whole[i : i + 3, j : j + 2] += value * kernel
-    assert np.allclose(whole, correlated(image, kernel[::-1, ::-1], padding=2)[:, 1:-1])
-
-
-def test_pooling_takes_the_largest_or_the_mean_of_a_window() -> None:
-    x = torch.arange(16.0).view(1, 1, 4, 4)
-    assert F.max_pool2d(x, 2)[0, 0].tolist() == [[5, 7], [13, 15]]
-    assert F.avg_pool2d(x, 2)[0, 0].tolist() == [[2.5, 4.5], [10.5, 12.5]]
+    filters = Filters(1, {3: 1})
+    row, kernel = draw.normal(size=8).astype(np.float32), draw.normal(size=3).astype(np.float32)
+    filters.load_state_dict(
+        {"windows.0.weight": torch.from_numpy(kernel)[None, None], "windows.0.bias": torch.zeros(1)}
+    )
+    with torch.no_grad():
+        found = filters(torch.from_numpy(row)[None, :, None])[0, :, 0].numpy()
+    assert np.allclose(found, np.correlate(row, kernel, "same"), atol=1e-6)
+    assert np.allclose(found, np.convolve(row, kernel[::-1], "same"), atol=1e-6)
+    assert not np.allclose(found, np.convolve(row, kernel, "same"), atol=0.1)
 
 
 def test_ten_layers_without_padding_cost_forty_rows() -> None:
-    layers = nn.Sequential(*(nn.Conv2d(1, 1, 5) for _ in range(10)))
-    assert layers(torch.zeros(1, 1, 240, 240)).shape == (1, 1, 200, 200)
-    padded = nn.Sequential(*(nn.Conv2d(1, 1, 5, padding=2) for _ in range(10)))
-    assert padded(torch.zeros(1, 1, 240, 240)).shape == (1, 1, 240, 240)
+    say = Say(ignore)
+    assert shrinking_pictures(say).holds
+    assert "240 to 200" in say.rows[0]
 
 
 @pytest.fixture

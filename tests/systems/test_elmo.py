@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,13 +12,26 @@ from torch.nn import functional as F
 from keel.config import replace
 from keel.errors import UsageError
 from keel.systems.documents import Documents
-from keel.systems.elmo import BEGINS, CLOSES, EMPTY, ENDS, OPENS, Elmo, ElmoTraining, Letters, Streams
+from keel.systems.elmo import (
+    BEGINS,
+    CLOSES,
+    EMPTY,
+    ENDS,
+    OPENS,
+    DistinctWords,
+    Elmo,
+    ElmoLayer,
+    ElmoStreams,
+    ElmoTraining,
+)
 from keel.systems.rows import Rows
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
 from keel.train.loop import fit
+from keel.train.muon import orthogonalize
+from keel.train.optimizers import make_optimizer
 from keel.train.plan import Train
 
 SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
@@ -45,7 +58,7 @@ def training(tokenizer: Tokenizer, **fields: Any) -> ElmoTraining:
     return system.objective(system.encoder(len(tokenizer)), tokenizer)
 
 
-def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> Streams:
+def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoStreams:
     return objective.batch(documents, Draw(seed=0, step=step, first=step * rows, rows=rows), range(rows))
 
 
@@ -62,12 +75,12 @@ def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: T
 def test_short_words_are_read_as_if_all_the_room_after_them_were(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     table = objective.table.long()
-    letters, places = Letters.of(table, objective.encoder.room, tile=16)
+    letters, places = DistinctWords.of(table, objective.encoder.room, tile=16)
     assert len(letters.short) > len(letters.long) > 0
     assert len(letters.short) % 16 == len(letters.long) % 16 == 0
     assert letters.short.shape[1] < letters.long.shape[1] == 50
     by_kind = objective.encoder.read(letters)[places]
-    whole = objective.encoder.read(Letters(short=table, long=table[:0]))
+    whole = objective.encoder.read(DistinctWords(short=table, long=table[:0]))
     torch.testing.assert_close(by_kind, whole)
 
 
@@ -79,7 +92,7 @@ def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, docum
     every = torch.cat([F.pad(drawn.letters.short, (0, 50 - objective.encoder.room), value=EMPTY), drawn.letters.long])
     apart = dataclasses.replace(
         drawn,
-        letters=Letters(short=every[drawn.places.flatten()], long=every[:0]),
+        letters=DistinctWords(short=every[drawn.places.flatten()], long=every[:0]),
         places=torch.arange(drawn.places.numel()).view(drawn.places.shape),
     )
     gradients = []
@@ -182,25 +195,79 @@ def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
     assert not torch.allclose(backwards[0], backwards[1])
 
 
-def test_drawn_words_are_corrected_for(tokenizer: Tokenizer, documents: Documents) -> None:
-    objective = training(tokenizer, negatives=20)
-    size = objective.encoder.vocabulary
-    chances = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
+def test_drawn_words_are_distinct_and_may_follow_a_word(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer, negatives=12)
+    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2))[0] for step in range(100)]
+    assert all(len({*words.tolist()}) == 12 for words in draws)
+    marks = {tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id}
+    assert {*torch.cat(draws).tolist()} == {*range(len(tokenizer))} - marks
+    again = objective._drawn(Draw(seed=0, step=7, first=0, rows=2))[0]
+    assert torch.equal(again, draws[7])
+    assert not torch.equal(again, draws[8])
+
+
+def test_drawn_words_are_corrected_for(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer, negatives=12)
+    may_follow = [number for number in range(len(tokenizer)) if number not in objective.never]
+    size = len(may_follow)
+    chances = torch.zeros(len(tokenizer))
+    chances[may_follow] = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
     assert chances.sum() == pytest.approx(1, abs=1e-5)
-    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2)) for step in range(500)]
-    shares = torch.cat(draws).bincount(minlength=size) / 10_000
-    assert (shares - chances).abs().max() < 0.02
-    vectors, words = torch.randn(5, 8), torch.tensor([0, 3, 5, 9, size - 1])
+    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2)) for step in range(2000)]
+    shares = torch.cat([words for words, _ in draws]).bincount(minlength=len(tokenizer)) / 2000
+    expected = torch.stack([1 - (1 - chances) ** tries for _, tries in draws]).mean(0)
+    assert (shares - expected).abs().max() < 0.05
+    drawn, tries = draws[0]
+    vectors, words = torch.randn(4, 8), torch.tensor([1, 3, 9, len(tokenizer) - 1])
     by_hand = 0.0
     for vector, word in zip(vectors, words, strict=True):
-        ids = torch.cat([word[None], draws[0][draws[0] != word]])
-        scores = objective.output[ids] @ vector + objective.bias[ids] - (20 * chances[ids]).log()
+        ids = torch.cat([word[None], drawn[drawn != word]])
+        scores = objective.output[ids] @ vector + objective.bias[ids] - (1 - (1 - chances[ids]) ** tries).log()
         by_hand += F.cross_entropy(scores[None], torch.zeros(1, dtype=torch.long)).item()
-    assert objective._sampled(vectors, words, draws[0]).item() == pytest.approx(by_hand, rel=1e-4)
+    assert objective._sampled(vectors, words, drawn, tries).item() == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_on_average_drawn_words_teach_what_all_words_do() -> None:
+    """Where p is that of the words that follow, the gradient over all words is zero; and elsewhere it is not."""
+    tokenizer = Tokenizer.from_words([f"w{number}" for number in range(58)])
+    objective = training(tokenizer, negatives=25)
+    assert objective._ranks == 60
+    counts = torch.zeros(len(tokenizer), dtype=torch.long)
+    may_follow = [number for number in range(len(tokenizer)) if number not in objective.never]
+    counts[may_follow] = 1 + 120 // torch.arange(1, 61)
+    words = torch.arange(len(tokenizer)).repeat_interleave(counts)
+    vectors = torch.zeros(len(words), 8)
+
+    def slopes(loss: Tensor) -> Tensor:
+        return torch.autograd.grad(loss, objective.bias)[0] / len(words)
+
+    def repeating(draw: Draw) -> Tensor:
+        """Drawn with repeats, and corrected by how often each is expected."""
+        size = len(tokenizer)
+        chances = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
+        share = torch.rand(25, generator=torch.Generator().manual_seed(int(draw.step)))
+        drawn = (torch.exp(share * math.log(size + 1)).long() - 1).clamp(0, size - 1)
+        scores = objective.bias - (25 * chances).log()
+        others = scores[drawn].expand(len(words), -1).masked_fill(words[:, None] == drawn, -torch.inf)
+        return (torch.logaddexp(scores[words], others.logsumexp(1)) - scores[words]).sum()
+
+    steps = [Draw(seed=0, step=step, first=0, rows=2) for step in range(400)]
+    still: list[tuple[float, float, float]] = []
+    for bias, within in ((counts.clamp(min=1).log().float(), 0.01), (torch.zeros(len(tokenizer)), 0.03)):
+        objective.bias.data = bias.masked_fill(counts == 0, -50.0)
+        every = slopes(F.cross_entropy(objective.bias.expand(len(words), -1), words, reduction="sum"))
+        found = torch.stack([slopes(objective._sampled(vectors, words, *objective._drawn(step))) for step in steps])
+        repeated = torch.stack([slopes(repeating(step)) for step in steps])
+        error, theirs = ((each.mean(0) - every).norm().item() for each in (found, repeated))
+        assert error < min(within, theirs)
+        assert found.var(0).sum() < 0.5 * repeated.var(0).sum()
+        still.append((every.norm().item(), error, theirs))
+    assert still[0][0] < 1e-6 < 0.2 < still[1][0]
+    assert still[0][2] > 3 * still[0][1], "with repeats a frequent word is told too little of itself"
 
 
 def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:
-    drawing, whole = training(tokenizer, negatives=20), training(tokenizer)
+    drawing, whole = training(tokenizer, negatives=12), training(tokenizer)
     streams = batch(drawing, documents)
     exactly = whole(streams)[0]["next"].item()
     assert drawing(streams)[0]["next"].item() != pytest.approx(exactly)
@@ -221,10 +288,44 @@ def test_a_gpu_learns_the_same_by_graphs(
     kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
     for device, kind in kinds:
         train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
-        history = fit(training(tokenizer, negatives=20), documents, train, None, hear)
+        history = fit(training(tokenizer, negatives=12), documents, train, None, hear)
         found.append([loss for _, loss in history.losses])
     assert found[1] == pytest.approx(found[0], rel=within)
     assert not [text for text in said if "cannot be captured" in text]
+
+
+def test_each_gate_of_each_direction_is_a_matrix_to_muon(tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    layer = objective.encoder.stack[0]
+    assert isinstance(layer, ElmoLayer)
+    before = {name: weight.detach().clone() for name, weight in layer.named_parameters()}
+    optimizer = make_optimizer(objective, Train(steps=1, optimizer="muon", lr=1.0, weight_decay=0.0))
+    gradients = {name: torch.randn_like(weight) for name, weight in layer.named_parameters()}
+    for name, weight in layer.named_parameters():
+        weight.grad = gradients[name]
+    optimizer.step()
+    for name, gates in (("into", 4), ("recurrent", 4), ("projection", 1)):
+        moved = before[name] - layer.get_parameter(name).detach()
+        for one, other in zip(moved, gradients[name], strict=True):  # [width, gates x cells] or [cells, width]
+            for piece, gradient in zip(one.chunk(gates, 1), other.chunk(gates, 1), strict=True):
+                turned = orthogonalize((gradient if len(gradient) < gradient.shape[1] else gradient.mT)[None])[0]
+                expected = 0.2 * max(piece.shape) ** 0.5 * turned
+                torch.testing.assert_close(piece if len(piece) < piece.shape[1] else piece.mT, expected)
+    moved = before["bias"] - layer.bias.detach()
+    torch.testing.assert_close(moved, gradients["bias"].sign(), rtol=0, atol=1e-3)  # AdamW's first step
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_biases_of_two_directions_do_not_decay(name: Literal["adamw", "muon"], tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer)
+    before = {which: value.detach().clone() for which, value in objective.named_parameters()}
+    optimizer = make_optimizer(objective, Train(steps=1, optimizer=name, lr=0.1, weight_decay=0.5))
+    for parameter in objective.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for which, value in objective.named_parameters():
+        kept = 1.0 if which.endswith("bias") else 0.95
+        torch.testing.assert_close(value.detach(), before[which] * kept, msg=which)
 
 
 def test_settings_that_make_no_network_are_refused() -> None:

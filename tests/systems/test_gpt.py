@@ -26,6 +26,7 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
+from keel.train.levels import levels_of
 
 KINDS: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt1": {"pre_norm": False}, "sink": {"sink": True}}
 TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in range(12) for who in ("sailor", "judge")]
@@ -217,16 +218,25 @@ def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
     batch = objective.windows(data, stride, range(count))
     losses, _ = objective(batch)
     text = [number for ids in tokenizer.encode_many(TEXTS) for number in [*ids, tokenizer.end_id]]
-    ids, total, done = torch.tensor([tokenizer.end_id, *text]), 0.0, 0
+    ids, total, ends, done = torch.tensor([tokenizer.end_id, *text]), 0.0, 0.0, 0
     while done < len(text):
         end = min(len(text), 16 if not done else done + stride)
         window = ids[max(0, end - 16) : end]
         scores = objective.encoder(rows_of(window[None])).top[0] @ objective.encoder.words.weight.T
-        each = F.cross_entropy(scores, ids[max(0, end - 16) + 1 : end + 1], reduction="none")
-        total += float(each[-(end - done) :].double().sum())
+        each = F.cross_entropy(scores, ids[max(0, end - 16) + 1 : end + 1], reduction="none")[-(end - done) :].double()
+        total += float(each.sum())
+        ends += float(each[ids[done + 1 : end + 1] == tokenizer.end_id].sum())
         done = end
-    assert objective.counts(batch)["next"] == len(text)
-    assert float(losses["next"]) == pytest.approx(total, rel=1e-5)
+    assert objective.counts(batch)["next"].tolist() == [len(text), len(text) - len(TEXTS)]
+    assert losses["next"].tolist() == pytest.approx([total, total - ends], rel=1e-5)
+
+
+def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptTraining) -> None:
+    head, *blocks, lowest = levels_of(objective)
+    norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
+    assert {*head} == {objective.encoder.words.weight, *norm}
+    assert len(blocks) == len(objective.blocks())
+    assert objective.encoder.positions.weight in {*lowest}
 
 
 def test_a_softmax_without_bias_is_one_with_zeros() -> None:

@@ -164,6 +164,8 @@ def test_memory_and_threads_change_nothing(tokenizer: Tokenizer, tmp_path: Path)
         assert torch.equal(value, little.state_dict()[name]), name
     with pytest.raises(UsageError, match=r"memory is 1e-06: raise it \(--system.memory"):
         learn(data, tokenizer, memory=1e-6)
+    alone = learn(data, tokenizer, order=1)
+    assert learn(data, tokenizer, order=1, memory=1e-6).remarks() == alone.remarks()  # single words are not sorted
 
 
 def test_marks_written_in_a_text_are_unknown_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_what_has_no_vectors_says_so(english_corpus: Path, tmp_path: Path) -> No
     model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=2)
     examples = [("a sailor", "who"), ("an anchor", "what")] * 5
     for base in (model, "ngram"):
-        with pytest.raises(UsageError, match="ngram counts words and has no vectors that a task could learn from"):
+        with pytest.raises(KeelError, match="ngram counts words and has no vectors that a task could learn from"):
             finetune(base, examples, dev=None)
     with pytest.raises(KeelError, match="ngram has no vectors: it counts words"):
         model.encode("the sailor")
@@ -230,8 +232,9 @@ def test_a_text_that_is_too_small_is_told(tmp_path: Path) -> None:
         pretrain("ngram", Corpus.of(["word word word"] * 9), out=tmp_path / "one")
     with pytest.raises(UsageError, match="order must be 1 or more, not 0"):
         Ngram(order=0)
-    with pytest.raises(UsageError, match="memory must be above 0"):
-        Ngram(memory=0.0)
+    for memory in (0.0, 1e-10, math.inf, math.nan):
+        with pytest.raises(UsageError, match="memory must be a number of GiB that makes a byte or more, not"):
+            Ngram(order=1, memory=memory)
 
 
 def test_a_damaged_table_is_refused(english_corpus: Path, tmp_path: Path) -> None:

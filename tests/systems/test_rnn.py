@@ -20,6 +20,10 @@ from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
+from keel.train.levels import levels_of
+from keel.train.muon import orthogonalize
+from keel.train.optimizers import make_optimizer
+from keel.train.plan import Train
 
 SMALL = Rnn(width=8, layers=2, dropout=0.0, length=6)
 
@@ -213,6 +217,27 @@ def test_what_has_no_state_carries_none(tokenizer: Tokenizer) -> None:
         model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
         with pytest.raises(UsageError, match=f"this {system.name} has no state"):
             model.encode(["a judge"], carry=True)
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_each_gate_is_a_matrix_to_muon(cell: Cell, gates: int, tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer, replace(SMALL, cell=cell))
+    weight = objective.encoder.forwards.forwards[0].get_parameter("weight_hh_l0")
+    optimizer = make_optimizer(objective, Train(steps=1, optimizer="muon", lr=1.0, weight_decay=0.0))
+    before, weight.grad = weight.detach().clone(), torch.randn_like(weight)
+    expected = [0.2 * 8**0.5 * orthogonalize(part[None])[0] for part in weight.grad.split(8)]
+    assert len(expected) == gates
+    optimizer.step()
+    torch.testing.assert_close(before - weight.detach(), torch.cat(expected))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_words_are_in_the_topmost_level_where_they_are_the_softmax_too(tied: bool, tokenizer: Tokenizer) -> None:
+    objective = training(tokenizer, replace(SMALL, tied=tied))
+    head, *_, last = levels_of(objective)
+    lowest = objective.encoder.forwards.forwards[0]
+    assert {*head} == {objective.bias, objective.encoder.words.weight if tied else objective.output}
+    assert {*last} == ({*lowest.parameters()} if tied else {objective.encoder.words.weight})
 
 
 @pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])

@@ -16,10 +16,12 @@ from keel.model import Model
 from keel.systems.documents import Documents
 from keel.systems.rnn import Streams
 from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
+from keel.tasks.classify import Classify
+from keel.tasks.examples import Labels
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
-from keel.train.levels import levels_of
+from keel.train.levels import levels_of, rate_shares
 from keel.verbs import finetune, pretrain
 
 TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "length": 10}
@@ -135,13 +137,24 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
     assert data.marked_size == 245_569 - 147
 
 
-def test_levels_are_head_layers_words() -> None:
+def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:
+    """As in fastai's awd_lstm_lm_split, of the authors."""
     objective = training()
-    levels = levels_of(objective)
-    assert len(levels) == 5
-    assert levels[0] == [objective.bias]
-    assert levels[-1] == [objective.encoder.words.weight]
-    assert {*levels[1]} == {*objective.encoder.forwards.layers[2].parameters()}
+    levels = [{*level} for level in levels_of(objective)]
+    layers = [{*layer.parameters()} for layer in reversed(objective.encoder.forwards.layers)]
+    assert levels == [{objective.bias, objective.encoder.words.weight}, *layers]
+    shares = rate_shares(objective, Ulmfit().later)
+    assert [{shares[weight] for weight in level} for level in levels] == [{0.38**number} for number in range(4)]
+
+
+def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
+    """As in fastai's awd_lstm_clas_split."""
+    encoder = training().encoder
+    marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
+    task = Classify(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    levels = [{*level} for level in levels_of(task)]
+    layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
+    assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from keel.errors import KeelError
 from keel.tasks.classify import Classify
 from keel.tasks.examples import Columns, Examples, read_examples
 from keel.tasks.predictions import Label
@@ -134,3 +135,12 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
     output = task.encoder(rows)
     expected = task.classifier(task.encoder.summary(output, rows))
     torch.testing.assert_close(task.respond(task.pick(rows)), expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["".join(f"it is film number {n}\n" for n in range(9)), "a long film\n\na bad one .\n"]
+)
+def test_texts_without_labels_are_not_taken_for_tagged_words(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(KeelError, match=r"a\.txt has no labels: name their column with --label-column"):
+        Classify.learned(read_examples(tmp_path / "a.txt", pair=False))

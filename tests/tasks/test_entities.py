@@ -1,10 +1,17 @@
 """Entities are those that conlleval sees, whatever stands in the tags."""
 
 import random
+import warnings
+from typing import Any
 
+import numpy as np
 import pytest
 
+from keel.tasks import metrics
 from keel.tasks.entities import Entity, Scheme, all_tags, allowed, breaks, entities, scheme_of, write_tags
+from keel.tasks.examples import Example, Examples, Labels
+from keel.tasks.predictions import TagPredictions
+from keel.tasks.tag_scores import score_tags
 
 LETTERS: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
 SCHEMES = list(LETTERS)
@@ -39,22 +46,61 @@ def test_entities_are_those_of_seqeval(scheme: Scheme, types: list[str]) -> None
         assert entities(tags) == expected, tags
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_f1_is_that_of_seqeval(scheme: Scheme) -> None:
-    from seqeval.metrics import f1_score, precision_score, recall_score
+def random_guess(draw: random.Random, tags: list[str], names: list[str], kind: int) -> list[str]:
+    """Tags that err as a model may, or as none would."""
+    if kind == 0:
+        return tags[::-1]
+    if kind == 1:
+        return [tag if draw.random() < 0.8 else draw.choice(names) for tag in tags]
+    if kind == 2:  # all bounds as they are, all types wrong
+        return [tag[0] + tag[1:].translate(str.maketrans("ABC", "BCA")) for tag in tags]
+    if kind == 3:  # all types as they are, every beginning an inside
+        return [f"I{tag[1:]}" if tag[0] in "BS" and tag[1:] else tag for tag in tags]
+    if kind == 4:
+        return ["O"] * len(tags)
+    return draw.choices(names, k=len(tags))
 
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqeval import metrics as theirs
+
+    judge: Any = theirs.classification_report
+    monkeypatch.setattr(metrics, "RESAMPLES", 1)  # intervals are not compared
     draw = random.Random(7)
-    truth, guess = [], []
-    for number in range(10_000):
-        tags = random_tags(draw, LETTERS[scheme].replace("M", "I"), ["A", "B", "C"])
-        other = [tag if draw.random() < 0.8 else draw.choice(["O", "I-A", "B-B"]) for tag in tags]
-        truth.append(tags)
-        guess.append(other if number % 2 else tags[::-1])
-    pairs = [({*entities(one)}, {*entities(two)}) for one, two in zip(truth, guess, strict=True)]
-    hits, true, guessed = (sum(map(len, group)) for group in zip(*((a & b, a, b) for a, b in pairs), strict=True))
-    assert f1_score(truth, guess) == pytest.approx(2 * hits / (true + guessed))
-    assert precision_score(truth, guess) == pytest.approx(hits / guessed)
-    assert recall_score(truth, guess) == pytest.approx(hits / true)
+    letters, types = LETTERS[scheme], ["A", "B", "C"]
+    names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in types)]
+    if "I" not in letters:
+        names += [f"I-{kind}" for kind in types]  # which some guesses have, whatever the scheme
+    for batch in range(400):
+        truth = [random_tags(draw, letters, types) for _ in range(24)] + [[names[1]]]
+        guess = [random_guess(draw, tags, names, draw.randrange(6) if batch % 2 else batch // 2 % 6) for tags in truth]
+        scores = score_tags(*tagged(truth, guess, names))
+        # seqeval calls the inside I.
+        sides = [
+            [[f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags] for tags in side] for side in (truth, guess)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it tells of each type that nobody guessed
+            report = judge(*sides, output_dict=True, zero_division=0)
+        kinds = {*types} & report.keys()
+        assert scores.types.keys() == (kinds if len(kinds) > 1 else set())
+        for kind, values in {"micro avg": scores.values, **scores.types}.items():
+            ours = [values[name].value for name in ("precision", "recall", "f1")]
+            expected = [report[kind][name] for name in ("precision", "recall", "f1-score")]
+            assert ours == pytest.approx(expected), (kind, truth, guess)
+
+
+def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> tuple[Examples, TagPredictions]:
+    words = [tuple("w" * len(tags)) for tags in truth]
+    examples = [
+        Example(text=" ".join(each), second=None, label=tuple(tags), where="", words=each)
+        for each, tags in zip(words, truth, strict=True)
+    ]
+    numbers = np.array([names.index(tag) for tags in guess for tag in tags], int)
+    labels = Labels(kind="tags", names=tuple(names))
+    predictions = TagPredictions(labels, np.ones(len(numbers)), numbers, [(" ".join(each), each) for each in words])
+    return Examples(items=examples, kind="tags", source="made up", names=tuple(names)), predictions
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -7,6 +7,7 @@ import torch
 
 from keel.errors import KeelError
 from keel.tasks.examples import Columns, Examples, Labels, folds, hold_out, read_examples
+from keel.tasks.sentences import read_sentences
 
 
 def of(labels: list[str], prefix: str = "t") -> Examples:
@@ -72,6 +73,23 @@ def test_no_label_is_only_tested(share: float) -> None:
         learned, tested = hold_out(examples, share, seed)
         assert {example.label for example in learned} == set("abcde")
         assert tested.labels == examples.labels
+
+
+@pytest.mark.parametrize("odd", ["B-LOC", "S-LOC"])  # before and after the others in the order of labels
+def test_another_is_held_out_for_one_that_has_the_only_label_of_its_kind(odd: str) -> None:
+    examples = read_sentences([(["a", "b"], ["B-PER", "E-PER"])] * 10 + [(["a"], [odd])])
+    for seed in range(20):
+        learned, tested = hold_out(examples, 0.1, seed)
+        assert [example.names for example in tested] == [("B-PER", "E-PER")]
+        assert len(learned) == 10
+    learned, tested = hold_out(of(["a"] * 5 + ["b"] * 5 + list("cdefghijkl")), 0.5, seed=0)
+    assert len(tested) == 8
+    assert {example.label for example in learned} == set("abcdefghijkl")
+
+
+def test_nothing_is_held_out_where_each_has_a_label_of_its_own() -> None:
+    examples = read_sentences([(["a", "b"], ["DET", tag]) for tag in ("NOUN", "VERB", "ADJ", "ADV", "NUM")])
+    assert [len(part) for part in hold_out(examples, 0.4, seed=0)] == [5, 0]
 
 
 def test_folds_test_every_example_once_and_spread_the_labels() -> None:

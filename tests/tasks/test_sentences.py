@@ -90,6 +90,23 @@ def test_chinese_by_the_character_by_the_word_and_by_blanks(tmp_path: Path) -> N
     assert shown(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
 
 
+def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
+    text = "the/DT cat/NN sat/VB\n" * 10
+    assert shown(read(tmp_path / "a.txt", text)[0])[0] == ("the cat sat", "DT NN VB")
+    with pytest.raises(KeelError, match=r"a\.txt:11: 'cat' has no tag: write word/tag"):
+        read(tmp_path / "a.txt", text + "the/DT cat sat/VB\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [("the/DT cat/NN\na/DT dog/NN sat/VB\n", "slashes"), ("我们  希望  和平\n", "segmented"), ("Yes .\n", "text")],
+)
+def test_the_form_that_was_found_is_named_as_it_is_asked_for(tmp_path: Path, text: str, form: str) -> None:
+    examples, (said, *_) = read(tmp_path / "a.txt", text)
+    assert f"(--form {form}; name another to change that)" in said
+    assert shown(read(tmp_path / "a.txt", text, form=form)[0]) == shown(examples)
+
+
 def test_words_here_and_tags_there(tmp_path: Path) -> None:
     (tmp_path / "seq.out").write_text("O B-city\nO\n")
     examples, _ = read(tmp_path / "seq.in", "to boston\nhi\n")
@@ -152,6 +169,30 @@ def test_one_odd_tag_among_those_of_entities_is_named(tmp_path: Path, odd: str, 
         read(tmp_path / "a.txt", text, scheme=scheme)
 
 
+@pytest.mark.parametrize("scheme", ["auto", "BIOES"])
+@pytest.mark.parametrize(
+    ("tags", "odd"),
+    [("S-PER B-LOC E-LOC", "S-PER"), ("B-LOC E-LOC O", "E-LOC"), ("B-LOC M-LOC O", "M-LOC"), ("O L-LOC O", "L-LOC")],
+)
+def test_one_sentence_of_another_scheme_is_named(tmp_path: Path, tags: str, odd: str, scheme: str) -> None:
+    foreign = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
+    line = 61 + tags.split().index(odd)
+    for good in ("a B-PER\nb I-PER\nc O\nd B-LOC\ne O\n\n", "a I-PER\nb I-PER\nc O\nd I-LOC\ne O\n\n"):
+        message = rf"a\.txt:{line}: '{odd}' is no BIO tag, though nearly all others are: mend it"
+        with pytest.raises(KeelError, match=message):
+            read(tmp_path / "a.txt", good * 10 + foreign, scheme=scheme)
+
+
+def test_single_words_may_have_a_letter_of_their_own(tmp_path: Path) -> None:
+    text = "a B-PER\nb I-PER\nc O\n\n" * 10 + "d S-PER\ne O\n"  # BIOS, as some Chinese files have it
+    examples, _ = read(tmp_path / "a.txt", text)
+    assert shown(examples)[-2:] == [("a b c", "B-PER E-PER O"), ("d e", "S-PER O")]
+    ends = "a B-PER\nb E-PER\nc S-LOC\n\n" * 4 + "a B-PER\nb I-PER\nc B-LOC\n"
+    examples, said = read(tmp_path / "a.txt", ends)
+    assert shown(examples)[-1] == ("a b c", "B-PER E-PER S-LOC")
+    assert "a.txt:19: 2 tags break BIOES" in said[1]
+
+
 @pytest.mark.parametrize("tags", ["NN VV M CD M NN PU", "O O O O O O PERSON", "S V S A S PR S", "0 0 0 0 B-X 0"])
 def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
     text = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split())) + "\n"
@@ -186,9 +227,9 @@ def test_schemes_with_other_letters_become_those_that_are_known(
     [
         (
             "a O\nb\nc O\n\nd O\n",
-            r"a\.txt:2: this line has 1 columns where others have 2 \('b'\): give the word its tag",
+            r"a\.txt:2: this line has 1 column where others have 2 \('b'\): give the word its tag",
         ),
-        ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* columns"),
+        ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* 1 column where"),
         ("a O\nb O\nc O x\n\nd O\n", r"a\.txt:3: this line has 3 columns where others have 2"),
         (
             "a O\nb B-X\nEU B-ORG call O\n" * 2 + "\nc O\n",
@@ -235,7 +276,7 @@ def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
     ("items", "message"),
     [
         ([([], [])], "item 0 of the list: this sentence is empty: drop it"),
-        ([(["a"], ["O"]), (["a", "b"], ["O"])], "item 1 of the list: there are 2 words but 1 tags"),
+        ([(["a"], ["O"]), (["a", "b"], ["O"])], "item 1 of the list: it has 2 words but 1 tag: give"),
         ([(["a", ""], ["O", "O"])], "item 0 of the list: word 2 is empty"),
         ([(["a"], [None])], "item 0 of the list: tag 1 is empty"),
         ([(["a"], ["O"]), ["b"]], "item 1 of the list: this sentence has no tags, though others have"),

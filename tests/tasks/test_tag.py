@@ -275,7 +275,7 @@ def test_parts_of_speech_are_scored_by_accuracy_and_unheard_tags_are_errors() ->
     assert scores.names == ("DET", "NOUN", "VERB")
     odd = evaluate(model, [(["the", "dog", "barks"], ["DET", "NOUN", "X"])])
     assert odd.main_value == pytest.approx(2 / 3)
-    assert "1 words have a tag that did not occur in training, such as 'X' in the sentence at item 0" in str(odd)
+    assert "1 word has a tag that did not occur in training, such as 'X' in the sentence at item 0" in str(odd)
     assert (odd.errors[0].label, odd.errors[0].predicted, odd.errors[0].text) == ("X", "VERB", "the dog [barks]")
     assert model.predict("the cat").entities == []
     assert isinstance(model.task, Tag)

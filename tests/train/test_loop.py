@@ -264,6 +264,21 @@ def test_changed_identity_is_refused_by_name(data: Tensor, tmp_path: Path) -> No
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "abc"})
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ("a.txt", "b.txt", "with a.txt, not b.txt: give that"),
+        ("a.txt", "a.txt", "with another version or part of a.txt: give that"),
+        ("", "b.txt", "with other corpus, not b.txt: give that"),
+    ],
+)
+def test_what_a_fingerprint_is_of_is_told(data: Tensor, tmp_path: Path, before: str, now: str, told: str) -> None:
+    fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": before} if before else {})
+    with pytest.raises(UsageError, match=f"^this run was started {told} to go on, or --overwrite to start anew$"):
+        fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "b" * 16}, sources={"corpus": now})
+    fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": now})
+
+
 def test_what_changes_no_weight_may_change(data: Tensor, tmp_path: Path) -> None:
     fit(Plane(), data, TRAIN, tmp_path)
     changes: dict[str, Any] = {"evaluate_every": 3, "checkpoint_every": 1, "checkpoint_minutes": 1.0, "log_every": 2}

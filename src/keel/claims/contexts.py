@@ -11,7 +11,7 @@ import keel
 from keel.claims.finding import Finding, Say
 from keel.claims.models import learn_words
 from keel.systems.documents import Documents
-from keel.systems.elmo import ElmoTraining, Streams
+from keel.systems.elmo import ElmoStreams, ElmoTraining
 from keel.systems.rows import Rows
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
@@ -184,7 +184,7 @@ def _untaught() -> keel.Model:
     return keel.Model(system=TINY_ELMO, encoder=encoder.eval(), tokenizer=tokenizer)
 
 
-def _learning() -> tuple[ElmoTraining, Streams]:
+def _learning() -> tuple[ElmoTraining, ElmoStreams]:
     corpus = keel.Corpus.of([*BANKS])
     tokenizer = keel.Tokenizer.train(corpus, kind="words", size=100)
     torch.manual_seed(0)

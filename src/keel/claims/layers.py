@@ -20,6 +20,7 @@ from keel.errors import UsageError
 from keel.events import ignore
 from keel.report import Page
 from keel.report.grid import draw_grid
+from keel.tasks.metrics import Score, intervals, resamples
 from keel.tasks.mix import ScalarMix
 from keel.text.files import open_text
 
@@ -50,10 +51,21 @@ class Liked:
 
     weights: list[float]
     gamma: float
-    alone: list[float]
-    """The share of new examples that a linear rule on one layer answers rightly."""
+    right: Tensor
+    """[layers, new examples] whether a linear rule on one layer answers rightly."""
     together: float
-    """That of a linear rule on the mix."""
+    """The share of them that a linear rule on the mix does."""
+
+    @property
+    def alone(self) -> list[float]:
+        """The share that each layer's rule does."""
+        return self.right.double().mean(1).tolist()
+
+    def lead(self, one: int, other: int) -> Score:
+        """By how many points one layer is ahead of another, over resamples of the examples that both are asked."""
+        points = 100 * (self.right[one].double() - self.right[other].double()).numpy()
+        drawn = [weights @ points / len(points) for weights in resamples(len(points), np.random.default_rng(0))]
+        return intervals({"lead": np.concatenate(drawn)}, len(points))["lead"]
 
 
 def scale_of_the_mix(say: Say) -> Finding:
@@ -93,14 +105,16 @@ def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = N
     found = {name: _liked(*asked[name]) for name in ("parts of speech", "senses")}
     for name, liked in found.items():
         _tell(say, name, liked)
-    by_speech, by_sense = (liked.alone for liked in found.values())
-    if len(by_speech) < 3:
-        return Finding(None, f"a model of {len(by_speech)} layers cannot tell the first LSTM from the second")
-    first, second = by_speech[1] - by_speech[2], by_sense[2] - by_sense[1]
+    by_speech, by_sense = found.values()
+    if (count := len(by_speech.right)) < 3:
+        return Finding(None, f"a model of {count} layers cannot tell the first LSTM from the second")
+    first, second = by_speech.lead(1, 2), by_sense.lead(2, 1)
+    shown = all((lead.low or 0) > 0 for lead in (first, second))
+    refuted = any((lead.high or 0) < 0 for lead in (first, second))
     return Finding(
-        first > 0 and second > 0 if max(abs(first), abs(second)) > 0.005 else None,
-        f"layer 1 alone is {100 * first:+.1f} points above layer 2 in parts of speech, layer 2 alone "
-        f"{100 * second:+.1f} above layer 1 in senses",
+        shown if shown or refuted else None,
+        f"layer 1 alone is {first:+.1f} points above layer 2 in parts of speech, layer 2 alone {second:+.1f} above "
+        "layer 1 in senses",
     )
 
 
@@ -216,9 +230,9 @@ def _features(model: keel.Model, question: Question) -> Tensor:
 def _liked(features: Tensor, answers: Tensor) -> Liked:
     """What linear rules on the layers, one by one and mixed, learn from every second example."""
     features = features / features.std((0, 2), keepdim=True)  # or a weight would tell of its layer's size
-    alone = [_linear(features[:, layer], answers) for layer in range(features.shape[1])]
+    right = torch.stack([_linear(features[:, layer], answers) for layer in range(features.shape[1])])
     together, mix = _mixed(features, answers, free=True, steps=1000)
-    return Liked(mix.weights.tolist(), mix.gamma.item(), alone, together)
+    return Liked(mix.weights.tolist(), mix.gamma.item(), right, together)
 
 
 def _mixed(features: Tensor, answers: Tensor, *, free: bool, steps: int = 100) -> tuple[float, ScalarMix]:
@@ -236,12 +250,13 @@ def _mixed(features: Tensor, answers: Tensor, *, free: bool, steps: int = 100) -
     return (told == answers[1::2]).float().mean().item(), mix
 
 
-def _linear(vectors: Tensor, answers: Tensor) -> float:
+def _linear(vectors: Tensor, answers: Tensor) -> Tensor:
+    """Whether a linear rule, learned from every second example, answers each of the others rightly."""
     inputs = F.pad(vectors, (0, 1), value=1.0)
     known, wanted = inputs[::2], F.one_hot(answers[::2]).float()
     ridge = 1e-3 * len(known) * torch.eye(inputs.shape[1])
     rule = torch.linalg.solve(known.T @ known + ridge, known.T @ wanted)
-    return ((inputs[1::2] @ rule).argmax(1) == answers[1::2]).float().mean().item()
+    return (inputs[1::2] @ rule).argmax(1) == answers[1::2]
 
 
 def _treebank(folder: Path, most: int = 6000) -> Question:

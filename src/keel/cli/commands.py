@@ -1,6 +1,7 @@
 """What each command takes, and what it answers."""
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,8 @@ from keel.cli.info import describe
 from keel.cli.loading import device_flags, encoding_flag, file_of, lines_of, load
 from keel.cli.training import source_of
 from keel.decode.beam import Search
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
+from keel.events import note
 from keel.explain.judged import Analogies
 from keel.tasks import TASKS
 from keel.tasks.examples import Columns, read_examples
@@ -43,6 +45,9 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
 
 
 def predict(options: Namespace) -> Answer:
+    first = options.file[0]
+    if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often the text itself
+        raise KeelError(f"there is no file {first[:60]}: give a file with a text in each line, or - for stdin")
     console = Console(quiet=options.quiet)
     records = verbs.predict(load(options, console), source_of(options.file), on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
@@ -156,7 +161,14 @@ def _texts(options: Namespace, console: Console) -> list[str]:
     """The text itself, or those of the file that it names, or of stdin."""
     path = None if options.text == "-" else file_of(options.text)
     if path is None or kind_of(path) == "txt":
-        return [line for line in lines_of(options, console) if line.strip()]
+        lines = list(lines_of(options, console))
+        texts = [line for line in lines if line.strip()]
+        if not texts:
+            where = "stdin" if options.text == "-" else path or repr(options.text)
+            raise KeelError(f"{where} holds no text: give one that is not blank")
+        if blank := len(lines) - len(texts):
+            note(console, f"{blank:,} of {len(lines):,} lines are blank and get no vector")
+        return texts
     columns = Columns(text_column=options.text_column, encoding=options.encoding)
     return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
 

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from keel.events import counted
 from keel.tasks.metrics import main_text, score_text
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def score_line(scores: dict[str, Any]) -> str:
     if "mean" in scores:
         return main_text(scores)
     values = ", ".join(score_text(name, score) for name, score in scores["values"].items())
-    return f"{values} on {scores['count']:,} examples"
+    return f"{values} on {counted(scores['count'], 'example')}"
 
 
 def clock(seconds: float) -> str:

@@ -14,6 +14,7 @@ import keel
 from keel.cli.console import clock
 from keel.config import to_dict
 from keel.errors import KeelError
+from keel.explain.layers import layer_weights
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.formats.vectors import form_of, looks_like_vectors, read_vectors
@@ -71,7 +72,7 @@ def _model(path: Path) -> dict[str, Any]:
         "vocabulary": f"{len(model.tokenizer):,} pieces ({model.tokenizer.kind})",
         "lacks": ", ".join(model.missing) if model.task is None else "",
         "labels": _labels(model.task) if model.task else "",
-        "mix": str(model.task.mix) if model.task and model.task.mix else "",
+        "mix": layer_weights(model).brief() if model.task and model.task.mix else "",
         "learned from": model.card.text,
         "parent": model.card.parent,
         "hardware": model.card.hardware,

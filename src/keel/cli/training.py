@@ -15,6 +15,8 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.decode.writer import Writer
 from keel.errors import UsageError
+from keel.events import counted
+from keel.explain.layers import layer_weights
 from keel.formats.elmo import is_elmo
 from keel.formats.fasttext import is_fasttext
 from keel.model import Model
@@ -120,7 +122,7 @@ def pretrain(options: Namespace) -> Answer:
             **options.settings,
         )
     evaluations = _evaluations(Path(out))
-    lines = [f"{out} is ready: {model.card.steps:,} steps in {clock(model.card.seconds)}"]
+    lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
@@ -239,10 +241,10 @@ def finetune(options: Namespace) -> Answer:
             on_event=console,
             **options.settings,
         )
-    lines = [f"{options.out} is ready: {tuned.card.steps:,} steps in {clock(tuned.card.seconds)}"]
+    lines = [f"{options.out} is ready: {counted(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
-        lines.append(f"mix: {tuned.task.mix}")
+        lines.append(f"mix: {layer_weights(tuned).brief()}")
     writes = tuned.task is not None and tuned.task.labels.kind == "text"
     tags = tuned.task is not None and tuned.task.labels.kind == "tags"
     test = "TEST.source TEST.target" if writes else "TEST.conll" if tags else "TEST.tsv"

@@ -6,7 +6,7 @@ from keel import words
 from keel.cli.answer import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.explain.neighbours import Neighbour
 
 
@@ -91,7 +91,7 @@ def senses(options: Namespace) -> Answer:
             other = words.loaded(options.beside, console)
             try:
                 found.append(words.senses(options.word, options.among, model=other, **asked))
-            except UsageError as error:  # the first has answered what the second cannot
+            except KeelError as error:  # the first has answered what the second cannot
                 lacks = [str(error)]
     tables = [each.lines() for each in found] + [lacks] * bool(lacks)
     lines = [line for number, each in enumerate(tables) for line in ([""] * (number > 0) + each)]

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.explain.neighbours import By, Space, answer_scores
 from keel.tasks.examples import Example, Examples
 from keel.tasks.metrics import RESAMPLES, Score, Scores, intervals, score, score_text
@@ -123,7 +123,8 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[
     width = Counter(map(len, rows)).most_common(1)[0][0]
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != width:
-            raise KeelError(f"{path}:{number}: this line has {len(row)} columns, others have {width}: mend or drop it")
+            what = f"this line has {counted(len(row), 'column')}, others have {width}"
+            raise KeelError(f"{path}:{number}: {what}: mend or drop it")
     numeric = [2 * sum(_is_number(row[column]) for row in rows) >= len(rows) for column in range(width)]
     # A part of speech or a kind of relation may stand beside the words, but repeats itself more than they do.
     variety = {column: len({row[column] for row in rows}) for column in range(width) if not numeric[column]}

@@ -21,12 +21,19 @@ class Layers:
     """Of these layers: 0 for the embedded input, and n for what the nth block gives."""
 
     def lines(self) -> list[str]:
-        names = [f"layer {number}" if number else "embeddings" for number in self.numbers]
-        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in zip(names, self.weights, strict=True)]
+        bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self._named()]
         lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
         if len(self.numbers) <= self.numbers[-1]:
             lines.append("layers of another width than the words cannot be mixed with them and are left out")
         return lines
+
+    def brief(self) -> str:
+        """On one line."""
+        return f"{', '.join(f'{name} {s:.3f}' for name, s in self._named())}; gamma {self.gamma:.3f}"
+
+    def _named(self) -> list[tuple[str, float]]:
+        names = [f"layer {number}" if number else "embeddings" for number in self.numbers]
+        return [*zip(names, self.weights, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         return {"weights": self.weights, "gamma": self.gamma, "layers": self.numbers}

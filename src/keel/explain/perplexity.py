@@ -11,7 +11,7 @@ import torch
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
-from keel.systems.base import Windowed
+from keel.systems.base import InOrder, Windowed
 from keel.systems.documents import Documents
 from keel.tasks.metrics import RESAMPLES, Score, Scores
 from keel.text.corpus import Corpus
@@ -19,7 +19,7 @@ from keel.text.sentences import SPLITTERS, detect_language
 from keel.text.tokenizer import Tokenizer
 from keel.text.tokens import Tokens
 from keel.train.draw import Draw
-from keel.train.objective import Kernel, Objective
+from keel.train.objective import Objective
 
 PARTS = 500
 """That a text is cut into, at most, to be resampled."""
@@ -34,11 +34,12 @@ class Perplexity(Scores):
     """Perplexity by token (as the model cuts text) and by word or, of Chinese, by character, and bits by byte; `count`
     is of what was foretold.
 
-    By token it is as papers have it. By word and by byte, a word that the vocabulary lacks costs its spelling too, at
-    log(257) for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands
-    between blanks, in Chinese text characters, whatever the model's pieces are; ends of sentences are foretold too by
-    models that know them. Intervals are of 95 in 100 resamples of parts of the text, the spelling left as it is; a text
-    that is one part has none.
+    By token it is as papers have it, over all that the model foretells. By word and by byte, where a document ends is
+    told to all models, and no mark there costs anything: some foretell two, some one, some none. Ends of other
+    sentences are paid for by those who read them. A word that the vocabulary lacks costs its spelling too, at log(257)
+    for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands between
+    blanks, in Chinese text characters, whatever the model's pieces are. Intervals are of 95 in 100 resamples of parts
+    of the text, the spelling left as it is; a text that is one part has none.
     """
 
     losses: tuple[str, ...]
@@ -78,7 +79,8 @@ class Perplexity(Scores):
 
 
 def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_event: OnEvent = ignore) -> Perplexity:
-    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end.
+    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end, and has
+    read nothing before.
 
     One that reads a window at a time moves it on by `stride` tokens, unless told by half of it: the fewer, the more
     each token is foretold from, and the longer it takes.
@@ -108,9 +110,8 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     found = _foretell(model.objective, data, stride)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
-        means = np.array(_mean(nats, counts))
-        foretold = min(counts.sum(), data.marked_size)  # who goes round a ring may meet its first words again
-        total = means * foretold + spelling
+        means, inner = (np.array(_mean(*each)) for each in zip(nats, counts, strict=True))
+        total = inner * counts[1].sum() + spelling
         values |= {
             f"{name} by token": _score(np.exp(means)),
             f"{name} by {unit}": _score(np.exp(total / words)),
@@ -120,7 +121,7 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     return Perplexity(
         main=f"{names[0]} by {unit}",
         values=values,
-        count=int(found[names[0]][1].sum()),
+        count=int(found[names[0]][1][0].sum()),
         errors=[],
         losses=names,
         tokens=data.size,
@@ -134,7 +135,8 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
 
 
 def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By loss: the sums of -log p over parts of the text, and of how many predictions."""
+    """By loss: [2, parts] the sums of -log p over parts of the text, of all that is foretold and of that less the ends
+    of documents; and of how many predictions."""
     device = next(objective.parameters()).device
     objective.eval()
     sums: dict[str, list[torch.Tensor]] = {}
@@ -143,22 +145,27 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
     total = windowed.window_count(data, stride) if windowed else objective.rows(data)
     with torch.inference_mode():
         state = objective.start(1)
-        carried = state is not None
-        chunk = 1 if carried or isinstance(objective, Kernel) else 64
-        if windowed:
-            chunk = max(1, 4096 // windowed.window)
-        chunk = max(1, min(chunk, total // ENOUGH))
+        chunk = max(1, 4096 // windowed.window) if windowed else 64
+        chunk = 1 if isinstance(objective, InOrder) else max(1, min(chunk, total // ENOUGH))
         for start in range(0, total, chunk):
-            rows = range(1) if carried else range(start, min(start + chunk, total))
-            draw = Draw(seed=0, step=0, first=start if carried else 0, rows=len(rows))
-            batch = windowed.windows(data, stride, rows) if windowed else objective.batch(data, draw, rows)
+            rows = range(start, min(start + chunk, total))
+            if windowed:
+                batch = windowed.windows(data, stride, rows)
+            elif isinstance(objective, InOrder):
+                batch = objective.part(data, start)
+            else:
+                batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=len(rows)), rows)
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)
-            for name, loss in losses.items():
-                sums.setdefault(name, []).append(loss.double())
-                counts.setdefault(name, []).append(predicted[name].double())
-    return {name: (torch.stack(sums[name]).cpu().numpy(), torch.stack(counts[name]).cpu().numpy()) for name in sums}
+            for name, loss in losses.items():  # one sum is of what foretells no marks
+                sums.setdefault(name, []).append(loss.double().expand(2))
+                counts.setdefault(name, []).append(predicted[name].double().expand(2))
+    return {name: (_columns(sums[name]), _columns(counts[name])) for name in sums}
+
+
+def _columns(parts: list[torch.Tensor]) -> np.ndarray:
+    return torch.stack(parts, 1).cpu().numpy()
 
 
 def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:

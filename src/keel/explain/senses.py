@@ -1,19 +1,19 @@
 """Which uses of a word mean the same: its vectors in several sentences, compared and grouped."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.explain.neighbours import unit_vectors
 from keel.model import WordVectors
 from keel.text.sentences import CJK
 
-EQUAL = 0.999
-"""Vectors of a cosine above this are taken for the same."""
+EQUAL = 0.995
+"""Vectors of a cosine above this are taken for the same: it is shown as 1.00."""
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 """Letters of Chinese, Japanese, Korean, Thai and Lao, where a word may touch what is no part of it."""
 
@@ -37,6 +37,12 @@ class Senses:
     groups: list[int]
     """Of each use, numbered from 0 in the order of the text."""
 
+    @property
+    def remark(self) -> str:
+        """What to know of vectors that are all alike; of others nothing."""
+        alike = "all cosines are 1.00 to two digits, and groups would mean nothing"
+        return f"{self.model} does not tell these uses apart: {alike}" if self.cosines.min() >= EQUAL else ""
+
     def lines(self) -> list[str]:
         """A row for each use: cosines to all, its group, the text."""
         names = [str(number) for number in range(1, len(self.uses) + 1)]
@@ -45,11 +51,12 @@ class Senses:
         for name, row, group, use in zip(names, self.cosines, self.groups, self.uses, strict=True):
             cells = "".join(f"{cosine:.2f}".rjust(width) for cosine in row)
             lines.append(f"{name.rjust(width)}{cells}  {_letter(group)}  {use.text}")
-        return lines
+        return [*lines, self.remark] if self.remark else lines
 
     def to_dict(self) -> dict[str, Any]:
         uses = [{**use._asdict(), "group": _letter(group)} for use, group in zip(self.uses, self.groups, strict=True)]
-        return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist()}
+        told = {"remark": self.remark} if self.remark else {}
+        return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist(), **told}
 
 
 def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
@@ -61,7 +68,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
     found = [Use(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
         what = "is nowhere" if not found else "stands in one place alone"
-        raise UsageError(f"{word!r} {what} in the {len(texts)} sentences: give two uses or more")
+        raise KeelError(f"{word!r} {what} in the {len(texts)} sentences: give two uses or more")
     return found
 
 
@@ -78,7 +85,7 @@ def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups:
     """The uses compared by these vectors, in so many groups, or 0 for as many as set them apart best."""
     units, lengths = unit_vectors(vectors)
     if not lengths.all():
-        raise UsageError(f"{model} has no vector for {word!r}: ask for another word, or another model")
+        raise KeelError(f"{model} has no vector for {word!r}: ask for another word, or another model")
     if not 0 <= groups <= len(uses):
         raise UsageError(
             f"{len(uses)} uses cannot make {groups} groups: choose 1 to {len(uses)}, or 0 to leave it open"
@@ -88,37 +95,48 @@ def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups:
 
 
 def _grouped(cosines: np.ndarray, count: int) -> list[int]:
-    """The two groups that are most alike on average become one, again and again; of the stages, the one of `count`
-    groups or the one whose groups hold together best."""
-    members = [[number] for number in range(len(cosines))]
-    stages = {}
-    while True:
-        stages[len(members)] = [list(group) for group in members]
-        if len(members) == 1:
+    """The stage of `count` groups, or the one whose groups hold together best."""
+    uses = len(cosines)
+    if count == 1 or (not count and (uses < 3 or cosines.min() >= EQUAL)):
+        return [0] * uses
+    found, best = np.arange(uses), -np.inf
+    for left, (groups, silhouette) in zip(range(uses - 1, 1, -1), _stages(cosines), strict=True):
+        if left < count:
             break
-        pairs = [(a, b) for b in range(len(members)) for a in range(b)]
-        one, other = max(pairs, key=lambda pair: cosines[np.ix_(members[pair[0]], members[pair[1]])].mean())
-        members[one] += members.pop(other)
-    if not count:
-        apart = cosines.min() < EQUAL and len(cosines) > 2
-        open_to = range(2, len(cosines)) if apart else [1]
-        count = max(open_to, key=lambda number: _silhouette(cosines, stages[number]))
-    ordered = sorted(stages[count], key=min)
-    return [next(n for n, group in enumerate(ordered) if use in group) for use in range(len(cosines))]
+        if count in (0, left) and silhouette >= best:
+            found, best = groups.copy(), silhouette
+    return np.unique(found, return_inverse=True)[1].tolist()
 
 
-def _silhouette(cosines: np.ndarray, groups: list[list[int]]) -> float:
-    """How much nearer uses are to their own group than to the next one, on average (Rousseeuw 1987); alone counts 0."""
-    if len(groups) < 2:
-        return 0.0
-    distances, values = 1 - cosines, []
-    for group in groups:
-        for use in group:
-            others = [each for each in group if each != use]
-            near = min(distances[use, other].mean() for other in groups if other is not group)
-            own = distances[use, others].mean() if others else near
-            values.append((near - own) / max(near, own, 1e-12))
-    return float(np.mean(values))
+def _stages(cosines: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """The two groups that are most alike on average become one, again and again down to two: of each use the first one
+    of its group, and how well the groups hold together.
+
+    That is the mean silhouette (Rousseeuw 1987): how much nearer uses are to their own group than to the next one;
+    alone counts 0. The means of a new group follow from those of its parts (Lance and Williams 1967).
+    """
+    uses = len(cosines)
+    groups, sizes = np.arange(uses), np.ones(uses)
+    alike = np.where(np.tri(uses, k=-1, dtype=bool), cosines.astype(float), -np.inf)  # [groups, groups before]
+    apart = np.where(np.eye(uses, dtype=bool), np.inf, 1 - cosines.astype(float))  # [uses, groups but its own]
+    within = np.zeros(uses)  # of each use, all distances to its own group
+    for _ in range(uses - 2):
+        other, one = divmod(int(alike.argmax()), uses)
+        share = sizes[other] / (sizes[one] + sizes[other])
+        first, second = (np.maximum(alike[group], alike[:, group]) for group in (one, other))
+        mean = (1 - share) * first + share * second
+        alike[one, :one], alike[one + 1 :, one] = mean[:one], mean[one + 1 :]
+        alike[other], alike[:, other] = -np.inf, -np.inf
+        first, second = groups == one, groups == other
+        within[first] += sizes[other] * apart[first, other]
+        within[second] += sizes[one] * apart[second, one]
+        apart[:, one] = (1 - share) * apart[:, one] + share * apart[:, other]
+        apart[:, other] = np.inf
+        groups[second] = one
+        sizes[one] += sizes[other]
+        near, beside = apart.min(1), sizes[groups] - 1
+        own = np.where(beside > 0, within / np.maximum(beside, 1), near)
+        yield groups, float(((near - own) / np.maximum(np.maximum(near, own), 1e-12)).mean())
 
 
 def _letter(group: int) -> str:

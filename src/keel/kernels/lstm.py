@@ -24,8 +24,9 @@ def projected_lstm(
     """h [stacks, time, batch, out] of x [stacks, time, batch, in], and c [stacks, batch, cells] after the `last` step
     [batch] of each row, which carries no gradient.
 
-    `hidden` and `cells` [stacks, batch, ...] are the state before; `weights` are W [stacks, in, 4 cells], b [stacks, 4
-    cells], R [stacks, out, 4 cells] and P [stacks, cells, out]. A clip of 0 lets any number pass.
+    `hidden` and `cells` [stacks, batch, ...] are the state before, a constant that gets no gradient; `weights` are
+    W [stacks, in, 4 cells], b [stacks, 4 cells], R [stacks, out, 4 cells] and P [stacks, cells, out]. A clip of 0 lets
+    any number pass.
     """
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
@@ -40,6 +41,7 @@ def projected_lstm_twin(
     x: Tensor, hidden: Tensor, cells: Tensor, last: Tensor, *weights: Tensor, cell_clip: float = 0.0, clip: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     into, bias, recurrent, projection = weights
+    hidden, cells = hidden.detach(), cells.detach()
     outputs, kept = [], []
     for step in range(x.shape[1]):
         z = x[:, step] @ into + bias[:, None] + hidden @ recurrent

@@ -110,7 +110,7 @@ def count_ngrams(
                         file.write(array.data)
     levels = [(np.arange(vocabulary, dtype=np.int32), firsts, children)]
     levels += [tuple(_mapped(file) for file in level) for level in files]
-    passes = -(-int(sought.sum()) * each // int(memory * 2**30))
+    passes = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # single words need no sorting
     return Counted(list(_adjusted(levels, marks.start, folder)), passes)
 
 
@@ -345,9 +345,9 @@ def weigh(low, high, starts, counts, links, discounts, chances, backoffs):
 
 
 @njit(cache=True, nogil=True)
-def score(text, start, order, words, starts, chances, backoffs):
-    """The sum of -log p over all words of marked text, and how many these are; order 0 knows nothing of any."""
-    total, count, held = 0.0, 0, 0
+def score(text, chosen, start, order, words, starts, chances, backoffs):
+    """The sum of -log p over all words of marked text, and over the chosen ones; order 0 knows nothing of any."""
+    total, part, held = 0.0, 0.0, 0
     nodes = np.empty(max(1, order), np.int64)  # of the last word, of the last two, ...
     for place in range(len(text)):
         word = np.int64(text[place])
@@ -365,13 +365,14 @@ def score(text, start, order, words, starts, chances, backoffs):
                 elif met == 0:
                     lost += backoffs[node]
             total -= chances[known] + lost
-            count += 1
+            if chosen[place]:
+                part -= chances[known] + lost
             held = met
         else:
             held = 0
         nodes[0] = word
         held = min(held + 1, order - 1)
-    return total, count
+    return total, part
 
 
 @njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_che
 
 from torch import Tensor
 
+from keel.config import check
 from keel.config import replace as with_settings
 from keel.errors import UsageError
 from keel.systems.networks import Decoder, Encoder
@@ -57,6 +58,10 @@ class System:
     """Whether it learns from labels alone, and has nothing to learn from text."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
+
+    def __new__(cls, **fields: Any) -> Self:
+        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
+        return super().__new__(cls)
 
     @classmethod
     def sized(cls, size: str, **fields: Any) -> Self:
@@ -187,5 +192,17 @@ class Windowed(Protocol):
         ...
 
     def windows(self, data: Any, stride: int, rows: range) -> Tensors:
-        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any."""
+        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any.
+
+        Each loss and count of it is two: of all that is foretold, and of that less the ends of documents.
+        """
+        ...
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """An objective that foretells a text from its start to its end in so many parts as it has rows."""
+
+    def part(self, data: Any, number: int) -> Tensors:
+        """One of them as a batch, each loss and count of which is two, as those of `Windowed.windows`."""
         ...

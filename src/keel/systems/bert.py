@@ -247,7 +247,8 @@ class BertPretraining(Objective):
         return self.encoder.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+        words = self.encoder.words.weight  # the softmax too, and that is above the blocks
+        return [weight for weight in self.encoder.inputs() if weight is not words]
 
     def phases(self) -> list[Phase]:
         short, *long = self.system.lengths

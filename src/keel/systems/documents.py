@@ -80,8 +80,24 @@ class Documents(Tensors):
         size = self.marked_size
         place = rows * size // draw.rows + draw.first // draw.rows * length
         place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
-        if backwards:
-            place = size - 1 - place
+        return self._on_ring(size - 1 - place if backwards else place, end)
+
+    def read_once(self, number: int, length: int, *, end: int, backwards: bool = False) -> tuple[Tensor, Tensor]:
+        """[1, length + 1] ids of the same text as one reader meets it, who begins at the mark before it, with nothing
+        read, and stops at its end, where the last stretch is shorter; and weights [1, length, 2] of what is foretold.
+
+        They are for two sums: of all, and of what does not end a document.
+        """
+        size = self.marked_size
+        place = torch.arange(number * length, min((number + 1) * length, size) + 1, device=self.ends.device)
+        place = (size - 1 - place if backwards else place - 1) % size
+        first, last = self.spans.unbind(1)
+        after = self.ends + (last - first + 1).cumsum(0)  # the documents' last marks
+        inner = ~torch.isin(place[1:], torch.cat([after - 1, after - 2]))
+        weights = torch.stack([torch.ones_like(inner), inner], -1).float()
+        return self._on_ring(place, end)[None], weights[None]
+
+    def _on_ring(self, place: Tensor, end: int) -> Tensor:
         begins, sizes, ends, _ = self._marked()
         sentence = torch.searchsorted(ends, place, right=True)
         inside = place - torch.where(sentence > 0, ends[sentence - 1], 0)

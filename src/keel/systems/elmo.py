@@ -7,8 +7,7 @@ New then: a word's vector comes from all layers of two language models, one that
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from keel.kernels.softmax import softmax_loss
 from keel.systems.cnn import Filters
 from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
-from keel.systems.rnn import Reader
+from keel.systems.rnn import Reader, nothing, turned
 from keel.systems.rows import Output, Recorder, Rows, Spelling
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
@@ -133,7 +132,7 @@ class Elmo(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Letters(Tensors):
+class DistinctWords(Tensors):
     """Distinct words by their letters, the short ones first: no filter need look at all the room after these."""
 
     short: Tensor  # [words, fewer letters]
@@ -162,7 +161,7 @@ class Letters(Tensors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Tensors):
+class ElmoMemory(Tensors):
     """What the two stacks know of each row after the words that they have read."""
 
     hidden: Tensor  # [rows, layers, 2, width]
@@ -185,7 +184,7 @@ class ElmoEncoder(Encoder):
         self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(system.highways))
         """Of each, the first half of the output is the gate's, the second what comes in for what it lets go."""
         self.project = nn.Linear(found, system.width)
-        self.stack = nn.ModuleList(Layer(system, residual=system.residual and n > 0) for n in range(system.layers))
+        self.stack = nn.ModuleList(ElmoLayer(system, residual=system.residual and n > 0) for n in range(system.layers))
         self.dropout = nn.Dropout(system.dropout)
         nn.init.uniform_(self.characters.weight, -1, 1)
         for highway in self.highways:
@@ -199,7 +198,7 @@ class ElmoEncoder(Encoder):
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
 
-    def read(self, letters: Letters) -> Tensor:
+    def read(self, letters: DistinctWords) -> Tensor:
         """[words, width]: the vector of each word by its letters alone."""
         found = [
             self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
@@ -212,7 +211,7 @@ class ElmoEncoder(Encoder):
 
     def embed(self, rows: Rows) -> Tensor:
         assert rows.spelling is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
-        letters, places = Letters.of(self._table(rows.spelling), self.room)
+        letters, places = DistinctWords.of(self._table(rows.spelling), self.room)
         words = F.embedding(places[rows.ids], self.read(letters))
         return torch.cat([words, words], -1)
 
@@ -228,35 +227,30 @@ class ElmoEncoder(Encoder):
         vectors: Tensor,
         rows: Rows,
         *,
-        state: Memory | None = None,
+        state: ElmoMemory | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> Output:
         """Both directions side by side, each layer's; a row begins with no memory unless it is given some."""
         words, _ = vectors.chunk(2, -1)
-        time = torch.arange(words.shape[1], device=words.device)
-        turned = torch.where(time < rows.lengths[:, None], rows.lengths[:, None] - 1 - time, time)
-        number = torch.arange(len(words), device=words.device)[:, None]
-        x = torch.stack([words, words[number, turned]]).transpose(1, 2)  # [2, time, batch, width]
+        x = torch.stack([words, turned(words, rows.lengths)]).transpose(1, 2)  # [2, time, batch, width]
         found, after = self.climb(x, state or self.start(len(words)), rows.lengths - 1)
         layers = [vectors]
         for forwards, backwards in found:
-            layers.append(torch.cat([forwards.transpose(0, 1), backwards.transpose(0, 1)[number, turned]], -1))
+            layers.append(torch.cat([forwards.transpose(0, 1), turned(backwards.transpose(0, 1), rows.lengths)], -1))
         return Output(top=layers[-1], layers=layers if all_layers else [], state=after)
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> ElmoMemory:
         """Of so many rows of which nothing has been read."""
         layer = self.stack[0]
-        assert isinstance(layer, Layer)
+        assert isinstance(layer, ElmoLayer)
         stacks, cells, width = layer.projection.shape
-        zeros = partial(
-            torch.zeros, dtype=layer.projection.dtype, device=layer.projection.device
-        )  # whole, of a shard too
-        return Memory(
-            hidden=zeros(rows, len(self.stack), stacks, width), cells=zeros(rows, len(self.stack), stacks, cells)
+        shape = rows, len(self.stack), stacks
+        return ElmoMemory(
+            hidden=nothing(layer.projection, *shape, width), cells=nothing(layer.projection, *shape, cells)
         )
 
-    def climb(self, x: Tensor, state: Memory, last: Tensor) -> tuple[list[Tensor], Memory]:
+    def climb(self, x: Tensor, state: ElmoMemory, last: Tensor) -> tuple[list[Tensor], ElmoMemory]:
         """What every layer says of x, [2, time, batch, width] each, and the memory after each row's `last` place."""
         found: list[Tensor] = []
         hidden: list[Tensor] = []
@@ -270,7 +264,7 @@ class ElmoEncoder(Encoder):
             x = x + said if layer.residual else said
             found.append(x)
         # [layers, 2, rows, ...] to rows first
-        after = Memory(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
+        after = ElmoMemory(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
         return found, after
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
@@ -280,8 +274,11 @@ class ElmoEncoder(Encoder):
         return (output.top * inside[..., None]).sum(1) / inside.sum(1, keepdim=True).clamp(min=1)
 
 
-class Layer(nn.Module):
+class ElmoLayer(nn.Module):
     """One LSTM with projection for each direction, which share nothing; the formulas are in `kernels/lstm.py`."""
+
+    parts: ClassVar[dict[str, tuple[int, ...]]] = {"into": (2, 1, 4), "recurrent": (2, 1, 4), "projection": (2, 1, 1)}
+    """Directions one behind the other, gates side by side; two biases are no matrix."""
 
     def __init__(self, system: Elmo, *, residual: bool):
         super().__init__()
@@ -302,21 +299,23 @@ class Layer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streams(Tensors):
+class ElmoStreams(Tensors):
     """Words to read in both directions, and the one that follows each."""
 
-    letters: Letters
+    letters: DistinctWords
     places: Tensor  # [rows, 2, length] of each word in letters
     targets: Tensor  # [rows, 2, length]
-    drawn: Tensor  # [negatives]
+    drawn: Tensor  # [negatives] distinct words
+    tries: Tensor  # [] draws that it took to find these and none beside
+    weights: Tensor | None = None  # [rows, 2, length, sums] of the targets, if they are summed up in parts
 
 
 class ElmoTraining(Objective):
     """The sum over words t_k of -log p(t_k | t_1 ... t_{k-1}; Θx, →Θ, Θs) - log p(t_k | t_{k+1} ... t_N; Θx, ←Θ, Θs):
     letters Θx and softmax Θs are shared, the stacks are not.
 
-    While it learns, p is a softmax over the word and others that are drawn, scores corrected by how often each is to be
-    expected among these (Jean et al. 2015); in evaluation it is over all words, and its exponential the perplexity.
+    While it learns, p is a softmax over the word and others that are drawn, scores corrected by how likely each is
+    among these (Jean et al. 2015); in evaluation it is over all words, and its exponential the perplexity.
     """
 
     drawn_ahead = True
@@ -325,6 +324,8 @@ class ElmoTraining(Objective):
         super().__init__()
         self.system, self.encoder, self.tokenizer = system, encoder, tokenizer
         self.end = tokenizer.sep_id
+        self.never = sorted({*tokenizer.special_ids} - {tokenizer.sep_id, tokenizer.unknown_id})
+        """The marks that follow no word."""
         self.output = nn.Parameter(torch.empty(encoder.vocabulary, system.width))
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         nn.init.normal_(self.output, std=system.width**-0.5)
@@ -348,57 +349,94 @@ class ElmoTraining(Objective):
     def rows(self, data: Documents) -> int:
         return math.ceil(data.marked_size / self.system.length)
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> ElmoMemory:
         return self.encoder.start(rows)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Streams:
+    def batch(self, data: Documents, draw: Draw, rows: range) -> ElmoStreams:
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
         numbers = torch.arange(rows.start, rows.stop)
         read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
-        ids = torch.stack(list(read), 1)  # [rows, 2, length + 1]
+        return self._spelled_out(torch.stack(list(read), 1), *self._drawn(draw))
+
+    def part(self, data: Documents, number: int) -> ElmoStreams:
+        directions = (False, True)
+        read = [data.read_once(number, self.system.length, end=self.end, backwards=back) for back in directions]
+        ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
+        none_drawn = torch.empty(0, dtype=torch.long), torch.tensor(0)
+        return replace(self._spelled_out(ids, *none_drawn), weights=weights)
+
+    def _spelled_out(self, ids: Tensor, drawn: Tensor, tries: Tensor) -> ElmoStreams:
+        """The stretches [rows, 2, length + 1] of a step."""
         words, places = np.unique(ids[..., :-1].numpy(), return_inverse=True)
         tile = TILE if self.output.is_cuda else 1
-        letters, order = Letters.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
+        letters, order = DistinctWords.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
         places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
-        return Streams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=self._drawn(draw))
+        return ElmoStreams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
-    def _drawn(self, draw: Draw) -> Tensor:
-        """[negatives] words by p(rank) = log((rank + 2) / (rank + 1)) / log(vocabulary + 1), those of rank 0 foremost:
-        about as frequent as words of text, which a vocabulary lists by their frequency."""
-        share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), self._draws)[0] >> 10).double() / 2**53
-        rank = torch.exp(share * math.log(self.encoder.vocabulary + 1)).long() - 1
-        return rank.clamp(0, self.encoder.vocabulary - 1)
+    def _drawn(self, draw: Draw) -> tuple[Tensor, Tensor]:
+        """[negatives] distinct words, drawn by their chances until there are so many, and [] the draws that it took:
+        all before the one that finds a further word."""
+        few, size = self._draws, 3 * self._draws
+        if not few:
+            return torch.empty(0, dtype=torch.long), torch.tensor(0)
+        while True:
+            share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
+            rank = torch.exp(share * math.log(self._ranks + 1)).long() - 1
+            found, first = np.unique(rank.clamp(0, self._ranks - 1).numpy(), return_index=True)
+            if len(found) > few:
+                break
+            size *= 2
+        order = first.argsort()
+        words = torch.from_numpy(found[order[:few]])
+        for mark in self.never:  # from ranks to words
+            words += words >= mark
+        return words, torch.tensor(int(first[order[few]]))
+
+    def _chances(self, words: Tensor) -> Tensor:
+        """p(rank) = log((rank + 2) / (rank + 1)) / log(ranks + 1), the first rank being 0: about as frequent as words
+        of text, which a vocabulary lists by their frequency after its marks."""
+        rank = words - sum((words > mark).long() for mark in self.never)
+        return torch.log1p(1 / (rank + 1)) / math.log(self._ranks + 1)
+
+    @property
+    def _ranks(self) -> int:
+        """How many words may follow a word."""
+        return self.encoder.vocabulary - len(self.never)
 
     @property
     def _draws(self) -> int:
-        """None where to weigh up all words is no more work."""
-        return self.system.negatives if self.system.negatives < self.encoder.vocabulary else 0
+        """None if half of all words were asked for: to weigh up all is less work then."""
+        return self.system.negatives if 2 * self.system.negatives < self._ranks else 0
 
-    def counts(self, batch: Streams) -> dict[str, Tensor]:
+    def counts(self, batch: ElmoStreams) -> dict[str, Tensor]:
+        if batch.weights is not None:
+            return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=True))
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
-    def forward(self, batch: Streams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: ElmoStreams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         words = F.embedding(batch.places, self.encoder.read(batch.letters))  # [rows, 2, length, width]
         x = words.permute(1, 2, 0, 3)
         last = torch.full(x.shape[2:3], x.shape[1] - 1, device=x.device)
         found, after = self.encoder.climb(x, state or self.start(x.shape[2]), last)
         top = self.encoder.dropout(found[-1]).flatten(1, 2)  # [2, length * rows, width]
         targets = batch.targets.permute(1, 2, 0).flatten(1)
+        weights = [None, None] if batch.weights is None else batch.weights.permute(1, 2, 0, 3).flatten(1, 2)
         sampled = self.training and self._draws > 0
         losses = [
-            self._sampled(vectors, words, batch.drawn)
+            self._sampled(vectors, words, batch.drawn, batch.tries)
             if sampled
-            else softmax_loss(vectors, self.output, self.bias, words)
-            for vectors, words in zip(top, targets, strict=True)
+            else softmax_loss(vectors, self.output, self.bias, words, weight)
+            for vectors, words, weight in zip(top, targets, weights, strict=True)
         ]
         return {"next": losses[0], "previous": losses[1]}, after
 
-    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor) -> Tensor:
-        """The sum of -log softmax of each word's score among those of the drawn words, all less log(k q(word))."""
-        ranks = torch.cat([words, drawn])
-        expected = ((ranks + 2) / (ranks + 1)).log() * (self._draws / math.log(self.encoder.vocabulary + 1))
-        shift = self.bias[ranks] - expected.log()
+    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor, tries: Tensor) -> Tensor:
+        """The sum of -log softmax of each word's score among those of the drawn words, all less the log of the chance
+        1 - (1 - p(word))^tries to be among these."""
+        ids = torch.cat([words, drawn])
+        expected = -torch.expm1(tries * torch.log1p(-self._chances(ids)))
+        shift = self.bias[ids] - expected.log()
         truth, others = shift.split([len(words), len(drawn)])
         own = (vectors.float() * F.embedding(words, self.output)).sum(1) + truth
         scores = F.linear(vectors, F.embedding(drawn, self.output), others)

@@ -239,7 +239,8 @@ class GptTraining(Objective):
         return self.encoder.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+        words = self.encoder.words.weight  # the softmax too, and that is above the blocks
+        return [weight for weight in self.encoder.inputs() if weight is not words]
 
     def rows(self, data: Documents) -> int:
         return -(-data.joined_size // self.system.length)
@@ -259,21 +260,27 @@ class GptTraining(Objective):
     def counts(self, batch: Stretch) -> dict[str, Tensor]:
         rows, time = batch.ids.shape
         count = batch.ids.new_full((), rows * (time - 1), dtype=torch.float32)  # a fill: no GPU is waited for
-        return {"next": count if batch.fresh is None else batch.fresh.sum().float(), "tokens": count}
+        weights = self._weights(batch)
+        return {"next": count if weights is None else weights.sum((0, 1)), "tokens": count}
 
     def forward(self, batch: Stretch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
         ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
-        weights = None
-        if batch.fresh is not None:
-            place = torch.arange(targets.shape[1], device=ids.device)
-            weights = (place >= targets.shape[1] - batch.fresh[:, None]).float()
         top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return {"next": self.foretold(top, targets, weights)}, None
+        return {"next": self.foretold(top, targets, self._weights(batch))}, None
+
+    def _weights(self, batch: Stretch) -> Tensor | None:
+        """[rows, time, 2] of what is fresh, for the sum of all and for that of what does not end a document."""
+        if batch.fresh is None:
+            return None
+        targets = batch.ids[:, 1:]
+        place = torch.arange(targets.shape[1], device=targets.device)
+        fresh = place >= targets.shape[1] - batch.fresh[:, None]
+        return torch.stack([fresh, fresh & (targets != self.closing)], -1).float()
 
     def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
         them."""
-        flat = None if weights is None else weights.flatten()
+        flat = None if weights is None else weights.flatten(0, 1)
         return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
 
     @property

@@ -6,6 +6,7 @@ word that was never seen there falls back on fewer words, and is then judged not
 words it has come after; "Francisco" is frequent, and follows one.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
@@ -64,15 +65,19 @@ class Ngram(WordSystem):
     def __post_init__(self) -> None:
         if self.order < 1:
             raise UsageError(f"order must be 1 or more, not {self.order}")
-        if not self.memory > 0:
-            raise UsageError(f"memory must be above 0, not {self.memory}")
+        if not 2**-30 <= self.memory < math.inf:
+            raise UsageError(f"memory must be a number of GiB that makes a byte or more, not {self.memory:g}: try 4")
 
     @property
     def teaching(self) -> Teaching:
         return Untaught(self, NO_VECTORS)
 
+    @property
+    def later(self) -> NoReturn:
+        raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
+
     def tuning(self, frozen: bool) -> NoReturn:
-        raise UsageError(NO_VECTORS)
+        raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
     def encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
@@ -153,6 +158,7 @@ class Text(Tensors):
     """Some sentences between their marks, end to end."""
 
     ids: Tensor  # [tokens]
+    inner: Tensor | None = None  # [tokens] whether each is no end of a document, if those are summed up apart
 
 
 class NgramCounting(Kernel):
@@ -186,8 +192,6 @@ class NgramCounting(Kernel):
     def meet(self, data: Documents) -> None:
         from keel.kernels.ngrams import Marks, count_ngrams
 
-        if len(self.encoder.words):
-            raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
         folder, vocabulary = cache_folder(), self.encoder.vocabulary
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -220,19 +224,35 @@ class NgramCounting(Kernel):
         first, last = (len(sentences.begins) * row // self.rows(data) for row in (rows.start, rows.stop))
         return self._text(sentences.part(first, last))
 
+    def part(self, data: Documents, number: int) -> Text:
+        sentences = _sentences(data)
+        first, last = (len(sentences.begins) * row // self.rows(data) for row in (number, number + 1))
+        sentences = sentences.part(first, last)
+        text = self._text(sentences)
+        closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
+        inner = torch.ones_like(text.ids, dtype=torch.bool)
+        inner[text.ids == self.closing] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
+        return Text(ids=text.ids, inner=inner)
+
     def _text(self, sentences: "Sentences") -> Text:
         from keel.kernels.ngrams import Marks
 
         return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.opening, self.closing))))
 
     def counts(self, batch: Text) -> dict[str, Tensor]:
-        return {"ngram": (batch.ids != self.opening).sum().double()}
+        words = batch.ids != self.opening
+        if batch.inner is not None:
+            words = torch.stack([words, words & batch.inner], -1)
+        return {"ngram": words.sum(0).double()}
 
     def forward(self, batch: Text, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         from keel.kernels.ngrams import score
 
-        total, _ = score(batch.ids.numpy(), self.opening, self.learned, *self.encoder.tree())
-        return {"ngram": torch.tensor(total, dtype=torch.float64)}, None
+        ids = batch.ids.numpy()
+        chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
+        total, part = score(ids, chosen, self.opening, self.learned, *self.encoder.tree())
+        sums = total if batch.inner is None else [total, part]
+        return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int

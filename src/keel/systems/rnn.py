@@ -24,7 +24,21 @@ from keel.train.objective import Objective, State, Tensors
 from keel.train.plan import Train
 
 Cell = Literal["rnn", "gru", "lstm"]
-CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Gru(nn.GRU):
+    """torch's own; an optimizer that works on whole matrices takes its gates apart."""
+
+    parts: ClassVar[int] = 3
+
+
+class Lstm(nn.LSTM):
+    """As is this."""
+
+    parts: ClassVar[int] = 4
+
+
+CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": Gru, "lstm": Lstm}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,14 +257,15 @@ class Streams(Tensors):
 
     forwards: Tensor  # [rows, length + 1]
     backwards: Tensor | None = None  # the same, read from the end of the text
+    weights: Tensor | None = None  # [rows, directions, length, sums] of what is foretold, if it is summed up in parts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memories(Tensors):
-    """The states of readers in each direction."""
+    """The states of readers in each direction, each as its stack has it."""
 
-    forwards: Memory
-    backwards: Memory | None = None
+    forwards: Tensors
+    backwards: Tensors | None = None
 
 
 class RnnTraining(Objective):
@@ -272,7 +287,8 @@ class RnnTraining(Objective):
         return self.encoder.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+        """Words, unless they are the output layer too: in Howard and Ruder's code that is in the topmost level."""
+        return [weight for weight in self.encoder.inputs() if weight is not self._table]
 
     def rows(self, data: Documents) -> int:
         return -(-data.marked_size // self.system.length)
@@ -285,7 +301,15 @@ class RnnTraining(Objective):
             backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.both else None,
         )
 
+    def part(self, data: Documents, number: int) -> Streams:
+        directions = (False, True) if self.system.both else (False,)
+        read = [data.read_once(number, self.system.length, end=self.closing, backwards=back) for back in directions]
+        ids, weights = zip(*read, strict=True)
+        return Streams(forwards=ids[0], backwards=ids[1] if self.system.both else None, weights=torch.stack(weights, 1))
+
     def counts(self, batch: Streams) -> dict[str, Tensor]:
+        if batch.weights is not None:
+            return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=False))
         rows, length = batch.forwards.shape
         count = batch.forwards.new_full((), rows * (length - 1), dtype=torch.float32)  # a fill: no GPU is waited for
         names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
@@ -299,34 +323,40 @@ class RnnTraining(Objective):
 
     def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
         losses: dict[str, Tensor] = {}
-        losses["next"], forwards = self._read(self.encoder.forwards, batch.forwards, state and state.forwards)
+        weights = None if batch.weights is None else batch.weights[:, 0]
+        losses["next"], forwards = self._read(self.encoder.forwards, batch.forwards, weights, state and state.forwards)
         backwards = None
         if self.encoder.backwards is not None:
             assert batch.backwards is not None
+            weights = None if batch.weights is None else batch.weights[:, 1]
             losses["previous"], backwards = self._read(
-                self.encoder.backwards, batch.backwards, state and state.backwards
+                self.encoder.backwards, batch.backwards, weights, state and state.backwards
             )
         return losses, Memories(forwards=forwards, backwards=backwards)
 
-    def _read(self, stack: Recurrent, ids: Tensor, state: Memory | None) -> tuple[Tensor, Memory]:
+    def _read(
+        self, stack: Recurrent, ids: Tensor, weights: Tensor | None, state: Tensors | None
+    ) -> tuple[Tensor, Tensors]:
         """The loss of all words but the first, each foretold from those before it, and the state after the last one."""
         vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
         layers, after = stack(vectors, state=state)
-        top = self.encoder.dropout(layers[-1]).flatten(0, 1)
-        return softmax_loss(top, self._table, self.bias, ids[:, 1:].flatten()), after
+        return self.foretold(layers[-1], ids[:, 1:], weights), after
 
-    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of weights * -log p(targets) by the states before them, [rows, time, width], as in pre-training."""
-        flat = self._dropped(top).flatten(0, 1)
-        return softmax_loss(flat, self._table, self.bias, targets.flatten(), weights.flatten())
+        return self._softmax(self._dropped(top), targets, weights)
+
+    def _softmax(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        flat = None if weights is None else weights.flatten(0, 1)
+        return softmax_loss(top.flatten(0, 1), self._table, self.bias, targets.flatten(), flat)
 
     def _dropped(self, top: Tensor) -> Tensor:
         return self.encoder.dropout(top)
 
-    def begin(self, rows: int) -> Memory:
+    def begin(self, rows: int) -> Tensors:
         return self.encoder.forwards.start(rows)
 
-    def next(self, ids: Tensor, state: Memory | None = None, record: Recorder | None = None) -> tuple[Tensor, Memory]:
+    def next(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import UsageError
-from keel.kernels.softmax import softmax_loss
 from keel.systems.networks import Encoder
-from keel.systems.rnn import Memories, Memory, Reader, RnnTraining, Streams, nothing
+from keel.systems.rnn import Memories, Reader, RnnTraining, Streams, nothing
 from keel.systems.rows import Output, Recorder, Rows
 from keel.systems.teaching import Teaching
 from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State
+from keel.train.objective import State, Tensors
 from keel.train.plan import Train
 
 DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
@@ -28,7 +27,10 @@ DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight
 
 @dataclass(frozen=True, kw_only=True)
 class Ulmfit(Reader):
-    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles."""
+    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles.
+
+    A classifier on it is one linear layer over the concat pool, where the paper has two, each after a batch norm.
+    """
 
     width: int = 400
     """Of the words' vectors and of the last layer, which is compared with them."""
@@ -151,8 +153,16 @@ class Layer(nn.Module):
         return found, hidden[0], cells[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class UlmfitMemory(Tensors):
+    """What layers of unequal width know of each row after the places they have read, side by side."""
+
+    hidden: Tensor  # [rows, all widths]
+    cells: Tensor  # as hidden
+
+
 class Stack(nn.Module):
-    """Layers of unequal width; their states lie side by side in a `Memory`, [rows, all widths]."""
+    """Layers of unequal width, each reading the output of the one before."""
 
     def __init__(self, system: Ulmfit):
         super().__init__()
@@ -160,17 +170,16 @@ class Stack(nn.Module):
         self.dropout, self.widths = system.layer_dropout, widths[1:]
         self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> UlmfitMemory:
         zeros = nothing(next(self.parameters()), rows, sum(self.widths))
-        return Memory(hidden=zeros, cells=zeros.clone())
+        return UlmfitMemory(hidden=zeros, cells=zeros.clone())
 
     def forward(
-        self, vectors: Tensor, lengths: Tensor | None = None, state: Memory | None = None
-    ) -> tuple[list[Tensor], Memory]:
+        self, vectors: Tensor, lengths: Tensor | None = None, state: UlmfitMemory | None = None
+    ) -> tuple[list[Tensor], UlmfitMemory]:
         """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
         padding."""
         state = state or self.start(len(vectors))
-        assert state.cells is not None
         found: list[Tensor] = []
         after: list[tuple[Tensor, Tensor]] = []
         # Autocast would take fp16 here whatever it was told (see rnn.py).
@@ -182,7 +191,7 @@ class Stack(nn.Module):
                 found.append(x)
                 after.append((last[0], last[1]))
         hidden, cells = (torch.cat(parts, 1) for parts in zip(*after, strict=True))
-        return found, Memory(hidden=hidden, cells=cells)
+        return found, UlmfitMemory(hidden=hidden, cells=cells)
 
 
 class UlmfitEncoder(Encoder):
@@ -251,7 +260,7 @@ class UlmfitTraining(RnnTraining):
         ids = batch.forwards
         layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
         top = self._dropped(layers[-1])
-        losses = {"next": softmax_loss(top.flatten(0, 1), self._table, self.bias, ids[:, 1:].flatten())}
+        losses = {"next": self._softmax(top, ids[:, 1:], None if batch.weights is None else batch.weights[:, 0])}
         if self.training:
             changes = layers[-1].diff(dim=1)
             share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all

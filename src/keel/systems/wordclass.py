@@ -6,7 +6,7 @@ merges that follow, down to one class, are a tree: a word's path through it, in 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -53,6 +53,10 @@ class Wordclass(WordSystem):
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise UsageError(f"classes must be 2 or more, not {self.classes}")
+
+    @property
+    def later(self) -> NoReturn:
+        raise UsageError("word classes cannot learn more once they are made: start anew with `pretrain wordclass`")
 
     @property
     def teaching(self) -> Teaching:
@@ -208,8 +212,6 @@ class WordclassLearning(Kernel):
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """The sum of losses is what merges lost of the mutual information, times the number of pairs of words."""
-        if draw.first == 0 and self.done.item() > 0:
-            raise UsageError("word classes cannot learn more once they are made: start anew with `pretrain wordclass`")
         corpus = self._prepared(data)
         words, first = len(corpus.order), int(self.done)
         last = min(first + len(rows), words + self.encoder.size - 1)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from keel.errors import KeelError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.tasks.examples import ANY, Columns, Example, Examples, Listed
 from keel.tasks.tables import refuse_two_files, spooled
 from keel.text.files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
@@ -151,7 +151,7 @@ def _of_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iter
     note(on_event, f"{name}: text in column {first + 1}, choices from column {first + 2} on, label in the last")
     for number, row in rows:
         if len(row) != len(header):
-            what = f"this row has {len(row)} columns, the first has {len(header)}"
+            what = f"this row has {counted(len(row), 'column')}, the first has {len(header)}"
             raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
         yield _Found(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
 

@@ -6,17 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.errors import UsageError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.systems.base import System
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Rows
 from keel.tasks.base import Head, Task
+from keel.tasks.entities import OUTSIDE, fits
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.metrics import Scores, score
 from keel.tasks.pool import Pool, pooled
 from keel.tasks.predictions import Predictions
 from keel.tasks.prepared import Asked, Prepared
+from keel.tasks.tagged_lines import looks_tagged
 from keel.text.tokenizer import Tokenizer
 
 
@@ -45,6 +47,16 @@ class Classify(Task):
         self.classifier = nn.Linear(self.width * (3 if self.pool == "concat" else 1), labels.outputs)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
+
+    @classmethod
+    def learned(cls, examples: Examples) -> Labels:
+        names = examples.names
+        entities = OUTSIDE in names and any("-" in name for name in names) and all(map(fits, names))
+        bare = examples.kind is None and not examples.columns and examples.seconds is None
+        if entities or (bare and looks_tagged(examples.texts)):
+            what = f"{examples.source} looks like words and their tags, and {cls.name} takes labelled texts"
+            raise KeelError(f"{what}: say --task tag, or name the labels' column with --label-column")
+        return super().learned(examples)
 
     def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
         if self.network is not None:

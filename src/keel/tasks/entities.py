@@ -15,6 +15,8 @@ Scheme = Literal["none", "BIO1", "BIO", "BIOES", "BMES"]
 OUTSIDE = "O"
 ALIKE = {"M": "I", "L": "E", "U": "S", "W": "S"}
 """What other schemes call the inside, the end and an entity of one word: BMES, BILOU, BMEWO."""
+FOREIGN = "ESMLUW"
+"""Letters that BIO lacks."""
 LETTERS = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
 
 
@@ -81,6 +83,25 @@ def has_slips(sentences: Iterable[Sequence[str]]) -> bool:
     """Whether a few tags are of no scheme, though nearly all others are; O says nothing, as plain tags have it."""
     counts = Counter(fits(tag) for tags in sentences for tag in tags if tag != OUTSIDE)
     return 0 < counts[False] * 4 <= counts[True]
+
+
+def has_foreign(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether a few tags have a letter that BIO lacks, though nearly all entities end as in BIO.
+
+    Where that is the S of single words alone, and none of these is a B or I, the letters are meant so.
+    """
+    sentences = list(sentences)
+    letters = Counter(tag.partition("-")[0] for tags in sentences for tag in tags)
+    foreign = sum(letters[letter] for letter in FOREIGN)
+    if not 0 < foreign * 4 <= letters["B"] + letters["I"]:
+        return False
+    sizes = [
+        each.end - each.start
+        for tags in sentences
+        for each in entities(tags)
+        if tags[each.end - 1].partition("-")[0] in ("B", "I")
+    ]
+    return foreign * 4 <= len(sizes) and (1 in sizes or any(letters[letter] for letter in "EML"))
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:

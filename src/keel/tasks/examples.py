@@ -317,7 +317,22 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
         names = examples.names_in(values[number])
         (tested if known.issuperset(names) else learned).append(number)
         known.update(names)
+    tested += _spared(examples, learned, held - len(tested), seed)
+    learned = {*learned}.difference(tested)
     return examples.take(sorted(learned)), examples.take(sorted(tested))
+
+
+def _spared(examples: Examples, learned: list[int], wanted: int, seed: int) -> list[int]:
+    """Up to so many at random of those that are learned from, all of whose names others of them have too."""
+    spared: list[int] = []
+    if wanted:
+        left = Counter(name for number in learned for name in {*examples.names_in(examples.values[number])})
+        for number in np.random.default_rng(seed_of(seed, "spared")).permutation(learned).tolist():
+            names = {*examples.names_in(examples.values[number])}
+            if len(spared) < wanted and all(left[name] > 1 for name in names):
+                left.subtract(names)
+                spared.append(number)
+    return spared
 
 
 def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples, Examples]]:

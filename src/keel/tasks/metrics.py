@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keel.errors import KeelError
+from keel.events import counted
 from keel.tasks.examples import Examples, Labels
 from keel.tasks.predictions import ChoicePredictions, Predictions
 
@@ -81,7 +82,7 @@ class Scores:
     positive: str | None = None
     """Of two classes, the one whose F1 is given; with more, F1 is the mean over classes."""
     confusion: list[list[int]] | None = None
-    """Rows are the true labels, columns the predicted ones, in the order of `names`."""
+    """Rows are the true labels, columns the predicted ones, in the order of `names`; of tags, those of all words."""
     types: dict[str, dict[str, Score]] = field(default_factory=dict)
     """Of entities: precision, recall and F1 for each type."""
     remark: str = ""
@@ -94,12 +95,14 @@ class Scores:
 
     @property
     def doubt(self) -> str:
-        """What is wrong with a model that gives every example one class though they have several; nothing of others."""
+        """What is wrong with a model that gives every example, or every word, one class though they have several;
+        nothing of others."""
         table = np.array(self.confusion or [[0]])
         truth, said = np.flatnonzero(table.any(1)), np.flatnonzero(table.any(0))
-        if self.count < ENOUGH or table.sum() != self.count or len(said) > 1 or len(truth) < 2:
+        if (total := int(table.sum())) < ENOUGH or len(said) > 1 or len(truth) < 2:
             return ""
-        what = f"it says {self.names[said[0]]!r} to every one of the {self.count:,} examples"
+        unit = "examples" if total == self.count else "words"
+        what = f"it says {self.names[said[0]]!r} to every one of the {total:,} {unit}"
         return f"{what}: try more --epochs, another --lr, or a model that has learned from more text"
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,7 +133,7 @@ class Scores:
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""
         figures = ", ".join(score_text(name, vars(score)) for name, score in self.values.items())
-        return f"{figures} on {self.count:,} examples{note}{self.remark and f'; {self.remark}'}"
+        return f"{figures} on {counted(self.count, 'example')}{note}{self.remark and f'; {self.remark}'}"
 
 
 def score(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:

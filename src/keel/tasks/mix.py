@@ -20,7 +20,3 @@ class ScalarMix(nn.Module):
     def forward(self, layers: Tensor) -> Tensor:
         """[..., width] of [..., layers, width]."""
         return self.gamma * (self.weights[:, None] * layers).sum(-2)
-
-    def __str__(self) -> str:
-        named = ", ".join(f"layer {number} {weight:.3f}" for number, weight in enumerate(self.weights.tolist()))
-        return f"{named}; gamma {self.gamma.item():.3f}"

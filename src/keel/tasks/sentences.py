@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.tasks.entities import (
+    FOREIGN,
     LETTERS,
     OUTSIDE,
     Scheme,
@@ -18,6 +19,7 @@ from keel.tasks.entities import (
     breaks,
     entities,
     fits,
+    has_foreign,
     has_slips,
     scheme_of,
     write_tags,
@@ -64,6 +66,8 @@ def read_sentences(source: Any, columns: Columns = ANY, on_event: OnEvent = igno
     scheme = scheme_of(sentence.tags or [] for sentence in found)
     if scheme == "none":
         _refuse_slips(found, columns)
+    elif has_foreign(sentence.tags or [] for sentence in found):
+        _refuse_foreign(found)
     wanted = _wanted(found, scheme, columns, name, on_event)
     tags = [_converted(sentence.tags or [], scheme, wanted) for sentence in found]
     if scheme != "none":
@@ -107,6 +111,13 @@ def _refuse_slips(found: list[Raw], columns: Columns) -> None:
                 raise UsageError(f"{place}: {what}: mend it, or leave out --scheme")
 
 
+def _refuse_foreign(found: list[Raw]) -> None:
+    """One sentence of BIOES would make broken tags of all others."""
+    placed = ((tag, place) for each in found for tag, place in zip(each.tags or [], each.places, strict=True))
+    tag, place = next((tag, place) for tag, place in placed if tag[0] in FOREIGN)
+    raise KeelError(f"{place}: {tag!r} is no BIO tag, though nearly all others are: mend it")
+
+
 def _wanted(found: list[Raw], scheme: Scheme, columns: Columns, name: str, on_event: OnEvent) -> Scheme:
     if columns.scheme != "auto" and scheme == "none":
         raise UsageError(
@@ -134,8 +145,9 @@ def _tell_breaks(found: list[Raw], scheme: Scheme, on_event: OnEvent) -> None:
         (sentence, place), tags = broken[0], broken[0][0].tags or []
         before = tags[place - 1] if place else "the start of the sentence"
         what = f"{tags[place]!r} after {before!r}" if place else f"{tags[place]!r} at {before}"
-        remedy = "read as conlleval reads them: an entity starts or ends there; mend them if that is wrong"
-        note(on_event, f"{sentence.places[place]}: {len(broken)} tags break {scheme}, here {what}; they are {remedy}")
+        remedy = "an entity starts or ends there, as conlleval reads it: mend them if that is wrong"
+        breaking = counted(len(broken), "tag breaks", "tags break")
+        note(on_event, f"{sentence.places[place]}: {breaking} {scheme}, here {what}; {remedy}")
 
 
 def _warn(found: list[Raw], on_event: OnEvent) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent
+from keel.events import OnEvent, counted
 from keel.text.files import kind_of, open_text, read_rows, read_table
 
 Kind = Literal["one", "several", "number", "tags", "choice", "text"]
@@ -238,7 +238,7 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: 
         for number, row in lines:
             width = width or len(row)
             if len(row) != width:
-                what = f"this row has {len(row)} columns, the first has {width}"
+                what = f"this row has {counted(len(row), 'column')}, the first has {width}"
                 raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
             numbers.append(number)
             yield row
@@ -281,10 +281,11 @@ def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: s
     first, other, answer = (ours if ours is not None else theirs for ours, theirs in zip(chosen, guess, strict=True))
     if first is None or (pair and other is None):
         texts, flags = ("two texts", "--text-column and --second-column") if pair else ("text", "--text-column")
-        known = ", ".join(map(repr, table.columns)) if table.header else f"{len(table.columns)} columns without names"
-        raise KeelError(
-            f"{table.source}: which columns hold the {texts} is not clear: it has {known}; say so by {flags}"
-        )
+        width = counted(len(table.columns), "column")
+        known = ", ".join(map(repr, table.columns)) if table.header else f"{width} without names"
+        tagged = "" if pair or table.header else " (of words with tags: --task tag)"
+        what = f"which columns hold the {texts} is not clear: it has {known}; say so by {flags}{tagged}"
+        raise KeelError(f"{table.source}: {what}")
     other = other if pair else None
     return Roles(first, other, None if answer in (first, other) else answer)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keel.events import counted
 from keel.tasks.entities import OUTSIDE, entities, parse, scheme_of, write_tags
 from keel.tasks.examples import Examples
 from keel.tasks.metrics import ERRORS, Mistake, Score, Scores, Values, intervals, joined, ratio, resamples
@@ -118,7 +119,6 @@ def _unknown(examples: Examples, truth: list[Sequence[str]], known: Sequence[str
         return ""
     (example, tag), count = odd[0], len(odd)
     tag = parse(tag).type or tag  # its letter is that of the scheme learned, which need not be the file's
-    what = (
-        f"{count} words have a tag that did not occur in training, such as {tag!r} in the sentence at {example.where}"
-    )
-    return f"{what}: they count as errors (correct them, or train with them)"
+    have = counted(count, "word has", "words have")
+    what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.where}"
+    return f"{what}: such words count as errors (correct them, or train with them)"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, note
+from keel.events import OnEvent, counted, note
 from keel.tasks.entities import OUTSIDE, fits
 from keel.tasks.examples import Columns
 from keel.tasks.tables import KNOWN
@@ -18,6 +18,11 @@ from keel.text.sentences import CHINESE
 
 FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 CONLLU = {name: number for number, name in enumerate(FIELDS)}
+FORMS = {
+    "slashes": "word/tag",
+    "segmented": "words with blanks between them, to learn where words end",
+    "text": "text without tags, a sentence in each line",
+}
 LONG_CHINESE = 4
 """Characters that Chinese words do not have on average."""
 SLASHED = re.compile(r"\[?(.*)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
@@ -41,7 +46,8 @@ def paired(words: list[Any], tags: list[Any] | None, place: str) -> Raw:
     if not words:
         raise KeelError(f"{place}: this sentence is empty: drop it")
     if tags is not None and len(words) != len(tags):
-        raise KeelError(f"{place}: there are {len(words)} words but {len(tags)} tags: give every word one")
+        what = f"it has {counted(len(words), 'word')} but {counted(len(tags), 'tag')}"
+        raise KeelError(f"{place}: {what}: give every word one")
     for values in (words, tags or []):
         for number, value in enumerate(values):
             if value is None or value == "":
@@ -58,6 +64,8 @@ def read_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
         yield from _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
         return
     form = columns.form if columns.form != "auto" else _form(lines, path)
+    if form in FORMS:
+        note(on_event, f"{name}: read as {FORMS[form]} (--form {form}; name another to change that)")
     if form == "conllu":
         yield from _conllu(lines, name, columns, on_event)
     elif form == "columns":
@@ -65,19 +73,18 @@ def read_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
             _refuse_texts(lines, name)
         yield from _columns(lines, name, columns, on_event)
     elif form == "slashes":
-        note(on_event, f"{name}: read as word/tag (--form to change that)")
         yield from _slashes(lines, name)
     elif form == "segmented":
-        note(
-            on_event,
-            f"{name}: read as words with blanks between them, to learn where words end (--form to change that)",
-        )
         yield from _segmented(lines, name)
     else:
-        note(on_event, f"{name}: read as text without tags, a sentence in each line (--form to change that)")
         for number, line in lines:
             if line.strip():
                 yield Raw([], None, [f"{name}:{number}"], line)
+
+
+def looks_tagged(lines: list[str]) -> bool:
+    """Whether these lines hold words and their tags."""
+    return bool(lines) and _form(list(enumerate(lines)), Path()) in ("columns", "conllu", "slashes")
 
 
 def _refuse_texts(lines: Lines, name: str) -> None:
@@ -110,6 +117,10 @@ def _form(lines: Lines, path: Path) -> str:
         return "columns"
     width, often = Counter(map(len, rows)).most_common(1)[0]
     even = often * 10 >= len(rows) * 7
+    words = [word for row in rows for word in row]
+    slashed = sum(SLASHED.fullmatch(word) is not None for word in words)
+    if slashed * 10 >= 9 * len(words) and not (even and width == 1):
+        return "slashes"
     blanks = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
     several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
@@ -123,9 +134,6 @@ def _form(lines: Lines, path: Path) -> str:
     if even and width == 1:
         length = statistics.median(len(row[0]) for row in rows)
         return "columns" if blanks and length < 15 and not _is_chinese_text(lines, rows) else "text"
-    words = [word for row in rows for word in row]
-    if sum(SLASHED.fullmatch(word) is not None for word in words) * 10 >= 9 * len(words):
-        return "slashes"
     chinese = [word for word in words if CHINESE.search(word)]
     dense = len(chinese) * 2 > len(words) and statistics.mean(map(len, chinese)) < LONG_CHINESE
     return "segmented" if dense and width > 1 else "text"
@@ -171,7 +179,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
             ):
                 continue
             if len(fields) != width or not fields[word] or not fields[tag]:
-                what = f"this line has {len([f for f in fields if f])} columns where others have {width}"
+                what = f"this line has {counted(sum(map(bool, fields)), 'column')} where others have {width}"
                 more = "each word a line of its own" if len(fields) > width else "the word its tag"
                 remedy = f"give {more}, or a blank line where a sentence ends (running text: --form text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip()[:40]!r}): {remedy}")
@@ -182,7 +190,8 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
 
 def _number(column: str, flag: str, width: int, name: str) -> int:
     if not column.isdigit() or not 1 <= int(column) <= width:
-        raise UsageError(f"{name}: --{flag}-column {column}: it has {width} columns without names: give 1 to {width}")
+        what = f"it has {counted(width, 'column')} without names"
+        raise UsageError(f"{name}: --{flag}-column {column}: {what}: give {f'1 to {width}' if width > 1 else 1}")
     return int(column) - 1
 
 
@@ -203,7 +212,8 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
             elif not line.startswith("#"):
                 fields = line.split("\t")
                 if len(fields) != len(FIELDS):
-                    what = f"this line has {len(fields)} columns, CoNLL-U has {len(FIELDS)}, told apart by tabs"
+                    found = counted(len(fields), "column")
+                    what = f"this line has {found}, CoNLL-U has {len(FIELDS)}, told apart by tabs"
                     raise KeelError(f"{name}:{number}: {what}: mend it, or say --form columns")
                 if fields[0].isdigit():  # not 3-4, a word that stands for two, nor 5.1, one that is not written
                     yield number, fields[word], fields[tag]
@@ -249,7 +259,7 @@ def _segmented(lines: Lines, name: str) -> Iterator[Raw]:
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[Raw]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
         if tags.strip() and not line.strip():
-            what = f"this line is blank, but its line of seq.out has {len(tags.split())} tags"
+            what = f"this line is blank, but its line of seq.out has {counted(len(tags.split()), 'tag')}"
             raise KeelError(f"{name}:{number}: {what}: give the words, or drop both lines")
         if line.strip():
             yield paired(line.split(), tags.split(), f"{name}:{number}")

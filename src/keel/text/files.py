@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from keel.errors import KeelError, MissingExtra
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 
 SAMPLE = 1 << 22
 """How many bytes are looked at to find out the encoding."""
@@ -62,8 +62,10 @@ def open_bytes(path: Path) -> IO[bytes]:
     try:
         with open(path, "rb") as file:
             magic = file.read(6)
+    except FileNotFoundError:
+        raise KeelError(f"there is no file {path}: check the name and the current folder") from None
     except OSError as error:
-        raise KeelError(f"{path} cannot be read: {error.strerror}") from None
+        raise KeelError(f"{path} cannot be read ({error.strerror}): check its name, and that you may read it") from None
     if magic[:2] == b"\x1f\x8b":
         return cast(IO[bytes], gzip.open(path, "rb"))
     if magic == b"\xfd7zXZ\x00":
@@ -202,13 +204,11 @@ class TextFile:
         except DAMAGED as error:
             raise self._damaged(error) from None
         if faults:
-            note(
-                self.on_event,
-                f"{self.name}:{first_fault}: {faults} bytes are not {self.encoding} and were replaced by U+FFFD, "
-                "the first of them here (is it another encoding? say --encoding)",
-            )
+            what = f"{counted(faults, 'byte is', 'bytes are')} not {self.encoding}, replaced by U+FFFD, the first here"
+            note(self.on_event, f"{self.name}:{first_fault}: {what} (is it another encoding? say --encoding)")
         if nulls:
-            note(self.on_event, f"{self.name}:{first_null}: {nulls} NUL characters were dropped, the first here")
+            what = counted(nulls, "NUL character was", "NUL characters were")
+            note(self.on_event, f"{self.name}:{first_null}: {what} dropped, the first here")
 
     def _damaged(self, error: BaseException) -> KeelError:
         return KeelError(f"{self.name} is damaged or cut short ({error}): fetch or compress it again")

@@ -16,7 +16,7 @@ def levels_of(objective: Objective) -> list[list[nn.Parameter]]:
     """All weights that learn: what stands above the blocks, each block from the top down, what stands below them."""
     found: list[list[nn.Parameter]] = []
     seen: set[nn.Parameter] = set()
-    # Words that also serve as the output layer are words.
+    # What an objective calls its inputs is below, though it may serve as the output too.
     for weights in (objective.inputs(), *(block.parameters() for block in objective.blocks()), objective.parameters()):
         found.append([weight for weight in weights if weight.requires_grad and weight not in seen])
         seen.update(found[-1])

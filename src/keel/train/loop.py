@@ -50,12 +50,13 @@ def fit(
     *,
     evaluate: Evaluate | None = None,
     identity: Mapping[str, Any] | None = None,
+    sources: Mapping[str, str] | None = None,
 ) -> History:
     """Train `objective` on `data` until the plan is done; the same call again goes on from the last checkpoint in `out`
     (without `out` nothing is kept).
 
     `evaluate` gives figures by name, "loss" among them: the checkpoint with the lowest is kept. `identity` is whatever
-    else, beside the settings in `train`, makes this the same run.
+    else, beside the settings in `train`, makes this the same run; `sources` says in words what its fingerprints are of.
     """
     with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
         heard = on_event if world.leads else ignore
@@ -63,7 +64,7 @@ def fit(
         sharded = world.size > 1 and train.parallel == "fsdp"
         working = deepcopy(objective) if sharded else objective
         learning = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-        run = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {}))
+        run = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {}), dict(sources or {}))
         try:
             history = run.go(stopping)
         finally:
@@ -99,6 +100,7 @@ class _Run:
         world: World,
         evaluate: Evaluate | None,
         identity: dict[str, Any],
+        sources: dict[str, str],
     ):
         least = min(stretch.rows for stretch in Plan(1_000_000, train, objective.phases()).stretches)
         if least < world.size * train.accumulate:
@@ -109,6 +111,7 @@ class _Run:
         self.objective = objective.to(world.device).train()
         self.objective.meet(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
+        self.sources = sources
         self.settings = {**identity, **to_dict(train), "processes": world.size}
         """What a run is of comes first: if it changed, it is what is told."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
@@ -216,6 +219,7 @@ class _Run:
             "carried": self.stepper.carried.last,
             "costs": [[*shape, seconds] for shape, seconds in self.costs.items()],
             "settings": self.settings,
+            "sources": self.sources,
             "seconds": self.seconds,
             "best": self.best[0] if self.best[1] >= 0 else None,
             "best_step": self.best[1],
@@ -263,11 +267,16 @@ class _Run:
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
             old, new = before.get(changed[0]), now.get(changed[0])
-            told = f"with {changed[0]} = {old!r}, not {new!r}"
+            told, give = f"with {changed[0]} = {old!r}, not {new!r}", "the old value"
             if all(isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16,}", value) for value in (old, new)):
-                told = f"with other {changed[0]}"  # nobody knows a fingerprint by heart
-            remedy = "give the old value to go on, or --overwrite to start anew"
-            raise UsageError(f"this run was started {told}: {remedy}")
+                # Nobody knows a fingerprint by heart.
+                was_of = state.get("sources", {}).get(changed[0], f"other {changed[0]}")
+                now_of = self.sources.get(changed[0], "these")
+                told = f"with {was_of}, not {now_of}"
+                if was_of == now_of:
+                    told = f"with another version or part of {was_of}"
+                give = "that"
+            raise UsageError(f"this run was started {told}: give {give} to go on, or --overwrite to start anew")
         return self.train.steps if extended else state["plan"]
 
     def plan(self, steps: int) -> Plan:

@@ -34,9 +34,17 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     return x
 
 
+def pieces(tensor: Tensor, parts: tuple[int, ...]) -> list[Tensor]:
+    """Views of the matrices that a tensor is made of, so many along each dimension."""
+    found = [tensor]
+    for dimension, count in enumerate(parts):
+        found = [piece for each in found for piece in each.chunk(count, dimension)]
+    return [piece.flatten(0, -2) for piece in found]
+
+
 class Muon(torch.optim.Optimizer):
-    """Muon for a group with "parts": how many matrices lie one above the other in each of its weights. AdamW for a
-    group without.
+    """Muon for a group with "parts": how many matrices each of its weights is along each dimension. AdamW for a group
+    without.
 
     All state is there from the start and every step does the same, so that a CUDA graph can hold it.
     """
@@ -68,7 +76,7 @@ class Muon(torch.optim.Optimizer):
         batches: defaultdict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for weight, direction in zip(weights, ahead, strict=True):
             parts = group["parts"][weight]
-            for pair in zip(weight.chunk(parts), direction.chunk(parts), strict=True):
+            for pair in zip(pieces(weight, parts), pieces(direction, parts), strict=True):
                 rows, columns = pair[0].shape
                 if rows <= columns:
                     batches[rows, columns].append(pair)

@@ -54,7 +54,10 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     if train.optimizer == "muon" and any(map(sharded, trained)):
         remedy = "use --train.parallel ddp or --train.optimizer adamw"
         raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
-    parts = _parts(objective) if train.optimizer == "muon" else {}
+    matrices = _matrices(objective)
+    inside = {weight for block in objective.blocks() for weight in block.parameters() if train.optimizer == "muon"}
+    # What has further dimensions of its own, as filters over several letters do, is no matrix to Muon.
+    parts = {each: cut for each, cut in matrices.items() if each in inside and cut[:-2] == each.shape[:-2]}
     shares = rate_shares(objective, train)
     groups: list[dict[str, Any]] = []
     for share in dict.fromkeys(shares.values()):
@@ -63,8 +66,8 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
         rest = [parameter for parameter in mine if parameter not in parts]
         groups += [
             {"params": list(whole), "parts": whole, "weight_decay": train.weight_decay, "scale": share},
-            {"params": [each for each in rest if each.ndim > 1], "weight_decay": train.weight_decay, "scale": share},
-            {"params": [each for each in rest if each.ndim <= 1], "weight_decay": 0.0, "scale": share},
+            {"params": [each for each in rest if each in matrices], "weight_decay": train.weight_decay, "scale": share},
+            {"params": [each for each in rest if each not in matrices], "weight_decay": 0.0, "scale": share},
         ]
     groups = [group for group in groups if group["params"]]
     on_gpu = trained[0].is_cuda
@@ -94,15 +97,17 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = share
 
 
-def _parts(objective: Objective) -> dict[nn.Parameter, int]:
-    """The trained matrices inside the blocks, each with the number of matrices that it is made of.
+def _matrices(objective: Objective) -> dict[nn.Parameter, tuple[int, ...]]:
+    """The weights that are no vectors, each with the number of matrices that it is made of along each dimension.
 
-    A fused layer says so by an attribute `parts`: 3 for queries, keys and values in one.
+    A fused layer says so by an attribute `parts`: 3 for queries, keys and values one above the other; or one that
+    names its matrices, each with its numbers, and what it does not name are vectors side by side.
     """
-    return {
-        weight: getattr(module, "parts", 1)
-        for block in objective.blocks()
-        for module in block.modules()
-        for weight in module.parameters(recurse=False)
-        if weight.ndim == 2 and weight.requires_grad
-    }
+    found: dict[nn.Parameter, tuple[int, ...]] = {}
+    for module in objective.modules():
+        parts = getattr(module, "parts", 1)
+        for name, weight in module.named_parameters(recurse=False):
+            named = parts if isinstance(parts, dict) else {name: (parts, *[1] * (weight.ndim - 1))}
+            if weight.ndim > 1 and name in named:
+                found[weight] = named[name]
+    return found
