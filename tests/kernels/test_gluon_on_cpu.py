@@ -57,7 +57,7 @@ def kept(hashed: Any, column: Any, threshold: int) -> Value:
     return Value(((x ^ x >> 13) * 0x846CA68B & 0xFFFFFFFF) >= threshold)
 
 
-@pytest.mark.parametrize("programs", [1, 2])
+@pytest.mark.parametrize("programs", [2, 6])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
 def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -> None:
@@ -75,7 +75,10 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
     gradient, dbias = torch.autograd.grad(wanted, (given, bias), dout.float())
 
     out, dqkv = torch.full_like(dout, torch.nan), torch.full_like(qkv, torch.nan)
-    normalizers, sums = torch.full((2, heads, rows * time), torch.nan), torch.full((rows, 3 * heads * width), torch.nan)
+    normalizers, sums = (
+        torch.full((2, heads, rows * time), torch.nan),
+        torch.full((programs // heads, 3 * heads * width), torch.nan),
+    )
     fixed = {"heads": heads, "threshold": dropout.threshold(dropped), "causal": causal}
     others = SHORT | {"gluon_join": join, "gluon_kept": kept}
     pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5

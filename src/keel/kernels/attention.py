@@ -54,7 +54,7 @@ def attend(
             salt=salt,
             causal=causal,
         )
-    brief = even and short.fits(qkv, longest, qkv.shape[1] // 3 // heads)
+    brief = even and short.fits(qkv, longest, heads)
     return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, brief)
 
 
@@ -443,13 +443,14 @@ class _Attend(torch.autograd.Function):
         tokens, width, rows = qkv.shape[0], qkv.shape[1] // 3, len(starts)
         d = width // heads
         dout = gradients[0].contiguous()
+        if brief:
+            found = short.backward(dout, qkv, lengths, normalizers, heads, dropout, causal)
+            return *found, None, None, None, None, None, None, None, None, None
         dqkv = torch.empty_like(qkv)
         sums = torch.empty(rows, 3 * width, dtype=torch.float32, device=qkv.device)
         queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
         rest = {"heads": heads, "d": d, "threshold": threshold(dropout), "causal": causal, "num_warps": warps}
-        if brief:
-            short.backward(dout, qkv, lengths, normalizers, dqkv, sums, heads, dropout, causal)
-        elif longest <= keys:
+        if longest <= keys:
             programs = min(rows * heads, max(1, 8 // warps) * multiprocessors(qkv.device))
             _backward_whole[(programs,)](
                 *(dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5),

@@ -31,8 +31,10 @@ gluon_join = shared_with_triton(join)
 gluon_kept = shared_with_triton(kept)
 
 
-def fits(qkv: Tensor, longest: int, d: int) -> bool:
-    return longest == 128 and d == 64 and trusted(_gap, qkv)
+def fits(qkv: Tensor, longest: int, heads: int) -> bool:
+    if longest != 128 or qkv.shape[1] != 3 * heads * 64 or not trusted(_gap, qkv):
+        return False
+    return heads <= multiprocessors(qkv.device)
 
 
 def forward(
@@ -60,27 +62,22 @@ def forward(
 
 
 def backward(
-    dout: Tensor,
-    qkv: Tensor,
-    lengths: Tensor,
-    normalizers: Tensor,
-    dqkv: Tensor,
-    sums: Tensor,
-    heads: int,
-    dropout: float,
-    causal: bool,
-) -> None:
-    """Into dqkv [tokens, 3 x width] and, for the bias, its sums over each row [rows, 3 x width]."""
-    pieces = len(lengths) * heads
-    _backward[(min(pieces, multiprocessors(qkv.device)),)](
+    dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, heads: int, dropout: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    dqkv = torch.empty_like(qkv)
+    rows = min(len(lengths), multiprocessors(qkv.device) // heads)
+    sums = torch.empty(rows, qkv.shape[1], dtype=torch.float32, device=qkv.device)
+    _backward[(rows * heads,)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
-        *(lengths, normalizers, sums, pieces, len(qkv), WIDTH.value**-0.5),
+        *(lengths, normalizers, sums, len(lengths) * heads, len(qkv), WIDTH.value**-0.5),
         heads=heads,
         threshold=threshold(dropout),
         causal=causal,
         num_warps=8,
         maxnreg=REGISTERS,
     )
+    return dqkv, sums.sum(0)
 
 
 def _gap(device: torch.device, dtype: torch.dtype) -> float:
@@ -250,6 +247,9 @@ def _work(
     column = gl.arange(0, WIDTH, gl.SliceLayout(0, narrow))
     # When the weights and their gradients have been read, the results take their place on the way out.
     results = weights._reinterpret(weights.dtype, [4, TIME, WIDTH], dqkv.layout)
+    # There are so many programs that each has one head alone, whose bias it sums up.
+    sum_q = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+    sum_v = gl.zeros([TIME, WIDTH], gl.float32, narrow)
     for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
         piece = gl.program_id(0) + turn * gl.num_programs(0)
         row = piece // heads
@@ -301,10 +301,12 @@ def _work(
         hopper.fence_async_shared()
         for part in gl.static_range(3):
             tile_store(dqkv, [row * TIME, (part * heads + head) * WIDTH], results.index(part))
-        place = sums + (row * 3 * heads + head) * WIDTH + column
-        gl.store(place, gl.sum(dq, 0))
-        gl.store(place + heads * WIDTH, gl.zeros([WIDTH], gl.float32, gl.SliceLayout(0, narrow)))
-        gl.store(place + 2 * heads * WIDTH, gl.sum(dv, 0))
+        sum_q += dq
+        sum_v += dv
+    place = sums + gl.program_id(0) // heads * 3 * heads * WIDTH + gl.program_id(0) % heads * WIDTH + column
+    gl.store(place, gl.sum(sum_q, 0))
+    gl.store(place + heads * WIDTH, gl.zeros([WIDTH], gl.float32, gl.SliceLayout(0, narrow)))
+    gl.store(place + 2 * heads * WIDTH, gl.sum(sum_v, 0))
     hopper.tma.store_wait(0)
 
 
