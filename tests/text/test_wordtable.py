@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -82,3 +83,23 @@ def test_words_that_share_a_hash_are_told_apart() -> None:
     table = WordTable.of(cut)
     assert counted(table) == {"incomprehensible": 2, "incommensurables": 1}
     assert np.array_equal(table.find(cut), [0, 1, 0])
+
+
+def test_a_letter_that_two_threads_ask_for_is_learned_once() -> None:
+    """One that cuts meanwhile would look up a part that was not there when it began."""
+    cut = made(cjk=False)
+    asked: list[int] = []
+
+    class Overtaken(nullcontext[None]):
+        """The lock, for which another thread was faster."""
+
+        def __enter__(self) -> None:
+            if not asked:
+                asked.append(0)
+                cut.cut(["가"])
+                asked.append(int(cut._actions[ord("가")]))
+
+    cut._asking = Overtaken()  # pyright: ignore[reportAttributeAccessIssue]
+    cut.cut(["가"])
+    assert cut._actions[ord("가")] == asked[1]
+    assert len(cut._several) == 1

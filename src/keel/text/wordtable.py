@@ -78,7 +78,8 @@ class Rules:
         unasked = np.flatnonzero(_unasked(letters, self._actions)).tolist()
         with self._asking:
             for number in unasked:
-                self._actions[number] = self._action(chr(number))
+                if self._actions[number] == UNASKED:  # what another thread is cutting by must not change
+                    self._actions[number] = self._action(chr(number))
 
     def _action(self, letter: str) -> int:
         normal = self._normalizer.normalize_str(letter)
