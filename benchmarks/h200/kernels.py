@@ -156,6 +156,7 @@ def attention_case(
     """`packed`: rows of any length up to `time` lie side by side, as many tokens in all."""
     width = heads * 64
     settings = {"longest": time, "heads": heads, "dropout": dropout, "causal": causal}
+    even = {} if packed else {"even": True}
 
     def build(size: float) -> list[Tensor]:
         return [draw(max(1, int(rows * size)) * time, 3 * width), draw(3 * width, dtype=torch.float32)]
@@ -194,7 +195,7 @@ def attention_case(
         name=f"attention {rows}x{heads}x{time} p={dropout}{' causal' if causal else ''}{' packed' if packed else ''}",
         module=attention,
         build=build,
-        ours=partial(ours, attention.attend),
+        ours=partial(ours, partial(attention.attend, **even)),
         twin=partial(ours, attention.attend_twin),
         peers={} if packed else {"flash": flash, "cudnn": cudnn},
         sweep=short if time <= 128 else long,

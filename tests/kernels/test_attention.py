@@ -17,11 +17,11 @@ CAUSAL_DROPPED = {"causal": True, "dropout": 0.25}
 def check(hold, numbers, device):
     """Hold attention over rows (start, length) to the twin."""
 
-    def run(rows, *, tokens, heads, d, longest, dtype=torch.float32, within=1e-5, **settings):
+    def run(rows, *, tokens, heads, d, longest, dtype=torch.float32, within=1e-5, even=False, **settings):
         starts, lengths = torch.tensor(rows, device=device).T.contiguous()
         settings |= {"longest": longest, "heads": heads, "seed": torch.tensor(11, device=device)}
         hold(
-            lambda qkv, bias: attend(qkv, bias, starts, lengths, **settings),
+            lambda qkv, bias: attend(qkv, bias, starts, lengths, even=even, **settings),
             lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, **settings),
             numbers(tokens, 3 * heads * d, dtype=dtype),
             numbers(3 * heads * d),
@@ -105,3 +105,11 @@ def test_tensor_cores_stay_near_the_twin(check, longest, d, settings):
     rows = [(0, longest), (longest, 7), (longest + 9, longest // 2)]
     tokens = 3 * longest
     check(rows, tokens=tokens, heads=3, d=d, longest=longest, dtype=torch.bfloat16, within=2e-2, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("settings", [PLAIN, CAUSAL, DROPPED, CAUSAL_DROPPED])
+def test_even_rows_of_128(check, dtype, settings):
+    rows = [(number * 128, 128 - number % 3 * 50) for number in range(150)]
+    check(rows, tokens=150 * 128, heads=4, d=64, longest=128, dtype=dtype, within=2e-2, even=True, **settings)

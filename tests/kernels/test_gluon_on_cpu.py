@@ -1,18 +1,20 @@
 """The kernels in Gluon, word for word, with tiny tiles on a CPU."""
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import feed_forward
-from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles
+from keel.kernels import dropout, feed_forward, short
+from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
 HALF = torch.float16
 SMALL = {"TOKENS": 8, "COLUMNS": 8, "DEPTH": 4, "STAGES": 3, "HALF": 4}
+SHORT = {"TIME": 8, "WIDTH": 4}
 
 
 def near(ours: Tensor, theirs: Tensor) -> bool:
@@ -44,3 +46,47 @@ def test_the_network_and_its_gradient(shape: tuple[int, int, int], programs: int
     expected = (dy.float() @ contract.float()) * slopes.float()
     assert near(dh, expected)
     assert near(sums.sum(0), expected.sum(0))
+
+
+def join(key: Any, value: Any) -> Value:
+    return Value(dropout._join(torch.as_tensor(raw(key)), torch.as_tensor(raw(value)) & 0xFFFFFFFF))
+
+
+def kept(hashed: Any, column: Any, threshold: int) -> Value:
+    x = (raw(hashed) + raw(column) * 0x9E3779B9) & 0xFFFFFFFF
+    return Value(((x ^ x >> 13) * 0x846CA68B & 0xFFFFFFFF) >= threshold)
+
+
+@pytest.mark.parametrize("programs", [2, 6])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -> None:
+    from keel.kernels.attention import attend_twin
+
+    torch.manual_seed(0)
+    heads, rows, time, width = 2, 5, 8, 4
+    lengths, seed = torch.tensor([8, 3, 8, 1, 7]), torch.tensor(7 << 33 | 5)
+    qkv = torch.randn(rows * time, 3 * heads * width).to(HALF)
+    bias = torch.zeros(3 * heads * width, requires_grad=True)
+    settings = {"longest": time, "heads": heads, "dropout": dropped, "seed": seed, "salt": 3, "causal": causal}
+    given = qkv.float().requires_grad_()
+    wanted = attend_twin(given, bias, torch.arange(0, rows * time, time), lengths, **settings)
+    dout = torch.randn(rows * time, heads * width).to(HALF)
+    gradient, dbias = torch.autograd.grad(wanted, (given, bias), dout.float())
+
+    out, dqkv = torch.full_like(dout, torch.nan), torch.full_like(qkv, torch.nan)
+    normalizers, sums = (
+        torch.full((2, heads, rows * time), torch.nan),
+        torch.full((programs // heads, 3 * heads * width), torch.nan),
+    )
+    fixed = {"heads": heads, "threshold": dropout.threshold(dropped), "causal": causal}
+    others = SHORT | {"gluon_join": join, "gluon_kept": kept}
+    pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
+    tiles = (Tiles(x, time, width) for x in (qkv, out))
+    Machine().run(short._forward, programs, *tiles, *pointers, others=others, **fixed)
+    assert near(out, wanted)
+    tiles = (Tiles(x, time, width) for x in (qkv, dout, dqkv))
+    pointers = Pointer(lengths), Pointer(normalizers), Pointer(sums), rows * heads, rows * time, width**-0.5
+    Machine().run(short._backward, programs, *tiles, *pointers, others=others, **fixed)
+    assert near(dqkv, gradient)
+    assert near(sums.sum(0), dbias)

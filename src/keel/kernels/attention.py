@@ -4,8 +4,8 @@ The fused product of queries, keys and values comes in as it is and its gradient
 is stacked or transposed. A row of up to 128 tokens is one block: its backward pass is one pass, without atomics. Longer
 rows are walked in blocks as FlashAttention does (Dao et al. 2022).
 
-The softmax does not see a number that all keys of a query share, so the keys' bias changes nothing and its gradient is
-zero; the values' bias is added to the mixture instead of to every value.
+The product brings its bias along, but not the bias's gradient: its sums are found here on the way. The softmax does not
+see a number that all keys of a query share, so that of the keys is zero.
 """
 
 # pyright: reportPossiblyUnboundVariable=false
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from keel.kernels import usable
+from keel.kernels import short, usable
 from keel.kernels.dropout import drop, kept, plane_key, row_hash, threshold
 from keel.kernels.language import multiprocessors, power_of_two, shared_memory, tl, triton
 
@@ -36,11 +36,13 @@ def attend(
     seed: Tensor | None = None,
     salt: int = 0,
     causal: bool = False,
+    even: bool = False,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V in every head of every row: [tokens, 3 x width], [3 x width] to [tokens, width].
 
-    Row r is the tokens from starts[r] on, lengths[r] of them, `longest` at most; rows are in order and do not overlap.
-    A token of no row gets zeros. Dropout falls on the attention weights.
+    Row r is the tokens from starts[r] on, lengths[r] of them, `longest` at most; rows are in order and do not overlap;
+    `even` ones begin at multiples of `longest`. A token of no row gets zeros. Dropout falls on the attention weights.
+    The bias is in qkv already, and is here for its gradient.
     """
     if not usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
         return attend_twin(
@@ -52,7 +54,8 @@ def attend(
             salt=salt,
             causal=causal,
         )
-    return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal)
+    brief = even and short.fits(qkv, longest, heads)
+    return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, brief)
 
 
 def attend_twin(
@@ -77,7 +80,7 @@ def attend_twin(
         seen = seen & (place[:, None] >= place)
     with torch.autocast(qkv.device.type, enabled=False):  # all in fp32
         # Each [rows, heads, time, width / heads].
-        q, k, v = (qkv.float() + bias)[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = (qkv.float() + (bias - bias.detach()))[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         # Rows without a token would divide by nothing; theirs is not read.
         scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, torch.finfo(torch.float32).min)
         mixed = drop(scores.softmax(-1), dropout, seed, salt) @ v
@@ -126,7 +129,6 @@ def _fill(out, first, last, step):
 @triton.jit(do_not_specialize=["salt", "rows", "tokens"])
 def _forward(
     qkv,
-    bias,
     starts,
     lengths,
     seed,
@@ -156,8 +158,6 @@ def _forward(
     source = qkv + start * 3 * width + head * d
     query = block * queries + tl.arange(0, queries)[:, None]
     q = tl.load(source + query * 3 * width + column, query < length, 0.0)
-    q += tl.load(bias + head * d + column).to(q.dtype)
-    bias_v = tl.load(bias + 2 * width + head * d + column)
     highest = tl.full([queries, 1], -1e30, tl.float32)
     total = tl.zeros([queries, 1], tl.float32)
     mixed = tl.zeros([queries, d], tl.float32)
@@ -173,8 +173,6 @@ def _forward(
         place = key[:, None] * 3 * width + column
         k = tl.load(source + width + place, key[:, None] < length, 0.0)
         v = tl.load(source + 2 * width + place, key[:, None] < length, 0.0)
-        if threshold:
-            v += bias_v.to(v.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [queries, keys]
         if causal:
             scores = tl.where(query >= key[None, :], scores, -float("inf"))
@@ -190,8 +188,6 @@ def _forward(
         highest = higher
     total = tl.where(query < length, total, 1.0)
     mixed *= 4294967296 / (4294967296 - threshold) / total
-    if not threshold:
-        mixed += bias_v
     mixed = tl.where(query < length, mixed, 0.0)
     tl.store(out + (start + query) * width + head * d + column, mixed.to(out.dtype.element_ty), query < span)
     place = head.to(tl.int64) * tokens + start + query
@@ -205,7 +201,6 @@ def _forward(
 def _backward_whole(
     dout,
     qkv,
-    bias,
     starts,
     lengths,
     normalizers,
@@ -238,7 +233,6 @@ def _backward_whole(
         do = tl.load(dout + (start + query) * width + head * d + column, query < length, 0.0)
         at = head.to(tl.int64) * tokens + start + query
         normalizer = tl.load(normalizers + at, query < length, float("inf"))
-        q += tl.load(bias + head * d + column).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [queries, keys]
         # The weights, as much larger as those that stay will be.
         p = tl.exp2(scores * (scale * 1.4426950409) - (normalizer - tl.log2(grow)))
@@ -247,8 +241,6 @@ def _backward_whole(
         if length < time:
             p = tl.where(key < length, p, 0.0)
         stay = p
-        if threshold:
-            v += tl.load(bias + 2 * width + head * d + column).to(v.dtype)
         dp = tl.dot(do, tl.trans(v), input_precision="ieee")
         if threshold:
             # A minus sign marks what is dropped: it costs no register, and the size is still there.
@@ -276,7 +268,6 @@ def _backward_whole(
 def _backward_blocks(
     dout,
     qkv,
-    bias,
     starts,
     lengths,
     out,
@@ -313,8 +304,6 @@ def _backward_blocks(
     scratch += start * width + head * d
     normalizers += head.to(tl.int64) * tokens + start
     deltas += head.to(tl.int64) * tokens + start
-    bias_q = tl.load(bias + head * d + column)
-    bias_v = tl.load(bias + 2 * width + head * d + column)
     sum_q = tl.zeros([1, d], tl.float32)
     sum_v = tl.zeros([1, d], tl.float32)
     for first in range(0, length, queries):  # once, not for every block of keys
@@ -322,8 +311,6 @@ def _backward_blocks(
         place = query[:, None] * width + column
         do = tl.load(given + place, query[:, None] < length, 0.0).to(tl.float32)
         o = tl.load(made + place, query[:, None] < length, 0.0).to(tl.float32)
-        if not threshold:
-            o -= bias_v
         tl.store(deltas + query, tl.sum(o * do, 1) / grow, query < length)
     tl.debug_barrier()  # what one thread has written, another reads
     for first_key in range(0, length, keys):
@@ -331,8 +318,6 @@ def _backward_blocks(
         place = key * 3 * width + column
         k = tl.load(source + width + place, key < length, 0.0)
         v = tl.load(source + 2 * width + place, key < length, 0.0)
-        if threshold:
-            v += bias_v.to(v.dtype)
         dk = tl.zeros([keys, d], tl.float32)
         dv = tl.zeros([keys, d], tl.float32)
         for first in range(first_key // queries * queries if causal else 0, length, queries):
@@ -341,7 +326,6 @@ def _backward_blocks(
             q = tl.load(source + query[:, None] * 3 * width + column, there, 0.0)
             do = tl.load(given + query[:, None] * width + column, there, 0.0)
             normalizer = tl.load(normalizers + query, query < length, float("inf"))
-            q += bias_q.to(q.dtype)
             delta = tl.load(deltas + query, query < length, 0.0)
             scores = tl.dot(k, tl.trans(q), input_precision="ieee")  # [keys, queries]
             p = tl.exp2(scores * (scale * 1.4426950409) - (normalizer - tl.log2(grow))[None, :])
@@ -420,6 +404,7 @@ class _Attend(torch.autograd.Function):
         seed: Tensor | None,
         salt: int,
         causal: bool,
+        brief: bool,
     ) -> Tensor:
         qkv = qkv.contiguous()
         tokens, width, rows = qkv.shape[0], qkv.shape[1] // 3, len(starts)
@@ -427,32 +412,40 @@ class _Attend(torch.autograd.Function):
         out = torch.empty(tokens, width, dtype=qkv.dtype, device=qkv.device)
         # The logarithm of what each query's weights were divided by and, for dropout, the query's hash.
         normalizers = torch.empty(2 if dropout else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
-        queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
-        blocks = -(-longest // queries)
-        _forward[(rows * heads * blocks,)](
-            *(qkv, bias, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
-            heads=heads,
-            d=d,
-            queries=queries,
-            keys=keys,
-            blocks=blocks,
-            whole=longest <= keys,
-            threshold=threshold(dropout),
-            causal=causal,
-            num_warps=warps,
-            num_stages=stages,
-        )
-        ctx.save_for_backward(qkv, bias, starts, lengths, out, normalizers)
-        ctx.settings = longest, heads, dropout, causal
+        if brief:
+            short.forward(qkv, lengths, seed, out, normalizers, heads, dropout, salt, causal)
+        else:
+            queries, keys, warps, stages = tiling(
+                longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device)
+            )
+            blocks = -(-longest // queries)
+            _forward[(rows * heads * blocks,)](
+                *(qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
+                heads=heads,
+                d=d,
+                queries=queries,
+                keys=keys,
+                blocks=blocks,
+                whole=longest <= keys,
+                threshold=threshold(dropout),
+                causal=causal,
+                num_warps=warps,
+                num_stages=stages,
+            )
+        ctx.save_for_backward(qkv, starts, lengths, out, normalizers)
+        ctx.settings = longest, heads, dropout, causal, brief
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, bias, starts, lengths, out, normalizers = ctx.saved_tensors
-        longest, heads, dropout, causal = ctx.settings
+        qkv, starts, lengths, out, normalizers = ctx.saved_tensors
+        longest, heads, dropout, causal, brief = ctx.settings
         tokens, width, rows = qkv.shape[0], qkv.shape[1] // 3, len(starts)
         d = width // heads
         dout = gradients[0].contiguous()
+        if brief:
+            found = short.backward(dout, qkv, lengths, normalizers, heads, dropout, causal)
+            return *found, None, None, None, None, None, None, None, None, None
         dqkv = torch.empty_like(qkv)
         sums = torch.empty(rows, 3 * width, dtype=torch.float32, device=qkv.device)
         queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
@@ -460,7 +453,7 @@ class _Attend(torch.autograd.Function):
         if longest <= keys:
             programs = min(rows * heads, max(1, 8 // warps) * multiprocessors(qkv.device))
             _backward_whole[(programs,)](
-                *(dout, qkv, bias, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5),
+                *(dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5),
                 time=keys,
                 stages=stages,
                 **rest,
@@ -469,11 +462,11 @@ class _Attend(torch.autograd.Function):
             scratch = torch.empty(tokens, width, dtype=torch.float32, device=qkv.device)
             deltas = torch.empty(heads, tokens, dtype=torch.float32, device=qkv.device)
             _backward_blocks[(rows * heads,)](
-                *(dout, qkv, bias, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums),
+                *(dout, qkv, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums),
                 *(tokens, rows, d**-0.5),
                 queries=queries,
                 keys=keys,
                 num_stages=stages,
                 **rest,
             )
-        return dqkv, sums.sum(0), None, None, None, None, None, None, None, None
+        return dqkv, sums.sum(0), None, None, None, None, None, None, None, None, None

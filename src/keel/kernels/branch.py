@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def branch(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """x W^T in x's type, and x once more, for the sum: [tokens, inputs], [outputs, inputs] to [tokens, outputs] and x.
+def branch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """x W^T + b in x's type, and x once more, for the sum: [tokens, inputs], [outputs, inputs] to [tokens, outputs], x.
 
-    The gradient that comes for x is written over.
+    The bias gets no gradient here: what follows finds it on its way. The gradient that comes for x is written over.
     """
-    return _Branch.apply(x, weight.to(x.dtype))
+    return _Branch.apply(x, weight.to(x.dtype), bias.detach().to(x.dtype))
 
 
-def branch_twin(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return F.linear(x, weight.to(x.dtype)), x
+def branch_twin(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    return F.linear(x, weight.to(x.dtype), bias.detach().to(x.dtype)), x
 
 
 def added(dx: Tensor | None, dy: Tensor, weight: Tensor) -> Tensor:
@@ -30,17 +30,17 @@ def added(dx: Tensor | None, dy: Tensor, weight: Tensor) -> Tensor:
 
 class _Branch(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, weight)
         ctx.set_materialize_grads(False)
-        return F.linear(x, weight), x
+        return F.linear(x, weight, bias), x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         dy, dx = gradients
         if dy is None:
-            return dx, None
-        x_wanted, weight_wanted = ctx.needs_input_grad
+            return dx, None, None
+        x_wanted, weight_wanted, _ = ctx.needs_input_grad
         dweight = dy.T @ x if weight_wanted else None  # first: dx may be the very dy
-        return added(dx, dy, weight) if x_wanted else None, dweight
+        return added(dx, dy, weight) if x_wanted else None, dweight, None

@@ -188,14 +188,13 @@ def _multiply(
             else:
                 value += gl.expand_dims(gl.load(bias + index, index < hidden, 0.0), 0)
                 share, slope = gluon_below(value, tanh)
-                hopper.tma.store_wait(1 if learns else 0)
+                hopper.tma.store_wait(0)
                 staging.index(group * 2).store((value * share).to(out.dtype))
+                if learns:
+                    staging.index(group * 2 + 1).store((share + slope).to(out.dtype))
                 hopper.fence_async_shared()
                 tile_store(out, [row, place], staging.index(group * 2))
                 if learns:
-                    hopper.tma.store_wait(1)
-                    staging.index(group * 2 + 1).store((share + slope).to(out.dtype))
-                    hopper.fence_async_shared()
                     tile_store(slopes, [row, place], staging.index(group * 2 + 1))
         if back:
             hopper.tma.store_wait(0)

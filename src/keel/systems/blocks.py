@@ -100,6 +100,8 @@ class Spans(Tensors):
     starts: Tensor  # [batch]
     lengths: Tensor  # [batch]
     longest: int
+    even: bool = False
+    """Whether a row begins at every multiple of `longest`."""
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
@@ -107,7 +109,7 @@ class Spans(Tensors):
             return cls(starts=rows.starts, lengths=rows.lengths, longest=rows.longest)
         batch, time = rows.ids.shape
         starts = torch.arange(0, batch * time, time, device=rows.ids.device)
-        return cls(starts=starts, lengths=rows.lengths, longest=time)
+        return cls(starts=starts, lengths=rows.lengths, longest=time, even=True)
 
 
 def padding_mask(rows: Rows) -> Tensor | None:
@@ -213,7 +215,7 @@ class Attention(nn.Module):
     def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """[tokens, width] to the same, before the bias of the last matrix, and x once more: what follows adds them."""
         dropout = self.dropout if self.training else 0.0
-        qkv, x = branch(x, self.qkv.weight)
+        qkv, x = branch(x, self.qkv.weight, self.qkv.bias)
         mixed = attend(
             qkv,
             self.qkv.bias,
@@ -224,6 +226,7 @@ class Attention(nn.Module):
             dropout=dropout,
             seed=seed,
             causal=self.causal,
+            even=spans.even,
         )
         return F.linear(mixed, self.out.weight), x
 
@@ -289,7 +292,7 @@ class Block(nn.Module):
     def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
         """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
 
-        Products have no bias here: the kernel after each one adds it, and finds its gradient on the way back.
+        What follows a product finds the gradient of its bias on the way back, and mostly adds the bias too.
         """
         dropout = self.dropout.p if self.training else 0.0
 
