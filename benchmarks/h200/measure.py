@@ -154,7 +154,7 @@ def lost(options: argparse.Namespace, recipe: str) -> None:
             times.append((time.monotonic() - began) / 20)
         profile(stepper, plan, recipe)
     bare = median(times)
-    del stepper, objective, parts
+    del stepper, objective, parts, update  # their graphs hold the memory of a step
     torch.cuda.empty_cache()
     steps, _ = pretrain(recipe, options, 100, ramp=0.0, average=0.0)
     seconds = median(event["seconds_per_step"] for event in steps[4:])

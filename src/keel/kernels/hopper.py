@@ -74,8 +74,9 @@ def _tried(gap: Callable[[torch.device, torch.dtype], float], index: int, dtype:
     if torch.version.hip or torch.cuda.get_device_capability(index)[0] != 9:
         return float("inf"), ""
     try:
-        # Whatever is going on where the first text comes.
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        # Whatever is going on where the first text comes, and whatever torch remarks on the first use of a GPU.
+        quiet = warnings.catch_warnings(action="ignore")
+        with quiet, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
             off = gap(torch.device("cuda", index), dtype)
     except torch.OutOfMemoryError:
         raise
