@@ -112,7 +112,7 @@ def test_info_of_a_file_of_vectors(file: Path, tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "unit.txt").write_text("a 1 0\nb 0.6 0.8\na 0 1\n")
     assert main(["info", str(tmp_path / "unit.txt")]) == 0
     said = capsys.readouterr().out
-    for part in ("GloVe text", "words:          2", "normalised", "1 words came again"):
+    for part in ("GloVe text", "words:          2", "normalised", "1 word came again"):
         assert part in said
     (tmp_path / "prose.txt").write_text("this is prose\n")
     assert main(["info", str(tmp_path / "prose.txt")]) == 1

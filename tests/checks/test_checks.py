@@ -84,7 +84,7 @@ def test_a_table_is_read_as_a_corpus_is(tmp_path: Path) -> None:
     assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
     assert found(report, "warning", "--dedup documents", "in line 3").where == f"{file}:4"
     assert found(report, "warning", "--dedup lines", "in line 3").where == f"{file}:4"
-    found(report, "note", "1 rows have no 'text'")
+    found(report, "note", "1 row without 'text'")
 
 
 def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_labelled_files(tmp_path: Path, model: Model) -> None:
     assert "above 32" in facts["too long"]
     assert found(report, "warning", "another label", f"{train}:72 'sea'").where == f"{train}:73"
     assert found(report, "warning", "empty").where == f"{train}:74"
-    assert found(report, "note", "come again", f"{train}:5").where == f"{train}:75"
+    assert found(report, "note", "comes again", f"{train}:5").where == f"{train}:75"
     assert found(report, "warning", "fewer than 5", "'rare'").where == str(train)
     assert found(report, "warning", "1 of its 3 texts (33.3%)", f"{train}:7").where == f"{test}:2"
     assert found(report, "error", "'sky'").where == f"{test}:4"
@@ -200,8 +200,8 @@ def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFi
     table = write(tmp_path / "t.tsv", ["one\teins", "two\tzwei", "one\tein", "two\tzwei"], "source\ttarget")
     report = check([table, sides["test.en"], sides["test.de"]], task="rewrite")
     assert [facts["holds"].split()[0] for facts in report.files.values()] == ["4", "3"]
-    assert found(report, "note", "1 sources come again with another target").where == f"{table}:4"
-    assert found(report, "note", "1 examples come again").where == f"{table}:5"
+    assert found(report, "note", "1 source comes again with another target").where == f"{table}:4"
+    assert found(report, "note", "1 example comes again").where == f"{table}:5"
     assert not [finding for finding in report.findings if finding.severity != "note"]
 
 

@@ -107,7 +107,7 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
     examples = read_aligned((path, path), on_event=listen)
     assert examples.texts == ["one", "two"]
     assert examples[1].where == f"{path}:3"
-    assert any("1 pairs of nothing" in text for text in said)
+    assert any("1 pair of nothing" in text for text in said)
     assert any("equal to its source" in text for text in said)
 
 

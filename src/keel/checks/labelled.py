@@ -9,6 +9,7 @@ import numpy as np
 
 from keel.checks.report import Finding
 from keel.errors import KeelError
+from keel.events import counted
 from keel.model import Model
 from keel.tasks.examples import NAMELESS, Example, Examples
 
@@ -55,9 +56,8 @@ def findings_of(examples: Examples) -> Iterator[Finding]:
     """What is wrong or odd within one file."""
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
-        yield Finding(
-            "warning", empty[0].where, f"{len(empty)} texts are empty, the first here", "fill in or drop them"
-        )
+        what = f"{counted(len(empty), 'text is', 'texts are')} empty, the first here"
+        yield Finding("warning", empty[0].where, what, "fill in or drop them")
     yield from _about_classes(examples)
     yield from _about_copies(examples)
 
@@ -76,7 +76,8 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
         if unknown and files[0].kind in ("one", "several"):
             first = f"the first here ({unknown[0].label!r})"
-            cause = f"{len(unknown)} examples have a label that {files[0].source} lacks, {first}"
+            what = counted(len(unknown), "example has", "examples have")
+            cause = f"{what} a label that {files[0].source} lacks, {first}"
             yield Finding("error", unknown[0].where, cause, "correct it, or train with it")
 
 
@@ -91,7 +92,7 @@ def _about_classes(examples: Examples) -> Iterator[Finding]:
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < FEW]
     if rare:
-        cause = f"{len(rare)} labels have fewer than {FEW} examples, such as {rare[0]!r}"
+        cause = f"{counted(len(rare), 'label has', 'labels have')} fewer than {FEW} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more of them, or merge labels")
     name, count = counts.most_common(1)[0]
     if examples.kind != "tags" and count > 0.9 * len(examples):
@@ -110,20 +111,18 @@ def _about_copies(examples: Examples) -> Iterator[Finding]:
     if unlike:
         one, two = unlike[0]
         if examples.kind == "text":  # a text may well be put in several ways
-            what = f"{len(unlike)} sources come again with another target, here that of {one.where}"
-            yield Finding("note", two.where, what)
+            what = counted(len(unlike), "source comes", "sources come")
+            yield Finding("note", two.where, f"{what} again with another target, here that of {one.where}")
             unlike = []
     if unlike:
         one, two = unlike[0]
         labels = f"here {two.label!r} and in {one.where} {one.label!r}"
-        yield Finding(
-            "warning", two.where, f"{len(unlike)} texts come again with another label, {labels}", "decide which"
-        )
+        what = counted(len(unlike), "text comes", "texts come")
+        yield Finding("warning", two.where, f"{what} again with another label, {labels}", "decide which")
     if alike:
         one, two = alike[0]
-        yield Finding(
-            "note", two.where, f"{len(alike)} examples come again, here that of {one.where}", "drop the copies"
-        )
+        what = counted(len(alike), "example comes", "examples come")
+        yield Finding("note", two.where, f"{what} again, here that of {one.where}", "drop the copies")
 
 
 def _counts(examples: Examples) -> Counter[str]:

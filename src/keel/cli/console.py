@@ -40,7 +40,7 @@ class Console:
                 self.say(f"step {event['step']:,}: held-out {losses(event)}")
             case "tokens":
                 self._now_and_then(
-                    f"{event['ids']:,} tokens of {event['documents']:,} documents are encoded", last=False
+                    f"{event['ids']:,} tokens of {counted(event['documents'], 'document')} are encoded", last=False
                 )
             case "scores":
                 seed = f" (seed {event['seed']})" if "seed" in event else ""

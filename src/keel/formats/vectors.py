@@ -10,7 +10,7 @@ from typing import IO, Literal
 import numpy as np
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.formats.folder import written
 from keel.formats.lines import is_number, numbers_at_end, parse_lines, parse_odd_line, shortened
 from keel.text.files import DAMAGED, open_bytes
@@ -78,9 +78,10 @@ def read_vectors(path: str | Path, *, most: int = 0, on_event: OnEvent = ignore)
     vectors = table.finish()
     note(on_event, f"{path} is {FORMS[form.kind]}: {len(vectors.words)} words of {form.width} numbers")
     if table.duplicates:
-        note(on_event, f"{path}: {table.duplicates} words came again; the first vector of each was kept")
+        note(on_event, f"{path}: {counted(table.duplicates, 'word')} came again; the first vector of each was kept")
     if table.replaced:
-        note(on_event, f"{path}: {table.replaced} words are not UTF-8; what was wrong in them became U+FFFD")
+        what = f"{counted(table.replaced, 'word is', 'words are')} not UTF-8"
+        note(on_event, f"{path}: {what}; what was wrong in them became U+FFFD")
     return vectors
 
 

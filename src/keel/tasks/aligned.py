@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from keel.errors import KeelError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.tasks.examples import ANY, Columns, Examples, Listed
 from keel.tasks.tables import REWRITES, Places, Table, load_table
 from keel.text.files import open_text
@@ -58,7 +58,7 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         )
     items = Listed(texts, None, targets, table.places)
     if void:
-        note(on_event, f"{table.source}: {len(void)} pairs of nothing and nothing are left out")
+        note(on_event, f"{table.source}: {counted(len(void), 'pair')} of nothing and nothing left out")
         items = items.take([place for place in range(len(texts)) if place not in set(void)])
     if items.texts == items.values:
         note(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.systems.base import System
 from keel.systems.networks import Encoder
 from keel.systems.rows import Output, Rows
@@ -142,7 +142,7 @@ class Tag(Task):
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
         found = self.tokenizer.encode_words(distinct, spell=self.system.spells)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
-            what = f"{len(empty)} words, such as {empty[0]!r}, have nothing that the tokenizer reads"
+            what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, with nothing that the tokenizer reads"
             note(on_event, f"{source}: {what}: they are read as unknown words")
         unknown = [self.tokenizer.unknown_id]
         return {word: ids[:most] or unknown for word, ids in zip(distinct, found, strict=True)}

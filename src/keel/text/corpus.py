@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from keel.errors import KeelError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
 from keel.text.sentences import Sentences
 
@@ -135,7 +135,8 @@ class Corpus:
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        names = [Path(self._name(path)).name for path in self.files[:3]] or [f"{len(self._texts)} documents in memory"]
+        given = f"{counted(len(self._texts), 'document')} in memory"
+        names = [Path(self._name(path)).name for path in self.files[:3]] or [given]
         return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
 
     def _blocks(self) -> Iterator[Block]:
@@ -166,7 +167,8 @@ class Corpus:
             else:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
-            note(self.on_event, f"{path}: {empty} rows have no {self.text_column!r} and were passed over")
+            rows = counted(empty, "row")
+            note(self.on_event, f"{path}: {rows} without {self.text_column!r} passed over")
 
     def _distinct_lines(self) -> Iterator[Block]:
         seen = _Seen()
@@ -179,7 +181,7 @@ class Corpus:
             if any(kept):
                 yield Block(begins, "\n".join(kept), block.line)
                 begins = False
-        note(self.on_event, f"{dropped} lines were seen before and dropped")
+        note(self.on_event, f"{counted(dropped, 'line')} seen before and dropped")
 
     def _distinct_documents(self) -> Iterator[Block]:
         seen = _Seen()
@@ -193,7 +195,7 @@ class Corpus:
                     dropped += 1
                 held = []
             held.append(block)
-        note(self.on_event, f"{dropped} documents were seen before and dropped")
+        note(self.on_event, f"{counted(dropped, 'document')} seen before and dropped")
 
     def _spooled(self) -> Path:
         self._spool = tempfile.NamedTemporaryFile(prefix="keel-stdin-")  # noqa: SIM115 (goes with the corpus)
