@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from keel.kernels import attention, feed_forward, gelu, loss, norm
+from keel.kernels import attention, attention_rows, feed_forward, gelu, loss, norm
 
 BF16 = torch.bfloat16
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch wants it for deterministic algorithms
@@ -193,7 +193,7 @@ def attention_case(
     )
     return Case(
         name=f"attention {rows}x{heads}x{time} p={dropout}{' causal' if causal else ''}{' packed' if packed else ''}",
-        module=attention,
+        module=attention_rows,
         build=build,
         ours=partial(ours, partial(attention.attend, **even)),
         twin=partial(ours, attention.attend_twin),

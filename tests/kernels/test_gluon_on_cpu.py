@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import dropout, feed_forward, short
+from keel.kernels import attention, attention_even, dropout, feed_forward
 from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
@@ -83,10 +83,66 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
     others = SHORT | {"gluon_join": join, "gluon_kept": kept}
     pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
     tiles = (Tiles(x, time, width) for x in (qkv, out))
-    Machine().run(short._forward, programs, *tiles, *pointers, others=others, **fixed)
+    Machine().run(attention_even._forward, programs, *tiles, *pointers, others=others, **fixed)
     assert near(out, wanted)
     tiles = (Tiles(x, time, width) for x in (qkv, dout, dqkv))
     pointers = Pointer(lengths), Pointer(normalizers), Pointer(sums), rows * heads, rows * time, width**-0.5
-    Machine().run(short._backward, programs, *tiles, *pointers, others=others, **fixed)
+    Machine().run(attention_even._backward, programs, *tiles, *pointers, others=others, **fixed)
     assert near(dqkv, gradient)
     assert near(sums.sum(0), dbias)
+
+
+@pytest.fixture
+def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Launches as on a Hopper of five multiprocessors; gives the programs of each."""
+    launched: list[int] = []
+
+    class Launched:
+        def __init__(self, kernel: Any):
+            self.kernel, self.fn = kernel, kernel.fn
+
+        def __getitem__(self, grid: tuple[int]) -> Any:
+            def launch(*given: Any, num_warps: int, maxnreg: int, **fixed: Any) -> None:
+                launched.append(grid[0])
+                pointers = [Pointer(x.data) if isinstance(x, Tensor) else x for x in given]
+                Machine().run(self.kernel, grid[0], *pointers, others={"gluon_join": join, "gluon_kept": kept}, **fixed)
+
+            return launch
+
+    for name in ("_forward", "_backward"):
+        monkeypatch.setattr(attention_even, name, Launched(getattr(attention_even, name)))
+    monkeypatch.setattr(attention_even, "tiled", Tiles)
+    monkeypatch.setattr(attention_even, "multiprocessors", lambda device: 5)
+    monkeypatch.setattr(attention, "usable", lambda x: True)
+    monkeypatch.setattr(attention, "trusted", lambda gap, x, *settings: gap(x.device, x.dtype, *settings) < 0.02)
+    return launched
+
+
+@pytest.mark.parametrize(("causal", "dropped"), [(False, 0.1), (True, 0.0)])
+def test_even_rows_of_128_are_tried_and_taken(
+    even_rows_take_the_kernels: list[int], hold: Any, causal: bool, dropped: float
+) -> None:
+    torch.manual_seed(0)
+    heads, rows = 2, 3
+    starts, lengths = torch.arange(0, rows * 128, 128), torch.tensor([128, 70, 1])
+    settings = {"longest": 128, "heads": heads, "dropout": dropped, "seed": torch.tensor(3), "causal": causal}
+    hold(
+        lambda qkv, bias: attention.attend(qkv, bias, starts, lengths, even=True, **settings),
+        lambda qkv, bias: attention.attend_twin(qkv, bias, starts, lengths, **settings),
+        torch.randn(rows * 128, 3 * heads * 64).to(HALF).requires_grad_(),
+        torch.randn(3 * heads * 64).requires_grad_(),
+        within=1e-2,
+    )
+    assert even_rows_take_the_kernels == [5, 4, 5, 4]  # the trial's and its own, each both ways
+
+
+def test_rows_that_are_not_so_go_another_way(even_rows_take_the_kernels: list[int]) -> None:
+    def fits(rows: int, tokens: int, longest: int = 128, heads: int = 2, width: int = 64) -> bool:
+        return attention_even.fits(torch.empty(tokens, 3 * heads * width), torch.empty(rows), longest, heads)
+
+    assert fits(2, 256)
+    assert not fits(2, 255)
+    assert not fits(0, 0)
+    assert not fits(2, 128, longest=64)
+    assert not fits(2, 256, width=32)
+    assert not fits(2, 256, heads=6)  # more than there are multiprocessors

@@ -15,7 +15,7 @@ torch.version.cuda = torch.version.cuda or "12.8"  # so that Keel takes Triton u
 from triton.backends.compiler import GPUTarget
 from triton.compiler import compile
 from triton.experimental.gluon._runtime import GluonASTSource
-from keel.kernels import feed_forward, short
+from keel.kernels import attention_even, feed_forward
 from keel.kernels.hopper import REGISTERS, gl
 
 def tile(*shape):
@@ -33,12 +33,12 @@ for back in (False, True):
     weight = tile(64, 128) if back else tile(128, 64)
     kinds = {"x": tile(128, 64), "weight": weight, "bias": "*fp32", "out": tile(128, 64), "slopes": tile(128, 64)}
     check(feed_forward._product, kinds | {"sums": "*fp32"}, {"back": back, "tanh": False, "learns": True}, 4)
-for dropped in (0, 429496729):
-    fixed = {"heads": 12, "threshold": dropped, "causal": False}
+for dropped, causal in ((0, False), (429496729, False), (429496729, True)):
+    fixed = {"heads": 12, "threshold": dropped, "causal": causal}
     pointers = {"lengths": "*i64", "normalizers": "*fp32"}
-    check(short._forward, dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}, fixed, 8)
+    check(attention_even._forward, dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}, fixed, 8)
     kinds = dict.fromkeys(("qkv", "dout", "dqkv"), tile(128, 64)) | pointers | {"sums": "*fp32"}
-    check(short._backward, kinds, fixed, 8)
+    check(attention_even._backward, kinds, fixed, 8)
 """
 
 
@@ -48,7 +48,7 @@ def test_the_kernels_compile_for_hopper_without_one():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
-    assert done.stdout.split() == ["compiled"] * 6, done.stderr[-2000:]
+    assert done.stdout.split() == ["compiled"] * 8, done.stderr[-2000:]
 
 
 @pytest.fixture

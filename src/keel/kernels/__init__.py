@@ -1,6 +1,6 @@
-"""Kernels for the GPU: each file holds one, beside its eager twin, the definition, which runs wherever Triton does not.
+"""Kernels for the GPU, each beside its eager twin, the definition, which runs wherever Triton does not.
 
-Products stay bias-free: the kernel after one adds its bias, so that the bias's gradient comes out of the same pass.
+The gradient of a product's bias comes out of the kernel after it, in the same pass, and mostly the bias goes in there.
 Dropout is a hash of (seed, salt, place), drawn again in the backward pass and never stored. No kernel uses atomics or
 measures itself: the same input gives the same bits in every run.
 """

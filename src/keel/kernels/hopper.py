@@ -7,6 +7,7 @@ else. So a kernel is tried on each GPU before it is used there.
 import warnings
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +36,15 @@ else:
         tile_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
     except (ImportError, AttributeError):
         gluon = SimpleNamespace(jit=lambda function=None, **options: function or (lambda inner: inner))
-        gl = SimpleNamespace(constexpr=int)
+        gl = SimpleNamespace(constexpr=lambda value: SimpleNamespace(value=value))
         hopper = tile_load = tile_store = None
 
 constant: Any = gl.constexpr
 """A number that kernels find outside themselves."""
 REGISTERS = 168
 """Of each thread of twelve warps; those that work then take over what the one that fetches has no use for."""
+_TRYING = Lock()
+"""One kernel at a time: warnings that are ignored are so in all threads."""
 
 
 def shared_with_triton(function: Any) -> Any:
@@ -57,11 +60,11 @@ def tiled(x: Tensor, *tile: int) -> Any:
     return TensorDescriptor.from_tensor(x, list(tile), gl.NVMMASharedLayout.get_default_for(list(tile), kind))
 
 
-def trusted(gap: Callable[[torch.device, torch.dtype], float], x: Tensor) -> bool:
-    """Whether a kernel can take x: what it gives on x's GPU is within `gap` of what its twin gives."""
+def trusted(gap: Callable[..., float], x: Tensor, *settings: Any) -> bool:
+    """Whether a kernel can take x: on x's GPU it is near its twin, by the `gap` of (device, type, *settings)."""
     if hopper is None or not x.is_cuda or not usable(x) or x.dtype == torch.float32:
         return False
-    off, reason = _tried(gap, x.device.index, x.dtype)
+    off, reason = _tried(gap, x.device.index, x.dtype, *settings)
     if reason:
         name = gap.__module__.split(".")[-1]
         warnings.warn(f"{name} goes a plain way on this GPU, which costs some speed: {reason}", stacklevel=3)
@@ -69,15 +72,15 @@ def trusted(gap: Callable[[torch.device, torch.dtype], float], x: Tensor) -> boo
 
 
 @cache
-def _tried(gap: Callable[[torch.device, torch.dtype], float], index: int, dtype: torch.dtype) -> tuple[float, str]:
+def _tried(gap: Callable[..., float], index: int, dtype: torch.dtype, *settings: Any) -> tuple[float, str]:
     """How far off the kernel is, and what there is to say about it."""
     if torch.version.hip or torch.cuda.get_device_capability(index)[0] != 9:
         return float("inf"), ""
     try:
         # Whatever is going on where the first text comes, and whatever torch remarks on the first use of a GPU.
         quiet = warnings.catch_warnings(action="ignore")
-        with quiet, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
-            off = gap(torch.device("cuda", index), dtype)
+        with _TRYING, quiet, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            off = gap(torch.device("cuda", index), dtype, *settings)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

@@ -57,8 +57,8 @@ class Counted(NamedTuple):
     """The n-grams of a text by their order."""
 
     orders: list[Order]
-    passes: int
-    """How often the text was gone through: more than once if memory did not suffice."""
+    parts: int
+    """How many times the memory all of them together would have needed to be sorted."""
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
         """Nobody writes into them: a copy of an objective needs none of its own."""
@@ -110,8 +110,8 @@ def count_ngrams(
                         file.write(array.data)
     levels = [(np.arange(vocabulary, dtype=np.int32), firsts, children)]
     levels += [tuple(_mapped(file) for file in level) for level in files]
-    passes = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # single words need no sorting
-    return Counted(list(_adjusted(levels, marks.start, folder)), passes)
+    parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # single words need no sorting
+    return Counted(list(_adjusted(levels, marks.start, folder)), parts)
 
 
 def _spilled(sentences: Sentences, words: np.ndarray, marks: Marks, order: int, folder: Path) -> np.ndarray:

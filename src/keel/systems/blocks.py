@@ -292,7 +292,7 @@ class Block(nn.Module):
     def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
         """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
 
-        What follows a product finds the gradient of its bias on the way back, and mostly adds the bias too.
+        What follows a product finds the gradient of its bias on the way back and, but for attention, adds the bias.
         """
         dropout = self.dropout.p if self.training else 0.0
 

@@ -1,7 +1,8 @@
-"""Attention over rows that begin at every 128th token, for Hopper: the kernels of `attention` once more, in Gluon.
+"""The kernels of `attention` for rows that begin at every 128th token, in Gluon, for Hopper.
 
 A program takes one head of one row after another. One warp fetches the next while eight work on this one, and what they
-find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time.
+find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time. Tiles
+come whole, so what stands beyond a row's end must be numbers, though it counts for nothing.
 """
 
 # pyright: reportPossiblyUnboundVariable=false
@@ -12,7 +13,6 @@ from keel.kernels.dropout import join, kept, threshold
 from keel.kernels.hopper import (
     REGISTERS,
     constant,
-    gap_of,
     gl,
     gluon,
     hopper,
@@ -20,7 +20,6 @@ from keel.kernels.hopper import (
     tile_load,
     tile_store,
     tiled,
-    trusted,
 )
 from keel.kernels.language import multiprocessors
 
@@ -31,18 +30,24 @@ gluon_join = shared_with_triton(join)
 gluon_kept = shared_with_triton(kept)
 
 
-def fits(qkv: Tensor, longest: int, heads: int) -> bool:
-    if longest != 128 or qkv.shape[1] != 3 * heads * 64 or not trusted(_gap, qkv):
-        return False
-    return heads <= multiprocessors(qkv.device)
+def fits(qkv: Tensor, lengths: Tensor, longest: int, heads: int) -> bool:
+    """Whether rows of this shape are what the kernels are for."""
+    even = longest == TIME.value and len(qkv) == len(lengths) * longest > 0
+    return even and qkv.shape[1] == 3 * heads * WIDTH.value and rows_at_once(qkv.device, heads) > 0
 
 
-def forward(
+def rows_at_once(device: torch.device, heads: int) -> int:
+    """How many the way back works on, a program for each head of theirs."""
+    return multiprocessors(device) // heads
+
+
+def mix(
     qkv: Tensor,
     lengths: Tensor,
     seed: Tensor | None,
     out: Tensor,
     normalizers: Tensor,
+    *,
     heads: int,
     dropout: float,
     salt: int,
@@ -61,12 +66,12 @@ def forward(
     )
 
 
-def backward(
-    dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, heads: int, dropout: float, causal: bool
+def gradients(
+    dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, *, heads: int, dropout: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    """Those of qkv [tokens, 3 x width] and of its bias [3 x width]."""
     dqkv = torch.empty_like(qkv)
-    rows = min(len(lengths), multiprocessors(qkv.device) // heads)
+    rows = min(len(lengths), rows_at_once(qkv.device, heads))
     sums = torch.empty(rows, qkv.shape[1], dtype=torch.float32, device=qkv.device)
     _backward[(rows * heads,)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
@@ -78,23 +83,6 @@ def backward(
         maxnreg=REGISTERS,
     )
     return dqkv, sums.sum(0)
-
-
-def _gap(device: torch.device, dtype: torch.dtype) -> float:
-    """Where programs take several rows, some of them not whole, with dropout."""
-    from keel.kernels.attention import _Attend, attend_twin
-
-    heads, rows, time, seed = 4, 128, TIME.value, torch.tensor(1, device=device)
-    starts = torch.arange(0, rows * time, time, device=device)
-    lengths = time - torch.arange(rows, device=device) % 3 * 40
-    generator = torch.Generator(device).manual_seed(0)
-    qkv = torch.randn(rows * time, 3 * heads * WIDTH.value, generator=generator, device=device).to(dtype)
-    return gap_of(
-        lambda qkv, bias: _Attend.apply(qkv, bias, starts, lengths, time, heads, 0.1, seed, 0, False, True),
-        lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, longest=time, heads=heads, dropout=0.1, seed=seed),
-        qkv,
-        torch.zeros_like(qkv[0]).float(),
-    )
 
 
 @gluon.jit
