@@ -173,6 +173,7 @@ def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
     (beyond,) = tokenizer.encode_words(["Anglo-French"], spell=True)[0]
     assert beyond >= len(tokenizer)
     assert tokenizer.token_of(beyond) == "anglo-french"
+    assert tokenizer.encode_words(["the", "\ud800x"], spell=True)[0] == [tokenizer.id_of("the")]  # half a letter
 
 
 def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:

@@ -1,12 +1,14 @@
 """Steps where memory, compiler or room on the GPU do not suffice."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import keel
 from keel.errors import KeelError, UsageError
 from keel.events import Event
 from keel.train.batches import Ahead, Here, batches_of
@@ -106,6 +108,22 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_it_is_said(data: Tensor) -> N
     assert len(notes) == 1
     assert "cannot be compiled here and run as they are" in notes[0]
     assert len([event for event in events if event["event"] == "step"]) == TRAIN.steps
+
+
+def test_all_learning_goes_through_one_line() -> None:
+    sources = Path(keel.__file__).parent.rglob("*.py")
+    lines = [line for path in sources for line in path.read_text().splitlines() if ".backward(" in line]
+    assert len(lines) == 1, lines
+
+
+def test_each_part_of_a_block_is_compiled(data: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    objective = Plane()
+    pair, alone = nn.ModuleList([nn.Identity(), nn.Identity()]), nn.Identity()
+    monkeypatch.setattr(objective, "blocks", lambda: [alone, nn.ModuleList(pair)])
+    fit(objective, data, replace(TRAIN, compile=True))
+    assert compiled == [alone, *pair]
 
 
 def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:

@@ -45,7 +45,7 @@ class Ngram(WordSystem):
     order: int = 5
     """Words of an n-gram: the last one is foretold by those before it."""
     memory: float = 4.0
-    """GiB that sorting may take, beside the n-grams themselves; with less, the text is gone through several times."""
+    """GiB that sorting may take, beside the n-grams themselves; those of a larger text are sorted in parts."""
 
     name: ClassVar[str] = "ngram"
     foretells: ClassVar[bool] = True
@@ -199,9 +199,9 @@ class NgramCounting(Kernel):
                 _sentences(data), self.words, Marks(self.opening, self.closing), order=self.system.order,
                 vocabulary=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
-        if self._counted.passes > 1:
+        if self._counted.parts > 1:
             what = f"the places of all words take more than {self.system.memory:g} GiB"
-            self._remarks.append(f"{what}: they were sorted in {self._counted.passes} parts, on disk")
+            self._remarks.append(f"{what}: they were sorted in {self._counted.parts} parts, on disk")
         orders = self._counted.orders
         met = np.delete(orders[0].counts, [self.closing, self.words[self.opening]])
         if np.count_nonzero(met) < 2:

@@ -21,7 +21,7 @@ class Spelling(Tensors):
     @property
     def sizes(self) -> Tensor:
         """[words] how many parts each has."""
-        return self.starts.diff(append=self.starts.new_tensor([len(self.parts)]))
+        return self.starts.diff(append=self.starts.new_full((1,), len(self.parts)))
 
     def take(self, index: Tensor) -> Self:
         """The words at these places alone."""

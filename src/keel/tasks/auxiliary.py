@@ -34,6 +34,7 @@ class WithLanguage(Objective):
         return self.task.blocks()
 
     def inputs(self) -> list[nn.Parameter]:
+        """The task's: words that the language model foretells too stay below, since the task's head stands above."""
         return self.task.inputs()
 
     def rows(self, data: Prepared) -> int:

@@ -57,8 +57,7 @@ class Letters(nn.Module):
 
     def forward(self, spelling: Spelling) -> Tensor:
         """[words, width]."""
-        ends = torch.cat([spelling.starts[1:], spelling.starts.new_full((1,), len(spelling.parts))])
-        sizes = ends - spelling.starts
+        sizes = spelling.sizes
         # The longest there is would have to be asked from a GPU, which would be waited for.
         place = torch.arange(LONGEST + 2 if sizes.is_cuda else int(sizes.max()), device=sizes.device)
         places = (spelling.starts[:, None] + place).clamp(max=len(spelling.parts) - 1)

@@ -357,6 +357,7 @@ class Tokenizer:
 
     def encode_words(self, words: list[str], *, spell: bool = False) -> list[list[int]]:
         """Give the ids of each word for itself; words that are known as they stand, or can be spelled, stay whole."""
+        words = all_well_formed(words)
         # Byte-level pieces know a word by the blank before it.
         found = self.encode_many([f" {word}" for word in words] if self.kind == "bpe" else words)
         if self.kind == "words":

@@ -1,5 +1,6 @@
 """The levels of a network, from its head down to its words: each may have a rate of its own (discriminative rates) and
-start to learn in an epoch of its own (gradual unfreezing; both Howard and Ruder 2018)."""
+start to learn in an epoch of its own (gradual unfreezing; both Howard and Ruder 2018). Words that pre-training also
+foretells by, as their table is the softmax too, are of its head."""
 
 from typing import TYPE_CHECKING, Any
 

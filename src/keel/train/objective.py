@@ -131,7 +131,8 @@ class Objective(nn.Module):
         """Whatever is left to do when all steps are taken."""
 
     def blocks(self) -> list[nn.Module]:
-        """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards."""
+        """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards; a list
+        of modules is one unit that is called part by part."""
         return []
 
     def inputs(self) -> list[nn.Parameter]:
@@ -153,3 +154,8 @@ class Kernel(Objective):
         With one thread the result is the same to the bit every time; several write without waiting for each other.
         """
         raise NotImplementedError
+
+
+def parts_of(block: nn.Module) -> list[nn.Module]:
+    """The modules of a block that are called."""
+    return [*block] if isinstance(block, nn.ModuleList) else [block]

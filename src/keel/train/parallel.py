@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from keel.errors import UsageError
-from keel.train.objective import Objective
+from keel.train.objective import Objective, parts_of
 
 Parallel = Literal["ddp", "fsdp"]
 
@@ -107,7 +107,7 @@ class World:
 
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
-            fully_shard([*block] if isinstance(block, nn.ModuleList) else block, mesh=mesh)
+            fully_shard(parts_of(block), mesh=mesh)
             for way in ("fused", "remember"):  # other ways into it, which must gather its weights too
                 if hasattr(block, way):
                     register_fsdp_forward_method(block, way)

@@ -43,9 +43,11 @@ class Train:
     cooldown: float = 0.2
     """Share of the steps over which a trapezoid's rate falls."""
     layer_decay: float = 1.0
-    """The rate of each block is that of what stands above it times this; the head has the full one, words the least."""
+    """The rate of each block is that of what stands above it times this; the head has the full one, words the
+    least unless they are the softmax too."""
     unfreeze: Literal["none", "gradual"] = "none"
-    """gradual: at first the head learns alone, then one block more each epoch from the top, words last."""
+    """gradual: at first the head learns alone, then one block more each epoch from the top, words last unless
+    they are the softmax too."""
     weight_decay: float = 0.01
     """Pull of matrices to zero."""
     beta1: float = 0.9

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from keel.train.draw import Draw, seed_of
 from keel.train.failures import NoRoomError, brief, from_compiler
 from keel.train.graph import Found, StepGraphs
 from keel.train.levels import Levels
-from keel.train.objective import Kernel, Objective, Tensors
+from keel.train.objective import Kernel, Objective, Tensors, parts_of
 from keel.train.optimizers import make_optimizer, set_rate
 from keel.train.parallel import World, hold_gradients, whole
 from keel.train.plan import Place, Precision, Train
@@ -49,8 +50,8 @@ class Stepper:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
         self.compiled = train.compile
         if train.compile:
-            for block in objective.blocks():
-                block.compile()
+            for module in chain.from_iterable(map(parts_of, objective.blocks())):
+                module.compile()
         if train.unfreeze == "gradual" and world.size > 1 and train.parallel == "fsdp":
             raise UsageError(
                 "shards cannot be frozen and unfrozen on the way: use --train.parallel ddp with --unfreeze"
@@ -89,8 +90,8 @@ class Stepper:
                 if not (self.compiled and from_compiler(error)):
                     raise
                 self.compiled = False
-                for block in self.objective.blocks():
-                    block._compiled_call_impl = None
+                for module in chain.from_iterable(map(parts_of, self.objective.blocks())):
+                    module._compiled_call_impl = None
                 note(self.on_event, f"the blocks cannot be compiled here and run as they are ({brief(error)})")
             self.optimizer.zero_grad(set_to_none=True)
             if self.graphs:
