@@ -1,7 +1,6 @@
 """ELMo: letters once a word, two language models, memory that goes on."""
 
 import dataclasses
-import math
 from typing import Any, Literal
 
 import pytest
@@ -193,77 +192,6 @@ def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
     assert not torch.allclose(forwards[0], forwards[2])
     torch.testing.assert_close(backwards[0], backwards[2])
     assert not torch.allclose(backwards[0], backwards[1])
-
-
-def test_drawn_words_are_distinct_and_may_follow_a_word(tokenizer: Tokenizer) -> None:
-    objective = training(tokenizer, negatives=12)
-    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2))[0] for step in range(100)]
-    assert all(len({*words.tolist()}) == 12 for words in draws)
-    marks = {tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id}
-    assert {*torch.cat(draws).tolist()} == {*range(len(tokenizer))} - marks
-    again = objective._drawn(Draw(seed=0, step=7, first=0, rows=2))[0]
-    assert torch.equal(again, draws[7])
-    assert not torch.equal(again, draws[8])
-
-
-def test_drawn_words_are_corrected_for(tokenizer: Tokenizer) -> None:
-    objective = training(tokenizer, negatives=12)
-    may_follow = [number for number in range(len(tokenizer)) if number not in objective.never]
-    size = len(may_follow)
-    chances = torch.zeros(len(tokenizer))
-    chances[may_follow] = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
-    assert chances.sum() == pytest.approx(1, abs=1e-5)
-    draws = [objective._drawn(Draw(seed=0, step=step, first=0, rows=2)) for step in range(2000)]
-    shares = torch.cat([words for words, _ in draws]).bincount(minlength=len(tokenizer)) / 2000
-    expected = torch.stack([1 - (1 - chances) ** tries for _, tries in draws]).mean(0)
-    assert (shares - expected).abs().max() < 0.05
-    drawn, tries = draws[0]
-    vectors, words = torch.randn(4, 8), torch.tensor([1, 3, 9, len(tokenizer) - 1])
-    by_hand = 0.0
-    for vector, word in zip(vectors, words, strict=True):
-        ids = torch.cat([word[None], drawn[drawn != word]])
-        scores = objective.output[ids] @ vector + objective.bias[ids] - (1 - (1 - chances[ids]) ** tries).log()
-        by_hand += F.cross_entropy(scores[None], torch.zeros(1, dtype=torch.long)).item()
-    assert objective._sampled(vectors, words, drawn, tries).item() == pytest.approx(by_hand, rel=1e-4)
-
-
-def test_on_average_drawn_words_teach_what_all_words_do() -> None:
-    """Where p is that of the words that follow, the gradient over all words is zero; and elsewhere it is not."""
-    tokenizer = Tokenizer.from_words([f"w{number}" for number in range(58)])
-    objective = training(tokenizer, negatives=25)
-    assert objective._ranks == 60
-    counts = torch.zeros(len(tokenizer), dtype=torch.long)
-    may_follow = [number for number in range(len(tokenizer)) if number not in objective.never]
-    counts[may_follow] = 1 + 120 // torch.arange(1, 61)
-    words = torch.arange(len(tokenizer)).repeat_interleave(counts)
-    vectors = torch.zeros(len(words), 8)
-
-    def slopes(loss: Tensor) -> Tensor:
-        return torch.autograd.grad(loss, objective.bias)[0] / len(words)
-
-    def repeating(draw: Draw) -> Tensor:
-        """Drawn with repeats, and corrected by how often each is expected."""
-        size = len(tokenizer)
-        chances = ((torch.arange(size) + 2) / (torch.arange(size) + 1)).log() / math.log(size + 1)
-        share = torch.rand(25, generator=torch.Generator().manual_seed(int(draw.step)))
-        drawn = (torch.exp(share * math.log(size + 1)).long() - 1).clamp(0, size - 1)
-        scores = objective.bias - (25 * chances).log()
-        others = scores[drawn].expand(len(words), -1).masked_fill(words[:, None] == drawn, -torch.inf)
-        return (torch.logaddexp(scores[words], others.logsumexp(1)) - scores[words]).sum()
-
-    steps = [Draw(seed=0, step=step, first=0, rows=2) for step in range(400)]
-    still: list[tuple[float, float, float]] = []
-    for bias, within in ((counts.clamp(min=1).log().float(), 0.01), (torch.zeros(len(tokenizer)), 0.03)):
-        objective.bias.data = bias.masked_fill(counts == 0, -50.0)
-        every = slopes(F.cross_entropy(objective.bias.expand(len(words), -1), words, reduction="sum"))
-        found = torch.stack([slopes(objective._sampled(vectors, words, *objective._drawn(step))) for step in steps])
-        repeated = torch.stack([slopes(repeating(step)) for step in steps])
-        error, theirs = ((each.mean(0) - every).norm().item() for each in (found, repeated))
-        assert error < min(within, theirs)
-        assert found.var(0).sum() < 0.5 * repeated.var(0).sum()
-        still.append((every.norm().item(), error, theirs))
-    assert still[0][0] < 1e-6 < 0.2 < still[1][0]
-    assert still[0][2] > 3 * still[0][1], "with repeats a frequent word is told too little of itself"
 
 
 def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:

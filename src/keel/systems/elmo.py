@@ -23,6 +23,7 @@ from keel.systems.documents import Documents
 from keel.systems.networks import Encoder
 from keel.systems.rnn import Reader, nothing, turned
 from keel.systems.rows import Output, Recorder, Rows, Spelling
+from keel.systems.sampled import SampledWords
 from keel.text.tokenizer import Tokenizer
 from keel.train.draw import Draw
 from keel.train.objective import Objective, State, Tensors
@@ -324,8 +325,8 @@ class ElmoTraining(Objective):
         super().__init__()
         self.system, self.encoder, self.tokenizer = system, encoder, tokenizer
         self.end = tokenizer.sep_id
-        self.never = sorted({*tokenizer.special_ids} - {tokenizer.sep_id, tokenizer.unknown_id})
-        """The marks that follow no word."""
+        never = {*tokenizer.special_ids} - {tokenizer.sep_id, tokenizer.unknown_id}
+        self.sampled = SampledWords(encoder.vocabulary, system.negatives, never)
         self.output = nn.Parameter(torch.empty(encoder.vocabulary, system.width))
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         nn.init.normal_(self.output, std=system.width**-0.5)
@@ -356,7 +357,7 @@ class ElmoTraining(Objective):
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
         numbers = torch.arange(rows.start, rows.stop)
         read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
-        return self._spelled_out(torch.stack(list(read), 1), *self._drawn(draw))
+        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.draw(draw))
 
     def part(self, data: Documents, number: int) -> ElmoStreams:
         directions = (False, True)
@@ -373,41 +374,6 @@ class ElmoTraining(Objective):
         places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
         return ElmoStreams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
-    def _drawn(self, draw: Draw) -> tuple[Tensor, Tensor]:
-        """[negatives] distinct words, drawn by their chances until there are so many, and [] the draws that it took:
-        all before the one that finds a further word."""
-        few, size = self._draws, 3 * self._draws
-        if not few:
-            return torch.empty(0, dtype=torch.long), torch.tensor(0)
-        while True:
-            share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
-            rank = torch.exp(share * math.log(self._ranks + 1)).long() - 1
-            found, first = np.unique(rank.clamp(0, self._ranks - 1).numpy(), return_index=True)
-            if len(found) > few:
-                break
-            size *= 2
-        order = first.argsort()
-        words = torch.from_numpy(found[order[:few]])
-        for mark in self.never:  # from ranks to words
-            words += words >= mark
-        return words, torch.tensor(int(first[order[few]]))
-
-    def _chances(self, words: Tensor) -> Tensor:
-        """p(rank) = log((rank + 2) / (rank + 1)) / log(ranks + 1), the first rank being 0: about as frequent as words
-        of text, which a vocabulary lists by their frequency after its marks."""
-        rank = words - sum((words > mark).long() for mark in self.never)
-        return torch.log1p(1 / (rank + 1)) / math.log(self._ranks + 1)
-
-    @property
-    def _ranks(self) -> int:
-        """How many words may follow a word."""
-        return self.encoder.vocabulary - len(self.never)
-
-    @property
-    def _draws(self) -> int:
-        """None if half of all words were asked for: to weigh up all is less work then."""
-        return self.system.negatives if 2 * self.system.negatives < self._ranks else 0
-
     def counts(self, batch: ElmoStreams) -> dict[str, Tensor]:
         if batch.weights is not None:
             return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=True))
@@ -422,23 +388,10 @@ class ElmoTraining(Objective):
         top = self.encoder.dropout(found[-1]).flatten(1, 2)  # [2, length * rows, width]
         targets = batch.targets.permute(1, 2, 0).flatten(1)
         weights = [None, None] if batch.weights is None else batch.weights.permute(1, 2, 0, 3).flatten(1, 2)
-        sampled = self.training and self._draws > 0
         losses = [
-            self._sampled(vectors, words, batch.drawn, batch.tries)
-            if sampled
+            self.sampled.loss(vectors, self.output, self.bias, words, batch.drawn, batch.tries)
+            if self.training and self.sampled.count
             else softmax_loss(vectors, self.output, self.bias, words, weight)
             for vectors, words, weight in zip(top, targets, weights, strict=True)
         ]
         return {"next": losses[0], "previous": losses[1]}, after
-
-    def _sampled(self, vectors: Tensor, words: Tensor, drawn: Tensor, tries: Tensor) -> Tensor:
-        """The sum of -log softmax of each word's score among those of the drawn words, all less the log of the chance
-        1 - (1 - p(word))^tries to be among these."""
-        ids = torch.cat([words, drawn])
-        expected = -torch.expm1(tries * torch.log1p(-self._chances(ids)))
-        shift = self.bias[ids] - expected.log()
-        truth, others = shift.split([len(words), len(drawn)])
-        own = (vectors.float() * F.embedding(words, self.output)).sum(1) + truth
-        scores = F.linear(vectors, F.embedding(drawn, self.output), others)
-        scores = scores.masked_fill(words[:, None] == drawn, -torch.inf).float()  # a word is not told from itself
-        return (torch.logaddexp(own, scores.logsumexp(1)) - own).sum()
