@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Collection, Iterator
@@ -29,6 +30,8 @@ LEARNING = ("step", "checkpoint")
 """Events of a run that has taken steps."""
 TOKENIZER = "tokenizer-"
 """How the names of tokenizers in run/ begin."""
+ENDING = re.compile(r"\w\.(txt|text|md|json|jsonl|csv|tsv|parquet)(\.(gz|xz|zst|bz2))?$", re.IGNORECASE)
+"""Of a file's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,8 @@ def _fixed(name: str, system: System, free: list[str]) -> UsageError:
 
 
 def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
-    """Files by name, or texts in memory: a DataFrame's column, or a list whose items are no file names."""
+    """Files by name, or texts in memory: a DataFrame's column, or a list of strings of which none names a file and one
+    at least cannot, for it is empty, has blanks or is not English."""
     sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
         return source.cut(sentences)
@@ -134,7 +138,7 @@ def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
             known = ", ".join(map(repr, source.columns))
             raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
         return Corpus.of([str(value) for value in source[text.text_column]], sentences=sentences)
-    if isinstance(source, list) and source and all(_is_text(item) for item in source):
+    if isinstance(source, list) and any(map(_is_text, source)) and not any(map(_is_name, source)):
         return Corpus.of(source, sentences=sentences)
     return Corpus(
         source,
@@ -147,8 +151,12 @@ def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
 
 
 def _is_text(item: object) -> bool:
-    """Whether this can be no file name: several words, or Chinese, and no file of that name."""
-    return isinstance(item, str) and (" " in item or "\n" in item or not item.isascii()) and not os.path.exists(item)
+    return isinstance(item, str) and (not item or any(map(str.isspace, item)) or not item.isascii())
+
+
+def _is_name(item: object) -> bool:
+    """Whether a file has this name, or it ends as those of files do."""
+    return isinstance(item, Path) or (isinstance(item, str) and bool(os.path.exists(item) or ENDING.search(item)))
 
 
 @contextmanager

@@ -60,6 +60,7 @@ def test_bad_corpora(run: Run, tmp_path: Path, tiny: list[str], refused: Refused
     refused(pretrain(one), 1, "document")
     refused(pretrain(tmp_path), 1, f"{tmp_path} is a folder", "*.txt")
     refused(pretrain(tmp_path / "none.txt"), 1, "no file")
+    refused(pretrain("no such file"), 1, "there is no file no such file: check the name and the current folder")
     refused(pretrain(table), 1, "table.csv:2", "'title', 'body'", "--text-column")
     assert not (tmp_path / "m" / "model.safetensors").exists()
 

@@ -113,7 +113,7 @@ def pretrain(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
         model = verbs.pretrain(
             system,
-            corpus,
+            tuple(corpus),  # files, and never texts, whatever they are called
             out=out,
             probe=options.probe,
             probe_task=options.probe_task,

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.text.files import TextFile, all_well_formed, kind_of, read_table, well_formed
 from keel.text.sentences import Sentences
@@ -27,6 +28,9 @@ BLOCK = 1 << 20
 
 LONGEST_COMPARED = 64
 """Blocks of a document that are held to compare it with others; a longer one is never called a duplicate."""
+
+LONGEST_SHOWN = 200
+"""Characters of a name that no file has; a longer one is a text."""
 
 
 class Block(NamedTuple):
@@ -61,8 +65,12 @@ class Corpus:
         self._texts: list[str] = []
         self._spool = None
         self.files: list[Path] = []
+        if not isinstance(source, Iterable | Path):
+            what = f"{source!r} is neither a file nor a list of them"
+            raise UsageError(f"{what}: give the names of text files, or texts as keel.Corpus.of([...])")
+        remedy = "; texts may be given as keel.Corpus.of([...])" if isinstance(source, list) else ""
         for item in [source] if isinstance(source, str | Path) else source:
-            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item))
+            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item), remedy)
         if not self.files:
             raise KeelError("no text files were named: give files, a pattern such as 'data/*.txt', or -")
 
@@ -243,14 +251,17 @@ class _Seen:
         return True
 
 
-def _matching(pattern: str) -> list[Path]:
-    if Path(pattern).exists():
-        if Path(pattern).is_dir():
-            raise KeelError(f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'")
+def _matching(pattern: str, remedy: str) -> list[Path]:
+    if not pattern:
+        raise KeelError("the name of a text file is empty: give files, a pattern such as 'data/*.txt', or -")
+    if os.path.isdir(pattern):
+        what = f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'"
+        raise KeelError(what + remedy)
+    if os.path.exists(pattern):  # which finds no fault with a name that is too long
         return [Path(pattern)]
     found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if not Path(name).is_dir()]
     if not found:
-        raise KeelError(f"there is no file {pattern}: check the name and the current folder")
+        raise KeelError(f"there is no file {pattern[:LONGEST_SHOWN]}: check the name and the current folder{remedy}")
     return found
 
 
