@@ -307,6 +307,13 @@ def test_sentence_vectors(tokenizer: Tokenizer) -> None:
         model.encode(TEXTS, pool="max")
 
 
+@pytest.mark.parametrize("texts", [None, [None], ["fine", 5]])
+def test_what_is_no_text_has_no_vector(tokenizer: Tokenizer, texts: Any) -> None:
+    for pool in ("mean", "none"):
+        with pytest.raises(UsageError, match=r"(None|5) is no text: give a string, or a list of them"):
+            made(tokenizer).encode(texts, pool=pool)
+
+
 def test_word_vectors_know_their_places(tokenizer: Tokenizer) -> None:
     model = made(tokenizer)
     found = model.encode(TEXTS, pool="none")
@@ -383,6 +390,8 @@ def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
     assert model.predict([]) == []
     with pytest.raises(UsageError, match="item 2"):
         model.predict(["fine", ("a", "b")])
+    with pytest.raises(UsageError, match="item 1 is None, but this model was made for a text"):
+        model.predict(None)
     pair = made(tokenizer, heads=False, task="pair", labels=ONE)
     assert pair.predict(PAIRS)[1].name == pair.predict(PAIRS[1]).name
     with pytest.raises(UsageError, match="a pair"):

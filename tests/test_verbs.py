@@ -429,6 +429,13 @@ def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_cor
         evaluate(base, reviews)
     with pytest.raises(UsageError, match="classify"):
         finetune(base, reviews, task="clasify")
+    with pytest.raises(UsageError, match="'brt' is neither a system nor a model folder: did you mean 'bert'"):
+        pretrain("brt", english_corpus, out=tmp_path / "x")
+    with pytest.raises(UsageError, match=r"'models/none' is neither .* take one of .*, or a folder that exists"):
+        finetune("models/none", reviews)
+    nothing: Any = None
+    with pytest.raises(UsageError, match="None is nothing that can learn: give a system"):
+        pretrain(nothing, english_corpus, out=tmp_path / "x")
     with pytest.raises(UsageError, match="lr"):
         finetune(base, reviews, learning_rate=1e-3)
     with pytest.raises(UsageError, match="tiny"):

@@ -1,6 +1,7 @@
 """Fine-tuning as a verb: what a task is learned from, by whom, and what comes of it."""
 
 import dataclasses
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,12 @@ def start_of(
         kind = SYSTEMS[str(system)]
         size = settings.pop("size", "")
         return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None
+    if not isinstance(system, str | Path):
+        raise UsageError(f"{system!r} is nothing that can learn: give a system, its name, a model or its folder")
+    if not Path(system).exists():
+        near = get_close_matches(str(system), SYSTEMS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(SYSTEMS)}, or a folder that exists"
+        raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
     if out is not None:
         refuse_same(system, out)
     parent = Model.load(system, device="auto" if labels else "cpu", on_event=on_event)

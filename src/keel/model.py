@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, overload
@@ -225,7 +225,7 @@ class Model:
         """
         if pool not in ("mean", "cls", "none"):
             raise UsageError(f"pool is {pool!r}; it must be mean, cls or none")
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = _texts(texts)
         if pool == "none":
             found = self._word_vectors(many, layer, on_event, carry)
         elif self.encoder.sparse and not carry:
@@ -342,9 +342,19 @@ class Model:
         if self.task is None:
             raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
         one = self.task.is_one(texts)
-        items = [self.task.example(item, number) for number, item in enumerate([texts] if one else texts)]
+        asked = texts if isinstance(texts, Iterable) and not one else [texts]
+        items = [self.task.example(item, number) for number, item in enumerate(asked)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
+
+
+def _texts(given: Any) -> list[str]:
+    """One text, or many, as a list."""
+    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"{text!r} is no text: give a string, or a list of them")
+    return texts
 
 
 def _build(stored: huggingface.Stored, folder: Path) -> tuple[Encoder, Objective | None, Task | None]:

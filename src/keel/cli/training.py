@@ -4,7 +4,6 @@ import contextlib
 import json
 from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -104,10 +103,6 @@ def pretrain(options: Namespace) -> Answer:
     system, corpus, options = _with_recipe(options)
     if not system or not corpus:
         raise UsageError("say what to train, and on which text: keel pretrain bert corpus.txt --out models/mine")
-    if system not in SYSTEMS and not Path(system).exists():
-        near = get_close_matches(system, SYSTEMS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(SYSTEMS)}"
-        raise UsageError(f"{system!r} is neither a system nor a model folder: {remedy}")
     if not (out := options.out):
         raise UsageError("--out is missing: name the model folder to write")
     with Console(quiet=options.quiet) as console:
