@@ -19,7 +19,17 @@ def test_weights_stand_beside_bars() -> None:
     assert lines[0].split() == ["embeddings", "0.250", "#" * 10]
     assert lines[1].split() == ["layer", "1", "0.750", "#" * 30]
     assert lines[2:] == [f"{'gamma':>10}  1.500"]
-    assert Layers([0.25, 0.75], 1.5, [0, 3]).brief() == "embeddings 0.250, layer 3 0.750; gamma 1.500"
+    assert Layers([0.25, 0.75], 1.5, [0, 1]).brief() == "embeddings 0.250, layer 1 0.750; gamma 1.500"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names"),
+    [([0, 2], "layer 1"), ([0, 3], "layer 1, layer 2"), ([1, 2], "embeddings")],
+)
+def test_layers_that_are_not_in_the_mix_are_named_with_it(numbers: list[int], names: str) -> None:
+    layers, sentence = Layers([0.25, 0.75], 1.5, numbers), f"of another width, so not in the mix: {names}"
+    assert layers.brief().endswith(f"gamma 1.500 ({sentence})")
+    assert layers.lines()[-1] == sentence
 
 
 def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -> None:
@@ -36,7 +46,7 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
         assert found.to_dict()["layers"] == numbers
         lines = found.lines()
         assert lines[len(numbers) - 1].split()[:2] == ["layer", "3"]
-        assert ("left out" in lines[-1]) == (hidden != 8)
+        assert ("another width" in lines[-1]) == (hidden != 8)
         top, third = (model.encode(["a fine day"], layer=layer, pool="none")[0].vectors for layer in (-1, 3))
         assert (top == third).all()
         with pytest.raises(UsageError, match=r"there is no layer 4: this model has 0 \(embeddings\) to 3"):

@@ -23,20 +23,28 @@ class Layers:
     def lines(self) -> list[str]:
         bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self._named()]
         lines = [*bars, f"{'gamma':>10}  {self.gamma:.3f}"]
-        if len(self.numbers) <= self.numbers[-1]:
-            lines.append("layers of another width than the words cannot be mixed with them and are left out")
-        return lines
+        return [*lines, self.left_out] if self.left_out else lines
 
     def brief(self) -> str:
         """On one line."""
-        return f"{', '.join(f'{name} {s:.3f}' for name, s in self._named())}; gamma {self.gamma:.3f}"
+        more = f" ({self.left_out})" if self.left_out else ""
+        return f"{', '.join(f'{name} {s:.3f}' for name, s in self._named())}; gamma {self.gamma:.3f}{more}"
+
+    @property
+    def left_out(self) -> str:
+        """Which layers below the top are not in the mix, and why; of a whole mix nothing."""
+        names = [_name(number) for number in range(self.numbers[-1]) if number not in self.numbers]
+        return f"of another width, so not in the mix: {', '.join(names)}" if names else ""
 
     def _named(self) -> list[tuple[str, float]]:
-        names = [f"layer {number}" if number else "embeddings" for number in self.numbers]
-        return [*zip(names, self.weights, strict=True)]
+        return [*zip(map(_name, self.numbers), self.weights, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         return {"weights": self.weights, "gamma": self.gamma, "layers": self.numbers}
+
+
+def _name(number: int) -> str:
+    return f"layer {number}" if number else "embeddings"
 
 
 def layer_weights(model: Model) -> Layers:
