@@ -7,9 +7,11 @@ import torch
 
 from keel.errors import UsageError
 from keel.events import Event
+from keel.explain.layers import layer_weights
 from keel.model import Model
 from keel.systems.base import System
 from keel.systems.bert import Bert
+from keel.systems.elmo import Elmo
 from keel.systems.rnn import Rnn
 from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec
@@ -24,6 +26,7 @@ SYSTEMS: list[tuple[System, int]] = [
     (Rnn(width=8, layers=2), 4),
     (Rnn(width=8, layers=2, both=True), 4),
     (Ulmfit(width=8, hidden=12, layers=3), 5),
+    (Elmo(width=8, cells=12, filters=(4, 3), letter_width=4, highways=1), 4),
 ]
 """And how many levels each has: the head, the blocks, the words."""
 SETTINGS: dict[str, Any] = {"dev": None, "batch": 4, "lr": 0.1, "device": "cpu", "schedule": "slanted"}
@@ -81,6 +84,16 @@ def test_lower_levels_take_smaller_steps(system: System, levels: int, tokenizer:
         steps = (tuned.encoder.get_parameter(name) - value).detach().abs()
         if steps.any():
             assert float(steps.max()) == pytest.approx(0.01 * 0.5 ** level_of(base, name), rel=0.05), name
+
+
+@pytest.mark.parametrize("settings", [{}, {"freeze": False}, {"unfreeze": "gradual"}, {"from_scratch": True}])
+def test_elmo_mixes_its_layers_whether_it_learns_or_not(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
+    base = untrained(SYSTEMS[-1][0], tokenizer)
+    tuned = finetune(base, EXAMPLES, epochs=1, **SETTINGS, **settings)
+    assert len(layer_weights(tuned).weights) == 3
+    told = finetune(base, EXAMPLES, epochs=1, mix=False, **SETTINGS, **settings)
+    assert told.task is not None
+    assert told.task.mix is None
 
 
 def test_a_frozen_encoder_has_no_levels_to_unfreeze(tokenizer: Tokenizer) -> None:

@@ -71,7 +71,8 @@ def finetune(
     tuned = kind.tuning(start, freeze, network=network)
     as_it_is = not freeze and not network and not settings.get("mix")  # the encoder's top layer is what is read
     foretelling = start.teaching.head().get("lm_loss", 0.0) if as_it_is and "lm_loss" in kind.takes else 0.0
-    usual = Head(mix=freeze and start.feature_based, lm_loss=foretelling)
+    mixed = start.feature_based and "mix" in kind.takes and not settings.get("lm_loss")
+    usual = Head(mix=mixed, lm_loss=foretelling)
     system, train, columns, head, pieces = route(
         settings, start, tuned, Columns(), usual, Vocabulary(), only=start.teaching.fields if parent else None
     )
