@@ -84,6 +84,19 @@ def test_weights_of_another_model_are_refused(published: Path) -> None:
         read(published)
 
 
+def test_weights_that_the_options_do_not_account_for_are_refused(published: Path) -> None:
+    change(published, "lstm", n_layers=1)
+    said = r"tiny_weights.hdf5 holds RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, which the options do not account for"
+    with pytest.raises(KeelError, match=said):
+        read(published)
+    change(published, "lstm", n_layers=2)
+    read(published)
+    with h5py.File(published / "tiny_weights.hdf5", "r+") as file:
+        file["more/numbers"] = np.zeros(3)
+    with pytest.raises(KeelError, match=r"holds more/numbers, which the options do not account for"):
+        read(published)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_are_refused(published: Path, value: float) -> None:
     with h5py.File(published / "tiny_weights.hdf5", "r+") as file:

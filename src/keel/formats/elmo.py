@@ -89,13 +89,15 @@ def _read_options(path: Path) -> Elmo:
 
 
 def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
-    """Our encoder's tensors, all or an error that names theirs."""
+    """Our encoder's tensors, made of all that is there, or an error that names theirs."""
     try:
         import h5py
     except ImportError:
         raise KeelError(f"{path}: hdf5 files need h5py: pip install keel-nlp[data]") from None
     try:
         with h5py.File(path) as file:
+            arrays: set[str] = set()
+            file.visititems(lambda name, item: arrays.add(name) if isinstance(item, h5py.Dataset) else None)
 
             def get(name: str, *shape: int) -> Tensor:
                 if name not in file:
@@ -106,12 +108,17 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
                         f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options ask for "
                         f"{_times(shape)}; the two files are not of one model"
                     )
+                arrays.discard(name)
                 array = np.asarray(values, np.float32)
                 if not np.isfinite(array).all():
                     raise KeelError(f"{path}: {name} holds numbers that are not finite: get it again")
                 return torch.from_numpy(array)
 
-            return {**_letters(get, system), **_stacks(get, system)}
+            found = {**_letters(get, system), **_stacks(get, system)}
+            if arrays:
+                what = f"holds {min(arrays)}, which the options do not account for"
+                raise KeelError(f"{path} {what}; the two files are not of one model")
+            return found
     except OSError as error:
         raise KeelError(f"{path} cannot be read as hdf5, it is cut short or damaged: get it again ({error})") from None
 
