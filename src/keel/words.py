@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.explain.approximate import Approximate
 from keel.explain.maps import Flattening, flatten
 from keel.explain.neighbours import By, Neighbour, Space, nearest_texts, unit_vectors
@@ -99,7 +99,9 @@ def senses(
     uses = find_uses(word, texts)
     holding = {use.text for use in uses}
     if without := sum(text not in holding for text in texts):
-        note(on_event, f"{without} of {len(texts)} sentences do not hold {word!r}: they are left out")
+        lacks, left = ("does", "it is") if without == 1 else ("do", "they are")
+        what = f"{without:,} of {counted(len(texts), 'sentence')} {lacks} not hold {word!r}"
+        note(on_event, f"{what}: {left} left out")
     known = loaded(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name

@@ -25,6 +25,8 @@ def test_a_word_is_found_wherever_it_stands_by_itself() -> None:
         with pytest.raises(KeelError, match=what) as refusal:
             find_uses(word, TEXTS)
         assert refusal.value.exit_code == 1, "the command was right, the text was not"
+    with pytest.raises(KeelError, match="nowhere in the 1 sentence: give two uses"):
+        find_uses("mud", ["water"])
 
 
 def test_the_vector_of_a_use_is_the_mean_of_its_pieces() -> None:
@@ -117,6 +119,17 @@ def test_uses_whose_cosines_are_all_shown_as_one_are_not_told_apart() -> None:
     assert "remark" not in apart.to_dict()
 
 
+def test_of_many_uses_the_first_are_shown() -> None:
+    uses = [Use(f"bank {number}", 0, 4) for number in range(300)]
+    vectors = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    lines = compare("bank", "m", uses, vectors, groups=2).lines()
+    assert len(lines) == 23
+    assert len(lines[1].split()) == 20
+    assert lines[21].endswith("bank 19")
+    assert lines[22] == "these are the first 20 of 300 uses: --json gives all of them"
+    assert len(compare("bank", "m", uses[:20], vectors[:20], groups=2).lines()) == 22
+
+
 def test_a_static_vector_is_the_same_everywhere() -> None:
     model = Model.of_vectors(Vectors(["bank", "river"], np.eye(2, dtype=np.float32)), title="static")
     found = senses("bank", ["the bank lends", "a river bank", "bank"], model=model)
@@ -128,6 +141,10 @@ def test_a_static_vector_is_the_same_everywhere() -> None:
     assert len(senses("bank", twice, model=model, on_event=lambda event: said.append(event["text"])).uses) == 4
     assert said == []
     senses("bank", [*twice, "mud", "mud"], model=model, on_event=lambda event: said.append(event["text"]))
-    assert said == ["2 of 5 sentences do not hold 'bank': they are left out"]
+    senses("bank", [*twice, "mud"], model=model, on_event=lambda event: said.append(event["text"]))
+    assert said == [
+        "2 of 5 sentences do not hold 'bank': they are left out",
+        "1 of 4 sentences does not hold 'bank': it is left out",
+    ]
     with pytest.raises(KeelError, match="static has no vector for 'mud'"):
         senses("mud", ["mud here", "mud there"], model=model)

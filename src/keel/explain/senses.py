@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keel.errors import KeelError, UsageError
+from keel.events import counted
 from keel.explain.neighbours import unit_vectors
 from keel.model import WordVectors
 from keel.text.sentences import CJK
 
 EQUAL = 0.995
 """Vectors of a cosine above this are taken for the same: it is shown as 1.00."""
+SHOWN = 20
+"""Uses that fit on a screen with all their cosines."""
 UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 """Letters of Chinese, Japanese, Korean, Thai and Lao, where a word may touch what is no part of it."""
 
@@ -44,13 +47,15 @@ class Senses:
         return f"{self.model} does not tell these uses apart: {alike}" if self.cosines.min() >= EQUAL else ""
 
     def lines(self) -> list[str]:
-        """A row for each use: cosines to all, its group, the text."""
-        names = [str(number) for number in range(1, len(self.uses) + 1)]
+        """A row for each use: cosines to all, its group, the text; of many uses the first."""
+        names = [str(number) for number in range(1, min(SHOWN, len(self.uses)) + 1)]
         width = max(6, *(len(name) + 1 for name in names))
         lines = [f"{self.word!r} by {self.model}", " " * width + "".join(name.rjust(width) for name in names)]
-        for name, row, group, use in zip(names, self.cosines, self.groups, self.uses, strict=True):
-            cells = "".join(f"{cosine:.2f}".rjust(width) for cosine in row)
+        for name, row, group, use in zip(names, self.cosines, self.groups, self.uses, strict=False):
+            cells = "".join(f"{cosine:.2f}".rjust(width) for cosine in row[:SHOWN])
             lines.append(f"{name.rjust(width)}{cells}  {_letter(group)}  {use.text}")
+        if len(self.uses) > SHOWN:
+            lines.append(f"these are the first {SHOWN} of {len(self.uses):,} uses: --json gives all of them")
         return [*lines, self.remark] if self.remark else lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,8 +72,9 @@ def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
     pattern = re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
     found = [Use(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
+        sentences = f"the {counted(len(texts), 'sentence')}"
         what = "is nowhere" if not found else "stands in one place alone"
-        raise KeelError(f"{word!r} {what} in the {len(texts)} sentences: give two uses or more")
+        raise KeelError(f"{word!r} {what} in {sentences}: give two uses or more")
     return found
 
 
