@@ -79,8 +79,9 @@ def test_layers_differ_for_both_tasks_beyond_chance_or_it_is_not_decided(
     monkeypatch.setattr(layers, "_features", features)
     finding = layers.which_layer(Say(ignore))
     assert finding.holds is holds
-    shown = "layer 1 alone is +20.0 (+15.7 to +24.7) points above layer 2 in parts of speech"
-    assert shown in finding.figures
+    assert "layer 1 alone is 20.0 (15.7 to 24.7) points above layer 2 in parts of speech" in finding.figures
+    if holds is False:
+        assert "layer 2 alone 20.0 (15.7 to 24.7) points below layer 1 in senses" in finding.figures
 
 
 def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +124,12 @@ def test_without_a_number_all_are_listed() -> None:
     assert claims.run(on_event=lambda event: said.append(event["text"])) is None
     for number, claim in CLAIMS.items():
         assert any(str(number) in line and claim.title in line for line in said)
+    for number, time in ((1, "seconds"), (19, "half a minute"), (31, "1 minute"), (59, "2 minutes")):
+        assert any(line.startswith(f"{number:4} ") and line.endswith(f"({time})") for line in said)
+
+
+def test_vectors_that_a_claim_learns_are_called_what_they_are() -> None:
+    assert models.learn_words(["a bank"] * 9, keel.Word2vec(width=4), epochs=1).card.title == "word2vec"
 
 
 def test_an_unknown_number_is_answered_with_the_nearest_one() -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from keel.errors import KeelError
 from keel.events import ignore
-from keel.run import Text, corpus_of
+from keel.run import Text, corpus_of, hardware
 
 
 def documents(source: Any) -> list[str]:
@@ -48,3 +49,9 @@ def test_what_is_no_text_at_all_is_refused() -> None:
         documents(["one text", float("nan")])
     with pytest.raises(KeelError, match="there is no file a word a word"):
         documents("a word " * 1000)
+
+
+def test_one_thread_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, said in ((1, "CPU, 1 thread"), (2, "CPU, 2 threads")):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        assert hardware(torch.device("cpu")).endswith(said)

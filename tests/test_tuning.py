@@ -165,3 +165,7 @@ def test_one_tag_for_every_word_is_told() -> None:
     wanted = "it says 'O' to every one of the 42 words: try more --epochs, another --lr"
     _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
     assert any(text.startswith(f"on dev {wanted}") for text in said)
+    sentences = [(["boat", "boat", "boat"], ["O", "B-LOC", "B-LOC"])] * 14
+    wanted = "it takes every one of the 42 words for a part of 'LOC': try more --epochs"
+    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)

@@ -16,7 +16,7 @@ import torch
 
 from keel.config import replace, unknown_name
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, OnEvent, ignore
+from keel.events import Event, OnEvent, counted, ignore
 from keel.formats.folder import OURS, TARGET
 from keel.systems.base import System
 from keel.text.corpus import Corpus
@@ -300,4 +300,4 @@ def hardware(device: torch.device) -> str:
     """What a run runs on."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    return f"{platform.machine()} CPU, {counted(torch.get_num_threads(), 'thread')}"

@@ -179,6 +179,12 @@ def test_one_class_and_skew(tmp_path: Path) -> None:
     found(check(skew), "warning", "94% of the examples are 'x'", "Matthews")
 
 
+def test_one_sentence_is_told_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.conll"
+    file.write_text("EU B-ORG\nrejects O\n\n")
+    assert check([file], task="tag").files[str(file)]["holds"] == "1 sentence"
+
+
 def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     sides = {name: tmp_path / name for name in ("train.en", "train.de", "test.en", "test.de")}
     for name, path in sides.items():

@@ -110,8 +110,10 @@ def test_numbers_are_split_at_random() -> None:
 
 
 def test_impossible_splits_are_refused() -> None:
-    with pytest.raises(KeelError, match="cannot be held out"):
+    with pytest.raises(KeelError, match="10% of 2 examples cannot be held out"):
         hold_out(of(["a", "b"]), 0.1, seed=0)
+    with pytest.raises(KeelError, match="10% of 1 example cannot be held out"):
+        hold_out(of(["a"]), 0.1, seed=0)
     with pytest.raises(KeelError, match="cannot be cut into 5 folds"):
         next(folds(of(["a", "b"]), 5, seed=0))
 

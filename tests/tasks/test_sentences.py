@@ -297,13 +297,18 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     _, said = read(tmp_path / "a.txt", glued)
     assert any(re.search(r"a\.txt:6: a sentence of 300 words .* is a blank line .* missing", each) for each in said)
     _, said = read(tmp_path / "a.txt", f"a O\n{'x' * 5000} O\n\nb O\n")
-    assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
+    assert any(
+        re.search(r"a\.txt:2: a word of 5,000 characters \(1 such word\).* is a separator missing", each)
+        for each in said
+    )
 
 
 def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:
     glued = "EU B-ORG\nrejects O\n. O\nPeter B-PER\nran O\n. O\n\n"
     _, said = read(tmp_path / "a.conll", glued * 2 + "He O\nran O\n. O\n")
     assert any(re.search(r"a\.conll:3: 2 of 3 sentences go on after a full stop.* blank line missing", e) for e in said)
+    _, said = read(tmp_path / "a.conll", glued)
+    assert any("a.conll:3: 1 of 1 sentence goes on after a full stop" in each for each in said)
     apart = glued.replace("Peter", "\nPeter")
     named = "He O\nmet O\nMr O\n. O\nBlair B-PER\n. O\n\n"
     for clean in (apart, named, glued.replace("Peter", "peter"), glued + apart * 1000):

@@ -20,11 +20,12 @@ FEW = 5
 
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
-    what = {"tags": "sentences", "text": "sources with their targets"}.get(examples.kind or "")
-    what = what or ("texts" if examples[0].second is None else "pairs")
+    units = {"tags": ("sentence",), "text": ("source with its target", "sources with their targets")}
+    unit = units.get(examples.kind or "") or ("text" if examples[0].second is None else "pair",)
+    what = counted(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
-    facts: dict[str, Any] = {"holds": f"{len(examples):,} {what}{'' if examples.kind else ' without labels'}"}
+    facts: dict[str, Any] = {"holds": f"{what}{'' if examples.kind else ' without labels'}"}
     if examples.kind == "number":
         values = [example.label for example in examples if isinstance(example.label, float)]
         facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}

@@ -23,7 +23,7 @@ from keel.claims import (
 )
 from keel.claims.finding import Claim, Finding, Say
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.words import loaded
 
@@ -117,7 +117,8 @@ def run(
     """
     if number is None:
         for known, claim in CLAIMS.items():
-            time = f"{claim.minutes:g} minutes" if claim.minutes > 0.2 else "seconds"
+            time = "half a minute" if claim.minutes > 0.2 else "seconds"
+            time = counted(round(claim.minutes), "minute") if claim.minutes >= 1 else time
             note(on_event, f"{known:4}  {claim.title} ({time})")
         note(on_event, "Run one with: keel claim N")
         return None

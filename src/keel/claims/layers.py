@@ -113,9 +113,16 @@ def which_layer(say: Say, model: keel.Model | None = None, data: Path | None = N
     refuted = any((lead.high or 0) < 0 for lead in (first, second))
     return Finding(
         shown if shown or refuted else None,
-        f"layer 1 alone is {first:+.1f} points above layer 2 in parts of speech, layer 2 alone {second:+.1f} above "
-        "layer 1 in senses",
+        f"layer 1 alone is {_ahead(first)} layer 2 in parts of speech, layer 2 alone {_ahead(second)} layer 1 in "
+        "senses",
     )
+
+
+def _ahead(lead: Score) -> str:
+    if lead.value >= 0:
+        return f"{lead:.1f} points above"
+    low, high = (None if bound is None else -bound for bound in (lead.high, lead.low))
+    return f"{Score(value=-lead.value, low=low, high=high):.1f} points below"
 
 
 def weights_by_task(say: Say) -> Finding:

@@ -57,7 +57,7 @@ def learn_words(
         return keel.pretrain(
             system,
             keel.Corpus.of(documents),
-            out=Path(folder) / "model",
+            out=Path(folder) / system.name,
             tokenizer=tokenizer,
             held_out=0.0,
             epochs=epochs,

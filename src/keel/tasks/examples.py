@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.tasks.labels import Value, kind_of, labels_of, names_of
 from keel.tasks.tables import Kind, Places, Table, choose_columns, load_table
 from keel.text.tokenizer import Tokenizer
@@ -304,7 +304,7 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     held = round(share * len(examples))
     if not 0 < held < len(examples):
         raise KeelError(
-            f"{share:.0%} of {len(examples)} examples cannot be held out: give more of them, or a --dev file"
+            f"{share:.0%} of {counted(len(examples), 'example')} cannot be held out: give more of them, or a --dev file"
         )
     # Along an order in which equal labels stand together, every 1/share-th example is taken.
     place = np.arange(1, len(examples) + 1)

@@ -101,8 +101,10 @@ class Scores:
         truth, said = np.flatnonzero(table.any(1)), np.flatnonzero(table.any(0))
         if (total := int(table.sum())) < ENOUGH or len(said) > 1 or len(truth) < 2:
             return ""
-        unit = "examples" if total == self.count else "words"
-        what = f"it says {self.names[said[0]]!r} to every one of the {total:,} {unit}"
+        unit, name = "examples" if total == self.count else "words", self.names[said[0]]
+        what = f"it says {name!r} to every one of the {total:,} {unit}"
+        if self.main == "f1" and unit == "words" and name != "O":  # which stands for its tags, B-LOC and I-LOC
+            what = f"it takes every one of the {total:,} words for a part of {name!r}"
         return f"{what}: try more --epochs, another --lr, or a model that has learned from more text"
 
     def to_dict(self) -> dict[str, Any]:

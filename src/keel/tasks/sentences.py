@@ -145,7 +145,7 @@ def _tell_breaks(found: list[Raw], scheme: Scheme, on_event: OnEvent) -> None:
         (sentence, place), tags = broken[0], broken[0][0].tags or []
         before = tags[place - 1] if place else "the start of the sentence"
         what = f"{tags[place]!r} after {before!r}" if place else f"{tags[place]!r} at {before}"
-        remedy = "an entity starts or ends there, as conlleval reads it: mend them if that is wrong"
+        remedy = "an entity starts or ends there, as conlleval reads it: mend the tags if that is wrong"
         breaking = counted(len(broken), "tag breaks", "tags break")
         note(on_event, f"{sentence.places[place]}: {breaking} {scheme}, here {what}; {remedy}")
 
@@ -162,13 +162,14 @@ def _warn(found: list[Raw], on_event: OnEvent) -> None:
         note(on_event, f"{longest.places[0]}: {what}: is a blank line between sentences missing?")
     on = [each.places[stop] for each in found if (stop := _inner_stop(each)) and each.places[0] != each.places[-1]]
     if len(on) > GOES_ON * len(found):
-        what = f"{len(on):,} of {len(found):,} sentences go on after a full stop, the first one here"
+        go = "goes" if len(on) == 1 else "go"
+        what = f"{len(on):,} of {counted(len(found), 'sentence')} {go} on after a full stop, the first one here"
         note(on_event, f"{on[0]}: {what}: is a blank line missing?")
     long = [(word, place) for sentence in found for word, place in zip(sentence.words, sentence.places, strict=False)
             if len(word) > LONG_WORD]  # fmt: skip
     if long:
         word, place = long[0]
-        what = f"a word of {len(word):,} characters ({len(long)} such words): only its start is read"
+        what = f"a word of {len(word):,} characters ({counted(len(long), 'such word')}): only its start is read"
         note(on_event, f"{place}: {what}; is a separator missing?")
 
 

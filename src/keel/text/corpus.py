@@ -143,8 +143,15 @@ class Corpus:
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        given = f"{counted(len(self._texts), 'document')} in memory"
-        names = [Path(self._name(path)).name for path in self.files[:3]] or [given]
+        return self._listed([Path(self._name(path)).name for path in self.files[:3]])
+
+    @property
+    def paths(self) -> str:
+        """Its files as they were named, where `str` gives their last names alone."""
+        return self._listed([self._name(path) for path in self.files[:3]])
+
+    def _listed(self, names: list[str]) -> str:
+        names = names or [f"{counted(len(self._texts), 'document')} in memory"]
         return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
 
     def _blocks(self) -> Iterator[Block]:

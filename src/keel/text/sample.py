@@ -29,7 +29,7 @@ def draw_sample(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list
         while held > size and len(kept) > 1:
             held -= heapq.heappop(kept)[2]
     if not kept:
-        raise KeelError(f"{corpus} holds no text: there is nothing to learn a tokenizer from")
+        raise KeelError(f"{corpus.paths} holds no text: there is nothing to learn a tokenizer from")
     part = "all" if held == total else f"a sample (seed {seed}, {held / 1e6:.1f} MB) of"
     note(on_event, f"the tokenizer is learned from {part} {total / 1e6:.1f} MB of text")
     return [lines for _, _, _, lines in sorted(kept, key=lambda item: item[1])]

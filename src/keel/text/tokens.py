@@ -184,7 +184,7 @@ def _build(
     names = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"]
     if not progress.ids:
         _remove(folder)
-        raise KeelError(f"{corpus} holds no text: there is nothing to encode")
+        raise KeelError(f"{corpus.paths} holds no text: there is nothing to encode")
     index = {
         "settings": settings,
         "type": np.dtype(id_type(tokenizer)).name,

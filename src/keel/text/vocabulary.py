@@ -48,7 +48,7 @@ def learn_words(
     counted = count_words(corpus.texts(), prepare, cut, workers)
     table = counted.table
     if not table.size:
-        raise KeelError(f"{corpus} holds no text: there is nothing to learn a tokenizer from")
+        raise KeelError(f"{corpus.paths} holds no text: there is nothing to learn a tokenizer from")
     if counted.floor:
         note(on_event, f"the distinct words are very many: those that had come {counted.floor} times or less by then "
              "were given up on the way")  # fmt: skip
