@@ -61,9 +61,10 @@ def pretrain(
 ) -> Model:
     """Learn a system from raw text, or go on with a trained model; the same call again goes on where it stopped.
 
-    `system` is a System, its name, a Model or its folder. `settings` are single fields of the system, of `Train` and of
-    `Text`, or a `size`. On labelled examples in `probe` a copy of the result is fine-tuned in the same run: its scores
-    on a held-out tenth go into the card.
+    `system` is a System, its name, a Model or its folder. `corpus` is files, a DataFrame, or a list of texts of which
+    none names a file and one at least has blanks or is not English; `Corpus.of` takes any texts. `settings` are single
+    fields of the system, of `Train` and of `Text`, or a `size`. On labelled examples in `probe` a copy of the
+    result is fine-tuned in the same run: its scores on a held-out tenth go into the card.
     """
     start, parent = start_of(system, out, settings, on_event)
     if start.from_labels:

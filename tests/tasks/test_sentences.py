@@ -158,7 +158,7 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
     examples, said = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
     assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
     assert len(said) == 2
-    assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend them", said[1])
+    assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend the tags", said[1])
 
 
 @pytest.mark.parametrize("scheme", ["auto", "BIO", "BIOES"])
