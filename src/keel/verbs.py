@@ -70,6 +70,9 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
+    if chosen.counts_once and train.epochs != 1:
+        said = next(name for name in Train.LENGTHS if getattr(train, name))
+        raise UsageError(f"{chosen.name} counts all of a text once, however long that takes: leave out --{said}")
     text = text.settled(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = probed = None
