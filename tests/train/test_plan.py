@@ -13,7 +13,7 @@ LONG = (Phase(share=0.9), Phase(share=0.1, rows=0.25))
 
 @pytest.mark.parametrize("length", [{"minutes": float("inf")}, {"minutes": 1e20}, {"epochs": float("inf")}])
 def test_a_run_without_end_is_refused(length: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="--(minutes|epochs) .* would never end: give 1,000,000,000 or less"):
+    with pytest.raises(UsageError, match=r"--(minutes|epochs) .* would never end: give 1,000,000,000 or less"):
         Train(**length)
 
 
