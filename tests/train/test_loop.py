@@ -395,9 +395,19 @@ def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:
         torch.set_num_threads(before)
 
 
-def test_device_that_is_not_there_is_refused(data: Tensor, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="device 'cuda:77' cannot be used here: use --device cpu or auto"):
+@pytest.mark.parametrize(("found", "told"), [(0, "no GPU is found here"), (2, "2 GPUs are found here")])
+def test_device_that_is_not_there_is_refused(
+    data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, told: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    with pytest.raises(UsageError, match=f"'cuda:77' cannot be used, for {told}: use --device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", ""])
+def test_a_name_of_no_device_is_refused(data: Tensor, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no device '{name}': use --device cpu, cuda, cuda:1 or auto"):
+        fit(Plane(), data, replace(TRAIN, device=name), tmp_path)
 
 
 @pytest.mark.gpu
