@@ -365,6 +365,24 @@ def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path
         pretrain(base, chinese_corpus, out=base, steps=3)
 
 
+def test_text_that_a_model_cannot_read_is_said(
+    base: Path, english_corpus: Path, chinese_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    def told(verb: Any, *sources: Any, **settings: Any) -> list[str]:
+        heard: list[str] = []
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        verb(
+            *sources, out=out, steps=1, batch=4, on_event=lambda event: heard.append(event.get("text", "")), **settings
+        )
+        return [text for text in heard if re.search(r": \d+% of the pieces are unknown to (base|the model): ", text)]
+
+    assert len(told(pretrain, base, chinese_corpus)) == 1
+    assert len(told(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
+    assert not told(pretrain, base, english_corpus)
+    assert len(told(finetune, base, [("水手在船上", "sea"), ("面包师做面包", "food")] * 8, dev=None, seeds=2)) == 1
+    assert not told(finetune, base, reviews)
+
+
 def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.AutoModel.from_pretrained(base).save_pretrained(tmp_path / "theirs")

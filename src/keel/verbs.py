@@ -18,10 +18,10 @@ from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
-from keel.learning import Source, finetune, saved, split, start_of
+from keel.learning import Source, finetune, saved, split, start_of, tell_unknown
 from keel.model import Candidate, Model, Pool
 from keel.prompting import choose, last_words
-from keel.run import TOKENIZER, Text, corpus_of, hardware, route, run_folder
+from keel.run import TOKENIZER, Text, Vocabulary, corpus_of, hardware, route, run_folder
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
@@ -95,6 +95,8 @@ def pretrain(
                 with torch.device("meta"):
                     chosen.objective(chosen.encoder(parent.encoder.vocabulary), tokenizer)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
+        if parent or text.tokenizer not in Vocabulary.KINDS:  # pieces that were learned from other text
+            tell_unknown(tokens.unknown_share, source, parent, say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""

@@ -69,7 +69,7 @@ def check(
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
                 labelled.append(examples)
                 facts |= facts_of(examples, model)
-                report.findings += findings_of(examples)
+                report.findings += findings_of(examples, model)
             else:
                 text_column = columns.text_column or "text"
                 corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)
