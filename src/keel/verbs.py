@@ -12,7 +12,7 @@ import torch
 from keel.card import Card
 from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.explain.judged import judge, published_form
 from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
@@ -98,9 +98,9 @@ def pretrain(
         if parent or text.tokenizer not in Vocabulary.KINDS:  # pieces that were learned from other text
             tell_unknown(tokens.unknown_share, source, parent, say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
-        counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
+        read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""
-        note(say, f"{counted}, {held.size if held else 0:,} tokens held out{short}")
+        note(say, f"{read}, {counted(held.size if held else 0, 'token')} held out{short}")
         torch.manual_seed(seed_of(train.seed, "weights"))
         encoder = chosen.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
         objective = chosen.objective(encoder, tokenizer)
@@ -314,7 +314,8 @@ def _inherit(objective: Objective, parent: Model, say: OnEvent) -> None:
     objective.load_state_dict(weights, strict=False)
     if parent.missing or not parent.objective:
         lacking = ", ".join(parent.missing) or "pre-training heads"
-        note(say, f"{parent.card.title} lacks {lacking}: they start at random")
+        start = "it starts" if len(parent.missing) == 1 else "they start"
+        note(say, f"{parent.card.title} lacks {lacking}: {start} at random")
 
 
 def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dict[str, Any]:
