@@ -209,7 +209,7 @@ def test_each_step_adds_an_order_and_the_folder_comes_back_the_same(english_corp
 def test_how_long_to_count_is_not_for_the_user_to_say(
     english_corpus: Path, tmp_path: Path, length: dict[str, Any]
 ) -> None:
-    for name in ("ngram", "onehot"):
+    for name in ("ngram", "onehot", "wordclass"):
         with pytest.raises(UsageError, match=f"{name} counts all of a text once.*: leave out --{next(iter(length))}$"):
             pretrain(name, english_corpus, out=tmp_path / name, **length)
     assert not list(tmp_path.iterdir())
