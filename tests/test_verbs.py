@@ -1,5 +1,6 @@
 """The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
 
+import dataclasses
 import json
 import os
 import random
@@ -295,8 +296,8 @@ def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_
 @pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
 def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
     said: list[str] = []
-    shape = {} if name == "onehot" else {"width": 4, "length": 200}
-    settings: dict[str, Any] = {"steps": 1, "batch": batch, "device": "cpu", "threads": 1, **shape}
+    shape = {} if name == "onehot" else {"width": 4, "length": 200, "steps": 1}
+    settings: dict[str, Any] = {"batch": batch, "device": "cpu", "threads": 1, **shape}
     pretrain(
         name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
     )
@@ -365,6 +366,39 @@ def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path
         pretrain(base, chinese_corpus, out=base, steps=3)
 
 
+def test_text_that_a_model_cannot_read_is_said(
+    base: Path, english_corpus: Path, chinese_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    def told(verb: Any, *sources: Any, **settings: Any) -> list[str]:
+        heard: list[str] = []
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        verb(
+            *sources, out=out, steps=1, batch=4, on_event=lambda event: heard.append(event.get("text", "")), **settings
+        )
+        return [text for text in heard if re.search(r": \d+% of the pieces are unknown to (base|the model): ", text)]
+
+    assert len(told(pretrain, base, chinese_corpus)) == 1
+    assert len(told(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
+    assert not told(pretrain, base, english_corpus)
+    assert len(told(finetune, base, [("水手在船上", "sea"), ("面包师做面包", "food")] * 8, dev=None, seeds=2)) == 1
+    assert not told(finetune, base, reviews)
+
+
+def test_one_document_is_told_as_one(tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    pretrain("onehot", keel.Corpus.of(["a b c d. " * 9]), out=tmp_path / "m", held_out=0, on_event=heard.append)
+    told = [event["text"] for event in heard if "to learn from" in event.get("text", "")]
+    assert len(told) == 1
+    assert " tokens in 1 document to learn from, 0 tokens held out" in told[0]
+
+
+def test_the_one_head_that_a_model_lacks_is_told_as_one(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    headless = dataclasses.replace(Model.load(base), missing=("next sentence head",))
+    pretrain(headless, english_corpus, out=tmp_path / "m", steps=1, batch=4, on_event=heard.append)
+    assert "base lacks next sentence head: it starts at random" in [event.get("text") for event in heard]
+
+
 def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.AutoModel.from_pretrained(base).save_pretrained(tmp_path / "theirs")
@@ -374,7 +408,7 @@ def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, engli
         tmp_path / "theirs", english_corpus, out=tmp_path / "ours", steps=2, batch=8, length=32, on_event=events.append
     )
     said = " ".join(event.get("text", "") for event in events)
-    assert "start at random" in said
+    assert re.search("lacks .*, .*: they start at random", said)
     assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").config.vocab_size == 300
 
 

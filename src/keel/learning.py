@@ -12,7 +12,7 @@ from keel.config import to_dict, unknown_name
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.layers import layer_weights
-from keel.model import Model
+from keel.model import UNREADABLE, Model
 from keel.run import Vocabulary, hardware, refuse_same, route, run_folder
 from keel.systems import SYSTEMS
 from keel.systems.base import System
@@ -100,8 +100,11 @@ def finetune(
         system = system.teaching.settled(labels.kind, examples.label_counts, frozen=freeze or network)
         if parent is None:
             parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
-        elif isinstance(parent.task, kind):
-            labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
+        else:
+            if labels.kind != "text":  # of which single unknown pieces are told
+                tell_unknown(parent.unknown_share(examples), examples.source, parent, say)
+            if isinstance(parent.task, kind):
+                labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
         parent = _learner(system, parent, train.seed)
         tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
@@ -189,6 +192,14 @@ def split(
     how = f"{dev}, seed {seed}; --dev to change"
     note(on_event, f"{len(held):,} of {len(examples):,} examples are held out as dev ({how})")
     return learned, held
+
+
+def tell_unknown(share: float, source: object, model: Model | None, say: OnEvent) -> None:
+    """Say that a text is hardly read by what is to learn from it, if it is."""
+    if share > UNREADABLE:
+        whom = (model and model.card.title) or "the model"
+        remedy = "it learns little from them; take a model, or a tokenizer, of such text"
+        note(say, f"{source}: {share:.0%} of the pieces are unknown to {whom}: {remedy}")
 
 
 def _words_of(

@@ -34,6 +34,10 @@ BUDGET = 4096
 """Tokens in one batch of inference."""
 MOST = 4 << 30
 """Bytes of vectors that one call may give, where they are as wide as the vocabulary."""
+UNREADABLE = 0.2
+"""The share of unknown pieces from which little can be learned from a text."""
+SAMPLE = 10_000
+"""Examples in which unknown pieces are counted."""
 
 
 class Candidate(NamedTuple):
@@ -151,6 +155,11 @@ class Model:
     @property
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
+
+    def unknown_share(self, examples: Examples) -> float:
+        """The share of the pieces of examples that it does not know; what spells reads any word."""
+        texts = [text for column in (examples.texts, examples.seconds or []) for text in column[:SAMPLE]]
+        return 0.0 if self.system.spells else self.tokenizer.unknown_share(texts)
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights, by the names that the objective and the task have for them."""

@@ -12,16 +12,16 @@ import torch
 from keel.card import Card
 from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.errors import KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.explain.judged import judge, published_form
 from keel.explain.layers import Layers, layer_weights
 from keel.formats import elmo, fasttext, huggingface
 from keel.formats.vectors import read_vectors, write_vectors
 from keel.language import perplexity
-from keel.learning import Source, finetune, saved, split, start_of
+from keel.learning import Source, finetune, saved, split, start_of, tell_unknown
 from keel.model import Candidate, Model, Pool
 from keel.prompting import choose, last_words
-from keel.run import TOKENIZER, Text, corpus_of, hardware, route, run_folder
+from keel.run import TOKENIZER, Text, Vocabulary, corpus_of, hardware, route, run_folder
 from keel.systems.base import System
 from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
@@ -71,6 +71,9 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.later if parent else start.train
     chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
+    if chosen.counts_once and train.epochs != 1:
+        said = next(name for name in Train.LENGTHS if getattr(train, name))
+        raise UsageError(f"{chosen.name} counts all of a text once, however long that takes: leave out --{said}")
     text = text.settled(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = probed = None
@@ -93,10 +96,12 @@ def pretrain(
                 with torch.device("meta"):
                     chosen.objective(chosen.encoder(parent.encoder.vocabulary), tokenizer)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
+        if parent or text.tokenizer not in Vocabulary.KINDS:  # pieces that were learned from other text
+            tell_unknown(tokens.unknown_share, source, parent, say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
-        counted = f"{learned.size:,} tokens in {len(learned.spans):,} documents to learn from"
+        read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""
-        note(say, f"{counted}, {held.size if held else 0:,} tokens held out{short}")
+        note(say, f"{read}, {counted(held.size if held else 0, 'token')} held out{short}")
         torch.manual_seed(seed_of(train.seed, "weights"))
         encoder = chosen.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
         objective = chosen.objective(encoder, tokenizer)
@@ -310,7 +315,8 @@ def _inherit(objective: Objective, parent: Model, say: OnEvent) -> None:
     objective.load_state_dict(weights, strict=False)
     if parent.missing or not parent.objective:
         lacking = ", ".join(parent.missing) or "pre-training heads"
-        note(say, f"{parent.card.title} lacks {lacking}: they start at random")
+        start = "it starts" if len(parent.missing) == 1 else "they start"
+        note(say, f"{parent.card.title} lacks {lacking}: {start} at random")
 
 
 def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dict[str, Any]:

@@ -125,6 +125,14 @@ def test_unknown_pieces(chinese_corpus: Path, model: Model) -> None:
     found(check(chinese_corpus, model=model), "warning", "unknown to the model", "tokenizer")
 
 
+def test_labelled_texts_that_a_model_cannot_read(tmp_path: Path, model: Model) -> None:
+    foreign = write(tmp_path / "zh.tsv", ["水手在船上\tsea", "面包师做面包\tfood"] * 5)
+    found(check(foreign, model=model, task="classify"), "warning", "100.0% of the pieces are unknown to the model")
+    known = write(tmp_path / "en.tsv", ["the sailor sails\tsea", "the baker bakes\tfood"] * 5)
+    report = check(known, model=model, task="classify")
+    assert not any("unknown" in line for line in report.lines())
+
+
 def test_a_table_without_the_column(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", ["a b c,2020-01-01,x y", "d e f,2020-01-02,z"], "body,date,author")
     finding = found(check(file), "error", "'body', 'date', 'author'", "--text-column")
@@ -254,3 +262,5 @@ def test_more_minutes_recommend_a_larger_size(
     assert sizes == ["tiny", "mini"]
     with pytest.raises(UsageError, match="raw text"):
         check(write(tmp_path / "labels.tsv", ["a\tx", "b\ty"] * 4), minutes=1)
+    with pytest.raises(UsageError, match="--minutes inf would never end"):
+        check(english_corpus, minutes=float("inf"))

@@ -286,6 +286,29 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
     refused(run("pretrain", "--recipe", recipe), 2, f"{recipe}: --text.hidden_size", "--system.width")
 
 
+def test_a_recipe_is_for_its_system(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[system]\nname = "elmo"\n[train]\nsteps = 1\n')
+    told = f"{recipe} is for elmo, not for rnn: leave out rnn, or take another recipe"
+    for verb in ("pretrain", "finetune"):
+        refused(run(verb, "rnn", english_corpus, "--recipe", recipe, "--out", tmp_path / "m"), 2, told)
+    recipe.write_text('[system]\nname = "ngram"\norder = 2\n')
+    code, out, err = run("pretrain", "ngram", english_corpus, "--recipe", recipe, "--out", tmp_path / "m")
+    assert code == 0, err
+    assert "2 steps" in out
+
+
+def test_the_scores_of_a_probe_are_part_of_the_result(
+    run: Run, folder: Path, english_corpus: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    words = ["pretrain", "bert", english_corpus, *tiny, "--steps", "1", "--probe", folder / "train.tsv"]
+    code, out, _ = run(*words, "--out", tmp_path / "m")
+    assert code == 0
+    assert re.search(r"^probe: accuracy .* on 3 examples$", out, re.MULTILINE)
+    code, out, _ = run(*words, "--json", "--out", tmp_path / "m")
+    assert json.loads(out)["probe"]["main"] == "accuracy"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Abacus(System):
     """Another system, with settings of its own and one that it shares with BERT."""

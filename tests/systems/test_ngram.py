@@ -205,6 +205,23 @@ def test_each_step_adds_an_order_and_the_folder_comes_back_the_same(english_corp
         pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
 
 
+@pytest.mark.parametrize("length", [{"minutes": 20}, {"steps": 2}, {"epochs": 5}, {"epochs": 0.5}])
+def test_how_long_to_count_is_not_for_the_user_to_say(
+    english_corpus: Path, tmp_path: Path, length: dict[str, Any]
+) -> None:
+    for name in ("ngram", "onehot", "wordclass"):
+        with pytest.raises(UsageError, match=f"{name} counts all of a text once.*: leave out --{next(iter(length))}$"):
+            pretrain(name, english_corpus, out=tmp_path / name, **length)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("batch", [7, 1000])
+def test_all_orders_are_counted_whatever_the_batch(english_corpus: Path, tmp_path: Path, batch: int) -> None:
+    model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=3, epochs=1, batch=batch)
+    assert isinstance(model.objective, NgramCounting)
+    assert model.objective.learned == 3
+
+
 def test_chinese_words_and_characters(chinese_corpus: Path, tmp_path: Path) -> None:
     for kind in ("words", "characters"):
         model = pretrain("ngram", chinese_corpus, out=tmp_path / kind, tokenizer=kind, order=3, vocabulary=500)

@@ -194,13 +194,3 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "m" / "config.json").exists()
     with pytest.raises(UsageError, match="classes must be 2 or more"):
         Wordclass(classes=1)
-
-
-def test_a_tree_that_is_not_finished_says_so(english_corpus: Path, tmp_path: Path) -> None:
-    heard: list[str] = []
-    told = {"on_event": lambda event: heard.append(str(event.get("text"))), "classes": 5, "min_count": 1, "batch": 4}
-    pretrain("wordclass", english_corpus, out=tmp_path / "words", steps=2, **told)
-    assert any("words have no class yet, and the tree lacks 4 of its 4 merges" in text for text in heard)
-    heard.clear()
-    pretrain("wordclass", english_corpus, out=tmp_path / "all", epochs=1, **told)
-    assert not any("lacks" in text for text in heard)

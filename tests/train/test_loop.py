@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -161,6 +162,28 @@ def test_minutes_become_a_plan_that_is_kept(data: Tensor, checkpoint_every: int,
     assert 0.9 < time.monotonic() - began < 3.6  # planned 1.8; other work on the machine may slow it down midway
     state = json.loads((tmp_path / "checkpoints" / f"step-{history.steps:08d}" / "state.json").read_text())
     assert state["plan"] == history.steps
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ready", "told"),
+    [
+        (0.01, 0.1, r"^0.01 minutes, less [\d.]+ s to get ready, make \d+ steps of"),
+        (0.002, 0.3, r"^0.002 minutes, less [\d.]+ s to get ready, leave no time: 1 step is taken; give more"),
+    ],
+)
+def test_time_that_went_before_the_first_step_is_told(data: Tensor, minutes: float, ready: float, told: str) -> None:
+    class Cold(Plane):
+        """Takes long the first time, as what must be compiled does."""
+
+        def forward(self, batch: Points, state: None = None) -> tuple[dict[str, Tensor], None]:
+            nonlocal ready
+            time.sleep(ready)
+            ready = 0.0
+            return super().forward(batch)
+
+    events: list[Event] = []
+    fit(Cold(), data, replace(TRAIN, steps=0, minutes=minutes), on_event=events.append)
+    assert re.search(told, of_kind("plan", events)[0]["text"])
 
 
 def test_measuring_for_the_plan_changes_nothing(data: Tensor, tmp_path: Path) -> None:
@@ -372,9 +395,19 @@ def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:
         torch.set_num_threads(before)
 
 
-def test_device_that_is_not_there_is_refused(data: Tensor, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="device 'cuda:77' cannot be used here: use --device cpu or auto"):
+@pytest.mark.parametrize(("found", "told"), [(0, "no GPU is found here"), (2, "2 GPUs are found here")])
+def test_device_that_is_not_there_is_refused(
+    data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, told: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    with pytest.raises(UsageError, match=f"'cuda:77' cannot be used, for {told}: use --device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", ""])
+def test_a_name_of_no_device_is_refused(data: Tensor, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no device '{name}': use --device cpu, cuda, cuda:1 or auto"):
+        fit(Plane(), data, replace(TRAIN, device=name), tmp_path)
 
 
 @pytest.mark.gpu

@@ -1,13 +1,21 @@
 """A plan gives every step its rows, its phase and its rate."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from keel.errors import UsageError
 from keel.train.objective import Phase
 from keel.train.plan import Plan, Train
 
 LONG = (Phase(share=0.9), Phase(share=0.1, rows=0.25))
+
+
+@pytest.mark.parametrize("length", [{"minutes": float("inf")}, {"minutes": 1e20}, {"epochs": float("inf")}])
+def test_a_run_without_end_is_refused(length: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"--(minutes|epochs) .* would never end: give 1,000,000,000 or less"):
+        Train(**length)
 
 
 def test_without_ramp_or_phases_every_step_is_alike() -> None:

@@ -18,6 +18,7 @@ from keel.tasks.examples import Columns, Examples, read_examples
 from keel.tasks.tables import FASTTEXT
 from keel.text.corpus import Corpus
 from keel.text.files import kind_of, open_text
+from keel.train.plan import Train
 
 __all__ = ["Finding", "Report", "check"]
 
@@ -41,6 +42,8 @@ def check(
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
+    if minutes:
+        Train(minutes=minutes)  # which refuses what no run could be given
     if isinstance(model, str | Path):
         model = Model.load(model, on_event=on_event)
     columns = replace(Columns(), **settings)
@@ -66,7 +69,7 @@ def check(
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
                 labelled.append(examples)
                 facts |= facts_of(examples, model)
-                report.findings += findings_of(examples)
+                report.findings += findings_of(examples, model)
             else:
                 text_column = columns.text_column or "text"
                 corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)

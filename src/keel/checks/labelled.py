@@ -10,7 +10,7 @@ import numpy as np
 from keel.checks.report import Finding
 from keel.errors import KeelError
 from keel.events import counted
-from keel.model import Model
+from keel.model import UNREADABLE, Model
 from keel.tasks.examples import NAMELESS, Example, Examples
 
 BATCH = 32
@@ -53,8 +53,11 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     return facts
 
 
-def findings_of(examples: Examples) -> Iterator[Finding]:
-    """What is wrong or odd within one file."""
+def findings_of(examples: Examples, model: Model | None) -> Iterator[Finding]:
+    """What is wrong or odd within one file, and what of it a model cannot read."""
+    if model is not None and (unknown := model.unknown_share(examples)) > UNREADABLE:
+        what = f"{unknown:.1%} of the pieces are unknown to the model"
+        yield Finding("warning", examples.source, what, "take a model that learned from such text")
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
         what = f"{counted(len(empty), 'text is', 'texts are')} empty, the first here"

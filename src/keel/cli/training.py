@@ -67,6 +67,9 @@ def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
 def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], Namespace]:
     """What is to learn, from which files, and the options; flags override what the recipe says."""
     system, files, recipe = _what_to_train(options)
+    if system in SYSTEMS and recipe.system not in ("", system):
+        remedy = f"leave out {system}, or take another recipe"
+        raise UsageError(f"{options.recipe} is for {recipe.system}, not for {system}: {remedy}")
     try:
         options.flags.read(recipe.flags)
     except UsageError as error:
@@ -120,13 +123,15 @@ def pretrain(options: Namespace) -> Answer:
     lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
         lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
+    probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
+    lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
     if model.encoder.width:
         lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
     if model.system.foretells:
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
-    return Answer(lines=lines, data=data)
+    return Answer(lines=lines, data=data | probed)
 
 
 def _first_use(model: Model) -> str:

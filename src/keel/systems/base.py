@@ -56,6 +56,8 @@ class System:
     """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     from_labels: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
+    counts_once: ClassVar[bool] = False
+    """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
     spells: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 

@@ -49,6 +49,7 @@ class Ngram(WordSystem):
 
     name: ClassVar[str] = "ngram"
     foretells: ClassVar[bool] = True
+    counts_once: ClassVar[bool] = True
     vocabulary: ClassVar[int] = 1_000_000
     train: ClassVar[Train] = Train(
         optimizer="own",

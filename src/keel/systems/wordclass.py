@@ -38,6 +38,7 @@ class Wordclass(WordSystem):
 
     name: ClassVar[str] = "wordclass"
     vocabulary: ClassVar[int] = 50_000
+    counts_once: ClassVar[bool] = True
     train: ClassVar[Train] = Train(
         optimizer="own",
         epochs=1,
@@ -224,17 +225,6 @@ class WordclassLearning(Kernel):
         self.done.fill_(max(first, last))
         self.encoder.grow()
         return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(rows))}
-
-    def remarks(self) -> list[str]:
-        size = self.encoder.size
-        words = max((len(corpus.order) for corpus in self._kept.values()), default=0)
-        left = words + size - 1 - int(self.done)
-        if left <= 0 or not words:
-            return []
-        what = f"the tree lacks {min(left, size - 1):,} of its {size - 1:,} merges"
-        if left >= size:
-            what = f"{left - size + 1:,} of {words:,} words have no class yet, and {what}"
-        return [f"{what}: leave out --steps and --minutes to make all of it (with --overwrite)"]
 
     def _work(self, corpus: _Corpus, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""

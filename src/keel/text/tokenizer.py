@@ -384,6 +384,11 @@ class Tokenizer:
             parts[number] = np.array(pieces.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
+    def unknown_share(self, texts: list[str]) -> float:
+        """Say what share of the pieces of texts is [UNK]."""
+        ids, _ = self.encode_flat(texts)
+        return float((ids == self.unknown_id).mean()) if self.has("unk") and len(ids) else 0.0
+
     def unknown_words(self, texts: list[str]) -> list[str]:
         """Give the words of texts, as they stand there, that become [UNK]."""
         if not self.has("unk"):

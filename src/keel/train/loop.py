@@ -16,7 +16,7 @@ import torch
 
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import OnEvent, ignore, note
+from keel.events import OnEvent, counted, ignore, note
 from keel.train.average import Average
 from keel.train.batches import AHEAD
 from keel.train.checkpoint import Checkpoints
@@ -316,7 +316,8 @@ class _Run:
 
     def plan_by_clock(self, step: int, slower: float) -> Plan:
         """As many steps as fit into the minutes left, if they are slower than in the rehearsal by that factor."""
-        left = (60 * self.train.minutes - self.seconds) / slower
+        spent = self.seconds
+        left = (60 * self.train.minutes - spent) / slower
         fits, beyond = step + 1, step + 2
         while self.plan(beyond).seconds(self.costs, step) <= left:
             fits, beyond = beyond, 2 * beyond
@@ -326,7 +327,12 @@ class _Run:
         agreed = self.world.total(torch.tensor(fits if self.world.leads else 0, device=self.world.device))
         plan = self.plan(int(agreed))
         each = slower * plan.seconds(self.costs, step) / (plan.steps - step)
-        text = f"{self.train.minutes:g} minutes are {plan.steps} steps of {each:.3g} s{plan.told()}"
+        given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
+        if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time is worth a word
+            given += f", less {spent:,.1f} s to get ready,"
+        text = f"{given} make {counted(plan.steps, 'step')} of {each:.3g} s{plan.told()}"
         text += f"; the same run by count: --steps {plan.steps}" if step == 0 else ""
+        if step == 0 and left < 0:
+            text = f"{given} leave no time: 1 step is taken; give more --minutes, or say --steps"
         self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
         return plan

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from keel.errors import UsageError
+from keel.events import counted
 from keel.train.objective import Objective, parts_of
 
 Parallel = Literal["ddp", "fsdp"]
@@ -25,6 +26,12 @@ def pick_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"there is no device {name!r}: use --device cpu, cuda, cuda:1 or auto") from error
+    if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
+        what = counted(found, "GPU is", "GPUs are") if found else "no GPU is"
+        raise UsageError(f"device {name!r} cannot be used, for {what} found here: use --device cpu or auto")
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device {name!r} cannot be used here: use --device cpu or auto") from error

@@ -15,6 +15,9 @@ from keel.train.parallel import Parallel
 
 Precision = Literal["auto", "fp32", "bf16"]
 
+MOST = 1_000_000_000
+"""Of steps, epochs or minutes: what they come to must be a number that the machine can hold."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -96,6 +99,8 @@ class Train:
         if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
             given = f", not by {said}" if said else ""
             raise UsageError(f"say how long to train by one of --steps, --epochs and --minutes, above 0{given}")
+        if max(lengths) > MOST:
+            raise UsageError(f"{said} would never end: give {MOST:,} or less")
         for name in ("batch", "accumulate", "lr", "epsilon", "checkpoint_minutes", "log_every", "keep"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
