@@ -142,9 +142,9 @@ def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
         ("I-A B-A I-B", "BIO", [0, 2]),
         ("B-A I-A O", "BIO", []),
         ("B-A O", "BIOES", [1]),
-        ("B-A", "BIOES", [0]),
+        ("B-A", "BIOES", [1]),
         ("S-A I-A E-A", "BIOES", [1]),
-        ("B E S M", "BMES", [3, 3]),
+        ("B E S M", "BMES", [3, 4]),
         ("I-A B-A", "BIO1", []),
     ],
 )

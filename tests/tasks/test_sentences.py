@@ -161,6 +161,20 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
     assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend the tags", said[1])
 
 
+@pytest.mark.parametrize(
+    ("tags", "told"),
+    [
+        ("S B E B", r"a\.txt:4: 1 tag breaks BMES, here 'B' at the end of the sentence;"),
+        ("S-X O B-X", r"a\.txt:3: 1 tag breaks BIOES, here 'B-X' at the end of the sentence;"),
+        ("E-X S-X O", r"a\.txt:1: 1 tag breaks BIOES, here 'E-X' at the start of the sentence;"),
+    ],
+)
+def test_a_tag_that_nothing_closes_is_told_at_the_end_of_its_sentence(tmp_path: Path, tags: str, told: str) -> None:
+    lines = [f"{letter} {tag}\n" for letter, tag in zip("abcd", tags.split(), strict=False)]
+    _, said = read(tmp_path / "a.txt", "".join(lines) + ("\ne S-X\n" if "-" in tags else "\ne S\n"))
+    assert re.search(told, said[-1])
+
+
 @pytest.mark.parametrize("scheme", ["auto", "BIO", "BIOES"])
 @pytest.mark.parametrize("odd", ["X-PER", "0", "B-", "b-per"])
 def test_one_odd_tag_among_those_of_entities_is_named(tmp_path: Path, odd: str, scheme: str) -> None:

@@ -132,14 +132,14 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def breaks(tags: Sequence[str], scheme: Scheme) -> Iterator[int]:
-    """The places of tags that cannot stand where they stand."""
+    """The places of tags that cannot stand where they stand; the number of all where the last cannot end a sentence."""
     if scheme in ("none", "BIO1"):
         return
     follows = _follows(scheme)
     parts = [Tag(OUTSIDE, ""), *map(parse, tags), Tag(OUTSIDE, "")]
     for number, (before, tag) in enumerate(pairwise(parts)):
         if not follows(before, tag):
-            yield min(number, len(tags) - 1)
+            yield number
 
 
 def allowed(names: Sequence[str], scheme: Scheme) -> Allowed | None:

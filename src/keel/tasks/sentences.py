@@ -143,11 +143,13 @@ def _tell_breaks(found: list[Raw], scheme: Scheme, on_event: OnEvent) -> None:
     broken = [(sentence, place) for sentence in found for place in breaks(sentence.tags or [], scheme)]
     if broken:
         (sentence, place), tags = broken[0], broken[0][0].tags or []
-        before = tags[place - 1] if place else "the start of the sentence"
-        what = f"{tags[place]!r} after {before!r}" if place else f"{tags[place]!r} at {before}"
+        if place == len(tags):
+            what = f"{tags[-1]!r} at the end of the sentence"
+        else:
+            what = f"{tags[place]!r} {f'after {tags[place - 1]!r}' if place else 'at the start of the sentence'}"
         remedy = "an entity starts or ends there, as conlleval reads it: mend the tags if that is wrong"
         breaking = counted(len(broken), "tag breaks", "tags break")
-        note(on_event, f"{sentence.places[place]}: {breaking} {scheme}, here {what}; {remedy}")
+        note(on_event, f"{sentence.places[min(place, len(tags) - 1)]}: {breaking} {scheme}, here {what}; {remedy}")
 
 
 def _warn(found: list[Raw], on_event: OnEvent) -> None:
