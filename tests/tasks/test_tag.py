@@ -297,6 +297,11 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     assert "such as 'NEW' in" in str(evaluate(model, [(["rome", "is", "old"], ["B-NEW", "O", "O"])]))
     half = evaluate(model, [(["in", "new", "york"], ["O", "B-LOC", "B-LOC"])])
     assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
+    plain, message = [(["rome", "is"], ["NOUN", "VERB"])], "item 0 of the list: 'NOUN' in this sentence is no BIO"
+    with pytest.raises(KeelError, match=f"{message}ES tag"):
+        evaluate(model, plain)
+    with pytest.raises(KeelError, match=f"{message} tag, .* --label-column"):
+        finetune("word2vec", pairs * 10, task="tag", dev=plain, epochs=1, width=8)
 
 
 def test_a_text_is_cut_into_words(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from keel.systems.rows import Output, Rows
 from keel.systems.static import WordSystem
 from keel.tasks.base import Head, Task
 from keel.tasks.crf import Crf
-from keel.tasks.entities import Scheme, allowed, scheme_of
+from keel.tasks.entities import Scheme, allowed, fits, scheme_of
 from keel.tasks.examples import ANY, Columns, Example, Examples, Labels
 from keel.tasks.framing import FramedRows
 from keel.tasks.metrics import Scores
@@ -68,6 +68,11 @@ class Tag(Task):
     def accept(cls, examples: Examples, labels: Labels) -> None:
         if examples.kind != "tags":
             raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")
+        scheme = scheme_of([name] for name in labels.names)
+        others = ((each, name) for each in examples for name in each.names if not fits(name))
+        if scheme != "none" and (odd := next(others, None)):
+            what = f"{odd[1]!r} in this sentence is no {scheme.removesuffix('1')} tag, as those of the model are"
+            raise KeelError(f"{odd[0].where}: {what}: give a file with such tags, or name their --label-column")
 
     @classmethod
     def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
