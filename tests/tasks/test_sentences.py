@@ -78,6 +78,19 @@ def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) ->
         read_sentences(path, Columns(label_column="ner"))
 
 
+def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
+    bare = CONLLU.replace("PART", "_").replace("INTJ", "_")
+    with pytest.raises(KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, here \"n't\": give it one, or drop its s"):
+        read(tmp_path / "a.conllu", bare)
+    assert shown(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
+    assert shown(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
+    examples, said = read(tmp_path / "a.conllu", bare.replace("PRON", "_").replace("AUX", "_"))
+    assert ([example.words for example in examples], examples.kind) == ([("I", "do", "n't"), ("No",)], None)
+    assert "words are FORM, without UPOS tags" in said[0]
+    with pytest.raises(KeelError, match="has words without tags"):
+        _ = examples.labels
+
+
 def test_chinese_by_the_character_by_the_word_and_by_blanks(tmp_path: Path) -> None:
     characters, _ = read(tmp_path / "a.txt", "中 B-LOC\n国 I-LOC\n人 O\n\n我 O\n")
     assert (characters[0].text, characters[0].names) == ("中国人", ("B-LOC", "I-LOC", "O"))

@@ -17,6 +17,8 @@ from keel.text.files import open_text
 from keel.text.sentences import CHINESE
 
 FIELDS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+TAGGED = ("UPOS", "XPOS", "HEAD", "DEPREL")
+"""Fields that every word has where a file has them: _ is one that is missing, not a word without features."""
 CONLLU = {name: number for number, name in enumerate(FIELDS)}
 FORMS = {
     "slashes": "word/tag",
@@ -203,7 +205,6 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
         return found
 
     word, tag = find(columns.text_column or "FORM", "text"), find(columns.label_column or "UPOS", "label")
-    note(on_event, f"{name}: words are {FIELDS[word]}, tags {FIELDS[tag]} (--label-column takes another)")
 
     def rows() -> Iterator[tuple[int, str, str | None] | None]:
         for number, line in lines:
@@ -218,7 +219,15 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
                 if fields[0].isdigit():  # not 3-4, a word that stands for two, nor 5.1, one that is not written
                     yield number, fields[word], fields[tag]
 
-    return _grouped(rows(), name)
+    found = list(rows())
+    bare = [row for row in found if row and row[2] == "_"] if FIELDS[tag] in TAGGED else []
+    tagged = not bare or len(bare) < sum(map(bool, found))
+    tags = f"tags {FIELDS[tag]}" if tagged else f"without {FIELDS[tag]} tags"
+    note(on_event, f"{name}: words are {FIELDS[word]}, {tags} (--label-column takes another)")
+    if bare and tagged:
+        what = f"{counted(len(bare), 'token has', 'tokens have')} no {FIELDS[tag]}, here {bare[0][1][:40]!r}"
+        raise KeelError(f"{name}:{bare[0][0]}: {what}: give it one, or drop its sentence")
+    return _grouped(found if tagged else (row and (*row[:2], None) for row in found), name)
 
 
 def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> Iterator[Raw]:
