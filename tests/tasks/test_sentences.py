@@ -264,6 +264,7 @@ def test_schemes_with_other_letters_become_those_that_are_known(
         ),
         ("a DT\nb NN\nc NN d DT\n\n" * 3, r"a\.txt:3: this line has 4 columns where others have 2"),
         ("a DT O\nb NN B-X c O\nf NN O\n", r"a\.txt:2: this line has 5 columns where others have 3"),
+        ("中 B\n国 E\n\u3000\n人 S\n\n我 S\n", r"a\.txt:3: this line has 1 column .* \('\\u3000'\): give the word its tag"),
         ("\n \n", r"holds no sentences"),
     ],
 )

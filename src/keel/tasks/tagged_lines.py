@@ -29,6 +29,8 @@ LONG_CHINESE = 4
 """Characters that Chinese words do not have on average."""
 SLASHED = re.compile(r"\[?(.*)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
 COMMENT = re.compile(r"#\s*\S+\s*=")
+BLANK = " \t\r\n\v\f"
+"""Other spaces, such as that of full width, are words of Chinese corpora."""
 
 Lines = list[tuple[int, str]]
 
@@ -155,12 +157,11 @@ def _has_tabs(lines: list[str]) -> bool:
 
 
 def _fields(line: str, tabs: bool) -> list[str]:
-    # Other spaces, such as that of full width, are words of Chinese corpora.
-    return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(" \t\r\n"))
+    return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(BLANK))
 
 
 def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
-    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    full = [line for _, line in lines if line.strip(BLANK) and not line.startswith("-DOCSTART-")]
     tabs = _has_tabs(full)
     counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
     width = counts.most_common(1)[0][0] if counts else 0
@@ -172,7 +173,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
 
     def rows() -> Iterator[tuple[int, str, str | None] | None]:
         for number, line in lines:
-            if not line.strip():
+            if not line.strip(BLANK):
                 yield None
                 continue
             fields = _fields(line, tabs)
@@ -184,7 +185,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
                 what = f"this line has {counted(sum(map(bool, fields)), 'column')} where others have {width}"
                 more = "each word a line of its own" if len(fields) > width else "the word its tag"
                 remedy = f"give {more}, or a blank line where a sentence ends (running text: --form text)"
-                raise KeelError(f"{name}:{number}: {what} ({line.strip()[:40]!r}): {remedy}")
+                raise KeelError(f"{name}:{number}: {what} ({line.strip(BLANK)[:40]!r}): {remedy}")
             yield number, fields[word], None if tag == word else fields[tag]
 
     return _grouped(rows(), name)
@@ -220,7 +221,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
                     yield number, fields[word], fields[tag]
 
     found = list(rows())
-    bare = [row for row in found if row and row[2] == "_"] if FIELDS[tag] in TAGGED else []
+    bare = [row for row in found if row and row[2] in ("_", "")] if FIELDS[tag] in TAGGED else []
     tagged = not bare or len(bare) < sum(map(bool, found))
     tags = f"tags {FIELDS[tag]}" if tagged else f"without {FIELDS[tag]} tags"
     note(on_event, f"{name}: words are {FIELDS[word]}, {tags} (--label-column takes another)")
