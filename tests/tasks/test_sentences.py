@@ -80,7 +80,9 @@ def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) ->
 
 def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
     bare = CONLLU.replace("PART", "_").replace("INTJ", "_")
-    with pytest.raises(KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, here \"n't\": give it one, or drop its s"):
+    with pytest.raises(
+        KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, here \"n't\": give it one, or drop its s"
+    ):
         read(tmp_path / "a.conllu", bare)
     assert shown(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
     assert shown(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
@@ -264,7 +266,10 @@ def test_schemes_with_other_letters_become_those_that_are_known(
         ),
         ("a DT\nb NN\nc NN d DT\n\n" * 3, r"a\.txt:3: this line has 4 columns where others have 2"),
         ("a DT O\nb NN B-X c O\nf NN O\n", r"a\.txt:2: this line has 5 columns where others have 3"),
-        ("中 B\n国 E\n\u3000\n人 S\n\n我 S\n", r"a\.txt:3: this line has 1 column .* \('\\u3000'\): give the word its tag"),
+        (
+            "中 B\n国 E\n\u3000\n人 S\n\n我 S\n",
+            r"a\.txt:3: this line has 1 column .* \('\\u3000'\): give the word its tag",
+        ),
         ("\n \n", r"holds no sentences"),
     ],
 )
