@@ -13,6 +13,7 @@ from keel.model import Model
 from keel.systems.bert import Bert
 from keel.text.corpus import Corpus
 from keel.text.tokenizer import Tokenizer
+from keel.verbs import finetune
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +192,15 @@ def test_one_sentence_is_told_as_one(tmp_path: Path) -> None:
     file = tmp_path / "a.conll"
     file.write_text("EU B-ORG\nrejects O\n\n")
     assert check([file], task="tag").files[str(file)]["holds"] == "1 sentence"
+
+
+def test_text_without_tags_is_an_error_where_tags_are_to_be_learned(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("John sleeps.\nSo does Mary, they say.\n")
+    report = check([tmp_path / "a.txt"] * 2, task="tag")
+    found(report, "error", "was read as text without tags", "--form columns")
+    assert len(report.errors) == 1  # the other may be one to predict for
+    with pytest.raises(KeelError, match=r"a\.txt was read as text without tags: put each word's tag after it"):
+        finetune("word2vec", tmp_path / "a.txt", task="tag")
 
 
 def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:

@@ -298,6 +298,10 @@ def test_short_lines_of_tokenized_text_are_text(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", text)[0].kind is None
 
 
+def test_a_few_lines_of_entities_are_columns(tmp_path: Path) -> None:
+    assert shown(read(tmp_path / "a.txt", "John B-PER\nSmith I-PER\n")[0]) == [("John Smith", "B-PER I-PER")]
+
+
 def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", "EU\nrejects\n\nPeter\n")
     assert [example.words for example in examples] == [("EU", "rejects"), ("Peter",)]

@@ -67,9 +67,10 @@ def check(
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
+                learns = task and not labelled and not (model and model.task)
                 labelled.append(examples)
                 facts |= facts_of(examples, model)
-                report.findings += findings_of(examples, model)
+                report.findings += findings_of(examples, model, TASKS[task] if learns else None)
             else:
                 text_column = columns.text_column or "text"
                 corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)

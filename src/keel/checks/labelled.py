@@ -11,6 +11,7 @@ from keel.checks.report import Finding
 from keel.errors import KeelError
 from keel.events import counted
 from keel.model import UNREADABLE, Model
+from keel.tasks.base import Task
 from keel.tasks.examples import NAMELESS, Example, Examples
 
 BATCH = 32
@@ -53,8 +54,9 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     return facts
 
 
-def findings_of(examples: Examples, model: Model | None) -> Iterator[Finding]:
-    """What is wrong or odd within one file, and what of it a model cannot read."""
+def findings_of(examples: Examples, model: Model | None, task: type[Task] | None = None) -> Iterator[Finding]:
+    """What is wrong or odd within one file, and what of it a model cannot read; what a task is to be learned from must
+    have labels."""
     if model is not None and (unknown := model.unknown_share(examples)) > UNREADABLE:
         what = f"{unknown:.1%} of the pieces are unknown to the model"
         yield Finding("warning", examples.source, what, "take a model that learned from such text")
@@ -62,7 +64,7 @@ def findings_of(examples: Examples, model: Model | None) -> Iterator[Finding]:
     if empty:
         what = f"{counted(len(empty), 'text is', 'texts are')} empty, the first here"
         yield Finding("warning", empty[0].where, what, "fill in or drop them")
-    yield from _about_classes(examples)
+    yield from _about_classes(examples, task)
     yield from _about_copies(examples)
 
 
@@ -85,11 +87,11 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
             yield Finding("error", unknown[0].where, cause, "correct it, or train with it")
 
 
-def _about_classes(examples: Examples) -> Iterator[Finding]:
+def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:
     try:
-        _ = examples.labels
+        _ = task.learned(examples) if task else examples.labels
     except KeelError as error:
-        yield Finding.of("error" if examples.kind else "warning", str(error), examples.source)
+        yield Finding.of("error" if examples.kind or task else "warning", str(error), examples.source)
         return
     if examples.kind in NAMELESS:
         return

@@ -65,6 +65,13 @@ class Tag(Task):
         return read_sentences(source, columns, on_event)
 
     @classmethod
+    def learned(cls, examples: Examples) -> Labels:
+        if examples.kind is None and not any(example.words for example in examples):
+            what = f"{examples.source} was read as text without tags"
+            raise KeelError(f"{what}: put each word's tag after it, in a column, and say --form columns if it is so")
+        return super().learned(examples)
+
+    @classmethod
     def accept(cls, examples: Examples, labels: Labels) -> None:
         if examples.kind != "tags":
             raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")

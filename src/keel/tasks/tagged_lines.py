@@ -128,12 +128,12 @@ def _form(lines: Lines, path: Path) -> str:
     blanks = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
     several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
-    if several and even and (tabs or blanks or few or {*last} & {"O", "B", "S"}):
+    sure = sum(tag == OUTSIDE or ("-" in tag and fits(tag)) for tag in last) * 10 >= len(rows) * 9
+    if several and (sure or (even and (tabs or blanks or few or {*last} & {"O", "B", "S"}))):
         return "columns"
     if several and not even:  # lines that were glued or torn are named when they are read
-        sure = sum(tag == OUTSIDE or ("-" in tag and fits(tag)) for tag in last)
         named = sum(tag[0].isalpha() for tag in last if tag)  # unlike the full stops of tokenized text
-        if sure * 10 >= len(rows) * 9 or (blanks and few and often * 2 > len(rows) and named * 10 >= len(rows) * 7):
+        if blanks and few and often * 2 > len(rows) and named * 10 >= len(rows) * 7:
             return "columns"
     if even and width == 1:
         length = statistics.median(len(row[0]) for row in rows)
