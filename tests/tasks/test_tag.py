@@ -317,6 +317,9 @@ def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
     assert answer.segmented[:3] == ["他", "在", "北京"]
     assert "".join(answer.segmented) == "他在北京,我在"
     assert repr(answer) == f"Tagged('他在北京, 我在', {answer.segmented})"
+    assert model.predict("在北 京").segmented == ["在", "北", "京"]  # a blank ends a word
+    given = model.predict(("在", "北", "京", "10"))
+    assert (given.segmented[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")
     assert model.predict("").to_dict()["segmented"] == []
     (tmp_path / "new.txt").write_text("在北京\n", encoding="utf-8")
     record = next(predict(model, tmp_path / "new.txt"))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -62,14 +63,20 @@ class Tagged:
             start = self.text.index(word, end)
             end = start + len(word)
             places.append((start, end))
-        spans = [(places[each.start][0], places[each.end - 1][1], each.type) for each in entities(self.tags)]
-        return [Span(start, end, label, self.text[start:end]) for start, end, label in spans]
+        spans: list[Span] = []
+        for each in entities(self.tags):
+            inner = range(each.start + 1, each.end) if self.segments else ()
+            blanks = [number for number in inner if places[number - 1][1] < places[number][0]]  # these end words too
+            for first, last in pairwise([each.start, *blanks, each.end]):
+                start, end = places[first][0], places[last - 1][1]
+                spans.append(Span(start, end, each.type, self.text[start:end]))
+        return spans
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         found = [span._asdict() for span in self.entities]
         figures = [round(value, 4) for value in self.probabilities]
-        cut = {"segmented": self.segmented} if self.segments else {}
+        cut = {"text": self.text, "segmented": self.segmented} if self.segments else {}
         return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found, **cut}
 
     def __repr__(self) -> str:
@@ -174,6 +181,11 @@ class Predictions(Sequence[Prediction]):
         return repr(list(self))
 
 
+def cuts_words(labels: Labels) -> bool:
+    """Whether these tags say where words begin and end."""
+    return set(labels.names) <= {*"BMES"}
+
+
 @dataclass(frozen=True, eq=False)
 class TagPredictions(Predictions):
     """A tag for each word of each example; `estimates` are [words of all examples] their probabilities."""
@@ -194,7 +206,7 @@ class TagPredictions(Predictions):
     @cached_property
     def segments(self) -> bool:
         """Whether the tags say where words begin and end."""
-        return set(self.labels.names) <= {*"BMES"}
+        return cuts_words(self.labels)
 
     @overload
     def __getitem__(self, index: int) -> Tagged: ...

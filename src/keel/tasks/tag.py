@@ -25,7 +25,7 @@ from keel.tasks.examples import ANY, Columns, Example, Examples, Labels
 from keel.tasks.framing import FramedRows
 from keel.tasks.metrics import Scores
 from keel.tasks.network import spell
-from keel.tasks.predictions import Predictions, TagPredictions
+from keel.tasks.predictions import Predictions, TagPredictions, cuts_words
 from keel.tasks.prepared import Asked, Prepared, TaskBatch
 from keel.tasks.sentences import read_sentences, split_words
 from keel.tasks.tag_scores import score_tags
@@ -196,7 +196,12 @@ class Tag(Task):
         if isinstance(data, Examples):
             data = self.prepare(data, labelled=False, on_event=on_event)
         assert data.asked is not None
-        texts = [(example.text, self.words_of(example)) for example in data.examples]
+        # What blanks stand between characters that were given one by one is of our making, and no end of a word.
+        glued = cuts_words(self.labels)
+        texts = [
+            ("".join(example.words) if glued and example.words else example.text, self.words_of(example))
+            for example in data.examples
+        ]
         logits = torch.zeros(len(data.asked), self.labels.outputs)
         if len(data.asked):
             for numbers, response in self.responses(data, batch):
