@@ -22,6 +22,7 @@ from keel.cli.flags import Flags
 from keel.systems import SYSTEMS
 from keel.systems.base import System
 from keel.train.plan import Train
+from keel.verbs import finetune
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 Run = Callable[..., tuple[int, str, str]]
@@ -502,3 +503,14 @@ def test_a_bug_is_called_a_bug_and_debug_shows_where(run: Run, folder: Path, mon
     code, _, err = run("convert", "a", "b", "--debug")
     assert code == 1
     assert "Traceback" in err
+
+
+def test_predicted_tags_stand_beside_the_true_ones_in_a_scheme_that_conlleval_knows(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "names.conll"
+    path.write_text("in O\nnew B-LOC\nyork I-LOC\n\nrome B-LOC\nis O\n\n" * 10)
+    settings: dict[str, Any] = {"epochs": 30, "lr": 0.05, "batch": 4, "width": 8, "device": "cpu"}
+    finetune("word2vec", path, task="tag", scheme="BIOES", dev=None, out=tmp_path / "m", **settings)
+    for more in ([], ["--scheme", "BIOES"]):
+        code, out, err = run("predict", tmp_path / "m", path, "--conll", *more)
+        assert code == 0, err
+        assert out.startswith("in O O\nnew B-LOC B-LOC\nyork I-LOC I-LOC\n\nrome B-LOC B-LOC\nis O O\n\n")

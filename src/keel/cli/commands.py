@@ -25,6 +25,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.judged import Analogies
 from keel.tasks import TASKS
+from keel.tasks.entities import entities, scheme_of, write_tags
 from keel.tasks.examples import Columns, read_examples
 from keel.tasks.metrics import Scores, score_text
 from keel.text.files import kind_of
@@ -58,10 +59,15 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     for record in records:
         if "tags" not in record:
             raise UsageError("--conll writes tags of words, and this model's task has none: leave it out")
-        yield from map(
-            " ".join, zip(*(record[name] for name in ("words", "gold", "tags") if name in record), strict=True)
-        )
+        tags = [_as_bio(record[name]) for name in ("gold", "tags") if name in record]
+        yield from map(" ".join, zip(record["words"], *tags, strict=True))
         yield ""
+
+
+def _as_bio(tags: list[str]) -> list[str]:
+    """conlleval knows no S, no L and no U: what entities have of another scheme is written as BIO."""
+    typed = any("-" in tag for tag in tags)
+    return write_tags(entities(tags), len(tags), "BIO") if typed and scheme_of([tags]) in ("BIOES", "BMES") else tags
 
 
 def _evaluate_flags(flags: Flags) -> None:
