@@ -1,5 +1,6 @@
 """Perplexity is of every token once, and words and bytes are those of the text whatever the pieces."""
 
+import json
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -236,6 +237,16 @@ def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path
     score: Any
     for score in found.values.values():
         assert score.low < score.value < score.high
+
+
+def test_a_word_without_end_has_a_perplexity_that_json_lacks(english_corpus: Path, tmp_path: Path) -> None:
+    model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=2)
+    (tmp_path / "word.txt").write_text("y" * 2_000_000 + "\n")
+    scores = perplexity(model, Corpus(tmp_path / "word.txt"))
+    assert (scores.words, scores.main_value) == (1, math.inf)
+    plain = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
+    assert plain["values"][scores.main]["value"] is None
+    assert plain["values"]["ngram by token"]["value"] == scores.values["ngram by token"].value
 
 
 def test_who_does_not_foretell_has_no_perplexity() -> None:

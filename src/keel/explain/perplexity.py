@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil, isnan, log, nan
-from typing import Literal
+from math import ceil, isfinite, isnan, log, nan
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -77,6 +77,13 @@ class Perplexity(Scores):
             lines.append(f"unknown tokens are spelled out by {self.unit} and by byte: {cost}; by token they are not")
         return "\n".join(lines)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, which has no infinity."""
+        plain = super().to_dict()
+        for score in plain["values"].values():
+            score |= {name: figure if figure is None or isfinite(figure) else None for name, figure in score.items()}
+        return plain
+
 
 def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_event: OnEvent = ignore) -> Perplexity:
     """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end, and has
@@ -112,9 +119,11 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     for name, (nats, counts) in found.items():
         means, inner = (np.array(_mean(*each)) for each in zip(nats, counts, strict=True))
         total = inner * counts[1].sum() + spelling
+        with np.errstate(over="ignore"):  # words of thousands of letters
+            by_token, by_word = np.exp(means), np.exp(total / words)
         values |= {
-            f"{name} by token": _score(np.exp(means)),
-            f"{name} by {unit}": _score(np.exp(total / words)),
+            f"{name} by token": _score(by_token),
+            f"{name} by {unit}": _score(by_word),
             f"{name} bits by byte": _score(total / size / log(2)),
         }
     names = tuple(found)
@@ -190,10 +199,14 @@ def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
     """How many words and bytes a corpus has, and what its words are."""
     chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
     words = size = 0
+    before = ""
     for block in corpus.blocks():
         parts = block.text.split()
-        words += sum(map(len, parts)) if chinese else len(parts)
+        # A word that is longer than a block goes on in the next.
+        goes_on = not block.begins and bool(before[-1:].strip() and block.text[:1].strip())
+        words += sum(map(len, parts)) if chinese else len(parts) - goes_on
         size += len(block.text.encode())
+        before = block.text
     return words, size, "character" if chinese else "word"
 
 
