@@ -77,6 +77,14 @@ def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
     assert not report.errors
 
 
+@pytest.mark.parametrize("size", [5000, 2_500_000])
+def test_the_first_word_that_is_too_long_is_placed(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "c.txt"
+    file.write_text(f"Some text. And more.\n\nA {'x' * size} b {'y' * 1000}\n{'z' * 999}\n")
+    finding = found(check(file), "warning", f"a word of {size:,} characters (2 such words)", "blanks were lost")
+    assert finding.where == f"{file}:3"
+
+
 def test_a_table_is_read_as_a_corpus_is(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     texts = ["First line.\n\nSecond line.", None, "Another document.", "Another document."]

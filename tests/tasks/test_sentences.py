@@ -338,6 +338,8 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
         re.search(r"a\.txt:2: a word of 5,000 characters \(1 such word\).* is a separator missing", each)
         for each in said
     )
+    _, said = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", form="text")
+    assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
 
 
 def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:

@@ -213,6 +213,14 @@ def test_little_text_and_long_junk_are_enough(text: str) -> None:
         assert tokenizer.unknown_id not in tokenizer.encode_many([text])[0]
 
 
+def test_junk_is_told_and_alone_it_is_refused() -> None:
+    said: list[dict] = []
+    Tokenizer.train(Corpus.of(["one two three", "x" * 5000]), on_event=said.append)
+    assert "5,000 characters in words of 1,000 or more are left out" in said[0]["text"]
+    with pytest.raises(KeelError, match="is data rather than words, 1,000 characters or more without a blank: look"):
+        Tokenizer.train(Corpus.of(["x" * 2_000_000]))
+
+
 def test_learning_from_nothing_or_too_small_is_refused() -> None:
     with pytest.raises(KeelError, match="holds no text"):
         Tokenizer.train(Corpus.of(["", " \n "]))

@@ -74,6 +74,9 @@ def test_memory_is_bounded_by_giving_up_the_rarest(monkeypatch: pytest.MonkeyPat
 def test_a_run_of_letters_without_end_is_no_word() -> None:
     found = count_words([["x" * 100_000 + " word " + "y" * 1000]], list, made(), 1)
     assert counted(found.table) == {"word": 1, "y" * 1000: 1}
+    assert found.long == 1
+    strange = count_words([["word \u0378 " + "x" * 1001 + " y"]], list, made(), 1)  # left to the library
+    assert (counted(strange.table)["y"], strange.long) == (1, 1)
 
 
 def test_words_that_share_a_hash_are_told_apart() -> None:

@@ -28,12 +28,13 @@ from keel.tasks.examples import ANY, Columns, Example, Examples
 from keel.tasks.tables import load_table, refuse_two_files, spooled
 from keel.tasks.tagged_lines import Raw, paired, read_lines
 from keel.text.files import kind_of
+from keel.text.sample import LONG_WORD, NO_WORD
 from keel.text.sentences import CHINESE, CJK
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
 """Other people's names for the two fields of a record."""
 STOPS = (".", "!", "?")
-LONG_SENTENCE, LONG_WORD = 400, 1000
+LONG_SENTENCE = 400
 GOES_ON = 1e-3
 """The share of sentences that do go on after a full stop in clean files; Chinese ones often do, and are not asked."""
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:[-'’.][^\W{CJK}]+)*|[^\w\s]|_")
@@ -167,8 +168,9 @@ def _warn(found: list[Raw], on_event: OnEvent) -> None:
         go = "goes" if len(on) == 1 else "go"
         what = f"{len(on):,} of {counted(len(found), 'sentence')} {go} on after a full stop, the first one here"
         note(on_event, f"{on[0]}: {what}: is a blank line missing?")
-    long = [(word, place) for sentence in found for word, place in zip(sentence.words, sentence.places, strict=False)
-            if len(word) > LONG_WORD]  # fmt: skip
+    # Of running text, whose words have one place, the first such word of each sentence is told.
+    words = ((sentence.words or NO_WORD.findall(sentence.text), sentence.places) for sentence in found)
+    long = [pair for each in words for pair in zip(*each, strict=False) if len(pair[0]) > LONG_WORD]
     if long:
         word, place = long[0]
         what = f"a word of {len(word):,} characters ({counted(len(long), 'such word')}): only its start is read"

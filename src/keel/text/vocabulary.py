@@ -8,14 +8,14 @@ import tokenizers
 from tokenizers import models
 
 from keel.errors import KeelError
-from keel.events import OnEvent, note
+from keel.events import OnEvent, counted, note
 from keel.text import rules
 from keel.text.corpus import Corpus
 from keel.text.parallel import default_workers, in_order
 from keel.text.phrases import Encode, learn_phrases
 from keel.text.rules import SPECIALS
 from keel.text.sentences import split_sentences
-from keel.text.wordtable import Rules, WordTable, count_words
+from keel.text.wordtable import LONGEST, Rules, WordTable, count_words
 
 Prepare = Callable[[list[str]], list[str]]
 """What is done to texts before the rules: Chinese words get spaces between them."""
@@ -45,18 +45,23 @@ def learn_words(
     empty = models.WordLevel({SPECIALS["unk"]: 0}, unk_token=SPECIALS["unk"])
     cut = Rules(rules.make("words", empty, lowercase=lowercase, accents=accents, cjk=cjk))
     workers = default_workers()
-    counted = count_words(corpus.texts(), prepare, cut, workers)
-    table = counted.table
+    found = count_words(corpus.texts(), prepare, cut, workers)
+    table = found.table
+    if not table.size and found.long:
+        raise KeelError(f"no word of {corpus.paths} has {LONGEST:,} bytes or fewer: look whether blanks were lost")
     if not table.size:
         raise KeelError(f"{corpus.paths} holds no text: there is nothing to learn a tokenizer from")
-    if counted.floor:
-        note(on_event, f"the distinct words are very many: those that had come {counted.floor} times or less by then "
+    if found.long:
+        what = f"{counted(found.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
+        note(on_event, f"{what}, to be read as unknown: is a blank missing? (keel check names the first)")
+    if found.floor:
+        note(on_event, f"the distinct words are very many: those that had come {found.floor} times or less by then "
              "were given up on the way")  # fmt: skip
-    distinct, total = table.size, int(table.counts.sum())
+    distinct, total = table.size, int(table.counts.sum()) + found.long
     if passes:
         encode = _encoder(corpus, cut, table, prepare, workers)
         words, counts, pairs = learn_phrases(encode, table.words(), passes)
-        total = int(counts.sum())
+        total = int(counts.sum()) + found.long
     else:
         table = table.above(min_count - 1)
         words, counts, pairs = table.words(), table.counts, []

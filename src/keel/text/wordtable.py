@@ -202,32 +202,38 @@ class Counted(NamedTuple):
     table: WordTable
     floor: int
     """Words that had come no more often than this were given up on the way, to save memory."""
+    long: int
+    """Words above the longest, which are not counted."""
 
 
 def count_words(
     chunks: Iterable[list[str]], prepare: Callable[[list[str]], list[str]], rules: Rules, workers: int
 ) -> Counted:
     """Count the words of texts after they were prepared; the same whatever the number of workers."""
-    table, floor = WordTable(), 0
-    for found in in_order(lambda texts: _count(rules, prepare(texts)), chunks, workers):
+    table, floor, long = WordTable(), 0, 0
+    for found, more in in_order(lambda texts: _count(rules, prepare(texts)), chunks, workers):
         table.add(found)
+        long += more
         while table.size > MOST_WORDS:
             floor += 1
             table = table.above(floor)
-    return Counted(table, floor)
+    return Counted(table, floor, long)
 
 
-def _count(rules: Rules, texts: list[str]) -> WordTable:
+def _count(rules: Rules, texts: list[str]) -> tuple[WordTable, int]:
+    """The words of some texts, and how many are too long."""
     cut = rules.cut(texts)
-    table = WordTable.of(cut)
+    table, long = WordTable.of(cut), int(np.count_nonzero(cut.keys == 0))
     left = [texts[number] for number in np.flatnonzero(cut.lengths < 0)]
     if left:
         lines = [line for text in left for line in text.split("\n")]
         cut = rules.cut(lines)
         table.add(WordTable.of(cut))
         words = [word for number in np.flatnonzero(cut.lengths < 0) for word in rules.by_library(lines[number])]
-        table.add(table_of_words([word for word in words if len(word.encode()) <= LONGEST]))
-    return table
+        short = [word for word in words if len(word.encode()) <= LONGEST]
+        table.add(table_of_words(short))
+        long += int(np.count_nonzero(cut.keys == 0)) + len(words) - len(short)
+    return table, long
 
 
 def table_of_words(words: list[str]) -> WordTable:
