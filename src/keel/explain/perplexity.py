@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from keel.errors import UsageError
-from keel.events import OnEvent, ignore
+from keel.events import OnEvent, counted, ignore
 from keel.model import Model
 from keel.systems.base import InOrder, Windowed
 from keel.systems.documents import Documents
@@ -68,10 +68,9 @@ class Perplexity(Scores):
                 )
             ]
             lines.append(f"{name}: perplexity {', '.join(figures)}")
-        counted = (
-            f"{self.tokens:,} tokens ({self.unknown:,} unknown), {self.words:,} {self.unit}s, {self.bytes:,} bytes"
-        )
-        lines.append(f"{counted}; {self.count:,} foretold, each {self.context}")
+        sizes = counted(self.words, self.unit), counted(self.bytes, "byte")
+        read = f"{counted(self.tokens, 'token')} ({self.unknown:,} unknown), {', '.join(sizes)}"
+        lines.append(f"{read}; {self.count:,} foretold, each {self.context}")
         if self.unknown:
             cost = f"{self.unknown:,} with {self.spelled_bytes:,} bytes, log2({SYMBOLS}) bits for each byte and end"
             lines.append(f"unknown tokens are spelled out by {self.unit} and by byte: {cost}; by token they are not")
