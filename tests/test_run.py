@@ -22,6 +22,8 @@ def documents(source: Any) -> list[str]:
         ["Hello there my friend.", "", "and/or", "e.g", "-"],
         ["他走了", "ok"],
         ["a word " * 1000, "b"],
+        ["It is in readme.md", "some other text"],
+        ["one text\nsave as data.json", "tests"],
     ],
 )
 def test_a_short_text_among_others_is_a_text(texts: list[str]) -> None:
@@ -33,6 +35,10 @@ def test_a_list_that_names_a_file_is_of_files(tmp_path: Path) -> None:
     assert documents([str(tmp_path / "my text.txt"), tmp_path / "*.txt"]) == ["words", "words"]
     with pytest.raises(KeelError, match=r"there is no file no such: check.*; texts may be given as keel\.Corpus\.of"):
         documents(["no such", str(tmp_path / "my text.txt")])
+    (tmp_path / "数据").mkdir()
+    (tmp_path / "数据" / "a.txt").write_text("字", encoding="utf-8")
+    assert documents([f"{tmp_path}/数据/*.txt", f"{tmp_path}/my*.txt"]) == ["字", "words"]
+    assert documents([f"{tmp_path}/my *.txt", f"{tmp_path}/数据/*.txt"]) == ["words", "字"]
     for names in (["no such.txt"], ["no such", "none.TXT.gz"], ["more"]):
         with pytest.raises(KeelError, match=r"there is no file .*keel\.Corpus\.of\(\[\.\.\.\]\)"):
             documents(names)

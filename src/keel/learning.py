@@ -1,6 +1,7 @@
 """Fine-tuning as a verb: what a task is learned from, by whom, and what comes of it."""
 
 import dataclasses
+import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def start_of(
         return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None
     if not isinstance(system, str | Path):
         raise UsageError(f"{system!r} is nothing that can learn: give a system, its name, a model or its folder")
-    if not Path(system).exists():
+    if not os.path.exists(system):
         near = get_close_matches(str(system), SYSTEMS, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(SYSTEMS)}, or a folder that exists"
         raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")

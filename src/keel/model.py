@@ -36,7 +36,7 @@ MOST = 4 << 30
 """Bytes of vectors that one call may give, where they are as wide as the vocabulary."""
 UNREADABLE = 0.2
 """The share of unknown pieces from which little can be learned from a text."""
-SAMPLE = 10_000
+SAMPLE = 1_000
 """Examples in which unknown pieces are counted."""
 
 

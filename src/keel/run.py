@@ -30,8 +30,8 @@ LEARNING = ("step", "checkpoint")
 """Events of a run that has taken steps."""
 TOKENIZER = "tokenizer-"
 """How the names of tokenizers in run/ begin."""
-ENDING = re.compile(r"\w\.(txt|text|md|json|jsonl|csv|tsv|parquet)(\.(gz|xz|zst|bz2))?$", re.IGNORECASE)
-"""Of a file's name."""
+ENDING = re.compile(r"[\w*?\]]\.(txt|text|md|json|jsonl|csv|tsv|parquet)(\.(gz|xz|zst|bz2))?$", re.IGNORECASE)
+"""Of a file's name, or of a pattern of names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
             known = ", ".join(map(repr, source.columns))
             raise UsageError(f"the DataFrame has no column {text.text_column!r}: it has {known} (say text_column=...)")
         return Corpus.of([str(value) for value in source[text.text_column]], sentences=sentences)
-    if isinstance(source, list) and any(map(_is_text, source)) and not any(map(_is_name, source)):
+    if isinstance(source, list) and any(map(_is_text, source)) and not _are_names(source):
         return Corpus.of(source, sentences=sentences)
     return Corpus(
         source,
@@ -151,12 +151,18 @@ def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
 
 
 def _is_text(item: object) -> bool:
-    return isinstance(item, str) and (not item or any(map(str.isspace, item)) or not item.isascii())
+    return isinstance(item, str) and (not item or bool(re.search(r"\s", item)) or not item.isascii())
 
 
-def _is_name(item: object) -> bool:
-    """Whether a file has this name, or it ends as those of files do."""
-    return isinstance(item, Path) or (isinstance(item, str) and bool(os.path.exists(item) or ENDING.search(item)))
+def _are_names(items: list[Any]) -> bool:
+    """Whether one is a file or can be nothing but the name of some, or all end as names do, blanks or not."""
+    endings = [ENDING.search(item, max(0, len(item) - 20)) if isinstance(item, str) else None for item in items]
+    return all(endings) or any(
+        isinstance(item, Path)
+        or (isinstance(item, str) and os.path.isfile(item))
+        or (ending and (ending[0].startswith("*") or not re.search(r"\s", item)))
+        for item, ending in zip(items, endings, strict=True)
+    )
 
 
 @contextmanager

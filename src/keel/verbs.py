@@ -96,7 +96,7 @@ def pretrain(
                 with torch.device("meta"):
                     chosen.objective(chosen.encoder(parent.encoder.vocabulary), tokenizer)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
-        if parent or text.tokenizer not in Vocabulary.KINDS:  # pieces that were learned from other text
+        if not chosen.spells and (parent or text.tokenizer not in Vocabulary.KINDS):  # pieces of other text
             tell_unknown(tokens.unknown_share, source, parent, say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"

@@ -72,6 +72,20 @@ def test_a_kernel_is_tried_once_and_trusted_if_it_is_near_its_twin(on_hopper):
     assert asked == [(0, torch.bfloat16)]
 
 
+def test_a_kernel_is_tried_with_each_of_its_settings(on_hopper):
+    tried = []
+
+    def near_if_causal(device: torch.device, dtype: torch.dtype, heads: int, causal: bool) -> float:
+        tried.append((heads, causal))
+        return 0.001 if causal else 1.0
+
+    assert hopper.trusted(near_if_causal, on_hopper, 12, True)
+    with pytest.warns(UserWarning, match="off by 1"):
+        assert not hopper.trusted(near_if_causal, on_hopper, 12, False)
+    assert hopper.trusted(near_if_causal, on_hopper, 12, True)
+    assert tried == [(12, True), (12, False)]
+
+
 @pytest.mark.parametrize("outcome", [0.5, float("nan"), RuntimeError("no such word")])
 def test_a_kernel_that_is_off_or_does_not_compile_is_told_and_not_used(on_hopper, outcome):
     def far(device: torch.device, dtype: torch.dtype) -> float:

@@ -340,6 +340,8 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
     )
     _, said = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", form="text")
     assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
+    _, said = read(tmp_path / "a.txt", f"He saw {'Paris,Rome,' * 200}all.\n", form="text")  # which are words
+    assert not any("characters" in each for each in said)
 
 
 def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:

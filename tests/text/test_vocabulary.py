@@ -53,7 +53,7 @@ def test_nothing_often_enough_or_nothing_at_all_is_one_sentence() -> None:
 def test_one_word_and_a_very_long_one_are_harmless() -> None:
     said: list[dict[str, str]] = []
     tokenizer = Tokenizer.train(Corpus.of(["word " * 9, "x" * 100_000]), kind="words", on_event=said.append)
-    assert "1 word has more than 1,000 bytes, to be read as unknown: is a blank missing?" in said[0]["text"]
+    assert "1 word has more than 1,000 bytes, to be read as unknown: are blanks missing?" in said[0]["text"]
     assert "all 10 words of the text are counted: of 1 distinct ones 1 that come" in said[1]["text"]
     assert "90.0% of the text" in said[1]["text"]
     with pytest.raises(KeelError, match=r"no word of .* has 1,000 bytes or fewer: look whether blanks were lost"):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from keel.checks.report import Finding
-from keel.events import counted
 from keel.text.corpus import Corpus
 from keel.text.files import kind_of
 from keel.text.sample import LONG_WORD, NO_WORD
@@ -41,15 +40,13 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
     sample: list[str] = []
     lines, documents = _Compared("lines"), _Compared("documents")
     longest, size, cut = (0, 0), 0, False
-    long_words: list[tuple[int, int]] = []
-    open_word = False
+    long_word = 0
     for block in corpus.blocks():
         if block.begins:
             documents.add(block.text, block.line)  # of a very long one its first megabyte must do
         for inside, line in enumerate(block.text.split("\n")):
             number = block.line + inside if kind_of(path) == "txt" else block.line
-            continued = inside == 0 and cut and not block.begins
-            if continued:
+            if inside == 0 and cut and not block.begins:
                 size += len(line)
             elif line.strip():
                 size = len(line)
@@ -58,11 +55,8 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
                 continue
             if size > longest[0]:
                 longest = (size, number)
-            runs = [run.span() for run in NO_WORD.finditer(line)] if len(line) >= LONG_WORD else []
-            if runs and runs[0][0] == 0 and continued and open_word:
-                long_words[-1] = (long_words[-1][0] + runs.pop(0)[1], long_words[-1][1])
-            long_words += [(end - start, number) for start, end in runs]
-            open_word = len(line) >= LONG_WORD and NO_WORD.search(line, len(line) - LONG_WORD) is not None
+            if not long_word and len(line) >= LONG_WORD and NO_WORD.search(line):
+                long_word = number
         cut = not block.text.endswith("\n")
         characters += len(block.text)
         if sampled < SAMPLE:
@@ -90,7 +84,7 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
     }
     if unknown is not None:
         facts["unknown pieces"] = f"{unknown:.2%}"
-    findings = list(_findings(str(path), lines, documents, sentences, longest, long_words, unknown))
+    findings = list(_findings(str(path), lines, documents, sentences, longest, long_word, unknown))
     return CorpusFacts(facts, findings, sample, tokens)
 
 
@@ -100,7 +94,7 @@ def _findings(
     documents: "_Compared",
     sentences: int,
     longest: tuple[int, int],
-    long_words: list[tuple[int, int]],
+    long_word: int,
     unknown: float | None,
 ) -> Iterator[Finding]:
     if sentences < 2:
@@ -115,10 +109,10 @@ def _findings(
             f"a line of {longest[0]:,} characters",
             "look whether line breaks were lost",
         )
-    if long_words:
-        size, number = long_words[0]
-        what = f"a word of {size:,} characters ({counted(len(long_words), 'such word')})"
-        yield Finding("warning", f"{name}:{number}", what, "it will hardly be read, look whether blanks were lost")
+    if long_word:
+        what = f"{LONG_WORD:,} characters or more without a blank, the first such run here"
+        remedy = "no pieces are learned from it, so look whether blanks were lost"
+        yield Finding("warning", f"{name}:{long_word}", what, remedy)
     for compared in (lines, documents):
         if compared.copies > MANY * compared.count:
             share = f"{compared.copies / compared.count:.0%} of the {compared.what} were seen before"

@@ -50,8 +50,9 @@ def attend(
             salt=salt,
             causal=causal,
         )
-    even = even and attention_even.fits(qkv, lengths, longest, heads) and trusted(_gap, qkv, heads, dropout, causal)
-    return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, even)
+    whole = even and attention_even.fits(qkv, lengths, longest, heads)
+    whole = whole and trusted(_gap, qkv, heads, dropout, causal, seed is not None)
+    return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, whole)
 
 
 def attend_twin(
@@ -86,10 +87,11 @@ def attend_twin(
     return out.to(qkv.dtype)
 
 
-def _gap(device: torch.device, dtype: torch.dtype, heads: int, dropout: float, causal: bool) -> float:
+def _gap(device: torch.device, dtype: torch.dtype, heads: int, dropout: float, causal: bool, seeded: bool) -> float:
     """Of even rows, where programs take several of them, some not whole."""
     time, rows = attention_even.TIME.value, attention_even.rows_at_once(device, heads) * 3 + 2
-    starts, seed = torch.arange(0, rows * time, time, device=device), torch.tensor(1, device=device)
+    starts = torch.arange(0, rows * time, time, device=device)
+    seed = torch.tensor(1, device=device) if seeded else None
     lengths = time - torch.arange(rows, device=device) % 3 * 40
     generator = torch.Generator(device).manual_seed(0)
     width = heads * attention_even.WIDTH.value

@@ -20,7 +20,7 @@ class SampledWords:
         """The marks that follow no word."""
         self.ranks = vocabulary - len(self.never)
         self.count = count if 2 * count < self.ranks else 0
-        """None if half of all words were asked for: to weigh up all is less work then."""
+        """0 if half of all words were asked for: to weigh up all is less work then."""
 
     def draw(self, draw: Draw) -> tuple[Tensor, Tensor]:
         """[count] words, drawn until there are so many, and [] the draws that it took: all before the one that finds a

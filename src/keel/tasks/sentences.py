@@ -28,7 +28,7 @@ from keel.tasks.examples import ANY, Columns, Example, Examples
 from keel.tasks.tables import load_table, refuse_two_files, spooled
 from keel.tasks.tagged_lines import Raw, paired, read_lines
 from keel.text.files import kind_of
-from keel.text.sample import LONG_WORD, NO_WORD
+from keel.text.sample import LONG_WORD
 from keel.text.sentences import CHINESE, CJK
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "pos_tags", "labels", "ner", "pos", "upos", "gold")
@@ -168,8 +168,9 @@ def _warn(found: list[Raw], on_event: OnEvent) -> None:
         go = "goes" if len(on) == 1 else "go"
         what = f"{len(on):,} of {counted(len(found), 'sentence')} {go} on after a full stop, the first one here"
         note(on_event, f"{on[0]}: {what}: is a blank line missing?")
-    # Of running text, whose words have one place, the first such word of each sentence is told.
-    words = ((sentence.words or NO_WORD.findall(sentence.text), sentence.places) for sentence in found)
+    # Running text has one place for all its words, of which the longest will do.
+    suspects = (each for each in found if each.words or len(each.text) > LONG_WORD)
+    words = ((each.words or [max(WORD.findall(each.text), key=len, default="")], each.places) for each in suspects)
     long = [pair for each in words for pair in zip(*each, strict=False) if len(pair[0]) > LONG_WORD]
     if long:
         word, place = long[0]

@@ -161,7 +161,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
 
 
 def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
-    full = [line for _, line in lines if line.strip(BLANK) and not line.startswith("-DOCSTART-")]
+    full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
     tabs = _has_tabs(full)
     counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
     width = counts.most_common(1)[0][0] if counts else 0
@@ -173,7 +173,8 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
 
     def rows() -> Iterator[tuple[int, str, str | None] | None]:
         for number, line in lines:
-            if not line.strip(BLANK):
+            # A wide blank alone is a character without its tag where there are tags; elsewhere it is nothing.
+            if not line.strip() and (width < 2 or "\u3000" not in line):
                 yield None
                 continue
             fields = _fields(line, tabs)
@@ -227,7 +228,9 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
     note(on_event, f"{name}: words are {FIELDS[word]}, {tags} (--label-column takes another)")
     if bare and tagged:
         what = f"{counted(len(bare), 'token has', 'tokens have')} no {FIELDS[tag]}, here {bare[0][1][:40]!r}"
-        raise KeelError(f"{name}:{bare[0][0]}: {what}: give it one, or drop its sentence")
+        raise KeelError(
+            f"{name}:{bare[0][0]}: {what}: give it one, or drop its sentence (only to predict: --label-column MISC)"
+        )
     return _grouped(found if tagged else (row and (*row[:2], None) for row in found), name)
 
 

@@ -13,7 +13,7 @@ PART = 1 << 16
 """Characters that are drawn together."""
 
 LONG_WORD = 1000
-NO_WORD = re.compile(rf"[^\s\u3000-\u9fff]{{{LONG_WORD},}}")
+NO_WORD = re.compile(rf"(?<![^\s\u3000-\u9fff])[^\s\u3000-\u9fff]{{{LONG_WORD},}}")
 """Runs that are data rather than words: learning from them would take memory for nothing."""
 
 

@@ -386,8 +386,10 @@ class Tokenizer:
 
     def unknown_share(self, texts: list[str]) -> float:
         """Say what share of the pieces of texts is [UNK]."""
+        if not self.has("unk") or self.kind == "bpe":  # which spells what it does not know byte by byte
+            return 0.0
         ids, _ = self.encode_flat(texts)
-        return float((ids == self.unknown_id).mean()) if self.has("unk") and len(ids) else 0.0
+        return float((ids == self.unknown_id).mean()) if len(ids) else 0.0
 
     def unknown_words(self, texts: list[str]) -> list[str]:
         """Give the words of texts, as they stand there, that become [UNK]."""

@@ -53,7 +53,7 @@ def learn_words(
         raise KeelError(f"{corpus.paths} holds no text: there is nothing to learn a tokenizer from")
     if found.long:
         what = f"{counted(found.long, 'word has', 'words have')} more than {LONGEST:,} bytes"
-        note(on_event, f"{what}, to be read as unknown: is a blank missing? (keel check names the first)")
+        note(on_event, f"{what}, to be read as unknown: are blanks missing?")
     if found.floor:
         note(on_event, f"the distinct words are very many: those that had come {found.floor} times or less by then "
              "were given up on the way")  # fmt: skip
