@@ -16,9 +16,9 @@ from statistics import mean
 from typing import Any
 
 import keel
+from keel.data.examples import Examples, hold_out
 from keel.systems import SYSTEMS
 from keel.tasks.choose import Choose
-from keel.tasks.examples import Examples, hold_out
 
 SETS = {
     "race": ("race/RACE-middle.tar.xz/train", "race/RACE-middle.tar.xz/test"),

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import keel
-from keel.explain.senses import Use, vectors_of
-from keel.tasks.mix import ScalarMix
-from keel.text.files import open_text
+from keel.data.text_files import open_text
+from keel.explain.word_senses import Use, vectors_of
+from keel.nn.scalar_mix import ScalarMix
 
 FILES = {
     "names": ("tag", "conll2003/eng.train.xz", "conll2003/eng.testb.xz"),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torchcrf import CRF  # type: ignore[import-not-found]
 
-from keel.tasks.crf import Crf
+from keel.nn.crf_layer import Crf
 
 SHAPES = ((32, 30, 9), (64, 30, 9), (64, 50, 9), (32, 40, 17), (64, 50, 17), (64, 50, 40))
 

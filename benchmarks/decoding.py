@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.decode.beam import Search, beam
-from keel.decode.sample import Sampling, sample
-from keel.train.objective import Tensors
+from keel.generation.beam_search import Search, beam
+from keel.generation.sampling import Sampling, sample
+from keel.training.objective import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

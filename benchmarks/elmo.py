@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from keel.systems.documents import Documents
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.systems.elmo import Elmo, ElmoStreams, ElmoTraining
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.loop import fit
-from keel.train.objective import Objective, State, Tensors
-from keel.train.plan import Train
+from keel.training.counter_rng import Draw
+from keel.training.loop import fit
+from keel.training.objective import Objective, State, Tensors
+from keel.training.plan import Train
 
 PEAK = 790e12
 

@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.sentences import split_sentences
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
+from keel.data.corpus import Corpus
+from keel.data.sentence_splitting import split_sentences
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 
 
 def bare(tokenizer: Tokenizer, corpus: Path) -> dict[str, float]:

@@ -20,19 +20,19 @@ from statistics import mean, median
 import numpy as np
 import torch
 
-from keel.explain.judged import judge, published_form
-from keel.explain.neighbours import Space
-from keel.formats.vectors import read_vectors
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.sentence_splitting import split_sentences
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
+from keel.explain.nearest_neighbors import Space
+from keel.explain.vector_benchmarks import judge, published_form
+from keel.formats.vector_files import read_vectors
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.sentences import split_sentences
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.loop import fit
-from keel.train.plan import Train
+from keel.training.loop import fit
+from keel.training.plan import Train
 
 WORD = re.compile(r"[^\W\d_]+")
 

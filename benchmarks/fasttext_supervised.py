@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from keel.api.evaluation import evaluate
+from keel.api.pretraining import finetune
+from keel.data.examples import Example, Examples, read_examples
+from keel.data.tokenizer import Tokenizer
 from keel.model import Model
-from keel.systems.bags import label_tree
 from keel.systems.fasttext import FastText
+from keel.systems.fasttext_classifier import label_tree
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Example, Examples, read_examples
-from keel.text.tokenizer import Tokenizer
-from keel.verbs import evaluate, finetune
 
 LONGER = 3
 """How many times as long the second run is, whose difference from the first shows what an epoch costs."""

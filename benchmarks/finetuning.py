@@ -19,7 +19,7 @@ SIDES = ("keel", "plain", "grouped")
 
 
 def read(options: argparse.Namespace) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    from keel.tasks.examples import read_examples
+    from keel.data.examples import read_examples
 
     folder = Path(options.data)
     train = read_examples(folder / "train.tsv.xz", pair=False)[: options.examples]

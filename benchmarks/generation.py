@@ -17,8 +17,8 @@ from typing import Any, cast
 import torch
 import transformers
 
-from keel.decode.sample import GREEDY, sample
-from keel.formats.architectures import GPT2
+from keel.formats.hf_architectures import GPT2
+from keel.generation.sampling import GREEDY, sample
 from keel.systems.gpt import Gpt, GptTraining
 
 END = 50_256

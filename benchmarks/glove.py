@@ -25,16 +25,16 @@ from typing import Any
 
 import torch
 
-from keel.formats.vectors import write_vectors
+from keel.api.evaluation import evaluate
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
+from keel.formats.vector_files import write_vectors
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.glove import Glove
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.loop import fit
-from keel.verbs import evaluate
+from keel.training.loop import fit
 
 Seconds = tuple[float, float]
 

@@ -19,8 +19,8 @@ import torch
 
 import keel
 from keel.config import parse_value
+from keel.data.text_files import open_text
 from keel.events import Event
-from keel.text.files import open_text
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 TEST = "test_2016_flickr"

@@ -19,10 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.sentences import split_sentences
-from keel.text.tokenizer import Tokenizer
+from keel.data.corpus import Corpus
+from keel.data.sentence_splitting import split_sentences
+from keel.data.text_files import open_text
+from keel.data.tokenizer import Tokenizer
 
 
 def cut(source: Path, target: Path, most: int) -> set[str]:
@@ -43,20 +43,20 @@ def cut(source: Path, target: Path, most: int) -> set[str]:
 def keel(folder: Path, order: int, threads: int) -> dict[str, float]:
     import torch
 
-    from keel import language, verbs
-    from keel.text.tokens import Tokens
+    from keel.api import pretraining, text_generation
+    from keel.data.token_store import Tokens
 
     torch.set_num_threads(threads)
     tokenizer = Tokenizer.load(folder / "words")
     for name in ("train", "test"):
         Tokens.build(Corpus(folder / f"{name}.txt"), tokenizer)
     start = time.perf_counter()
-    model = verbs.pretrain(
+    model = pretraining.pretrain(
         "ngram", folder / "train.txt", out=folder / "keel", tokenizer=str(folder / "words"), order=order,
         held_out=0.0, threads=threads, overwrite=True,
     )  # fmt: skip
     learned = time.perf_counter()
-    found = language.perplexity(model, folder / "test.txt")
+    found = text_generation.perplexity(model, folder / "test.txt")
     asked = time.perf_counter()
     size = (folder / "keel" / "model.safetensors").stat().st_size
     value = found.values["ngram by token"].value

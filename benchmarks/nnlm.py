@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from keel.text.files import open_text
+from keel.data.text_files import open_text
 
 LOSSES = ("softmax", "hierarchical", "nce", "negative")
 

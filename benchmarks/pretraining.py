@@ -22,7 +22,7 @@ WARM = 3
 def prepare(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     """The same system, tokenizer and documents for both sides."""
     from keel import Bert, Corpus, Tokenizer, Tokens
-    from keel.systems.documents import Documents
+    from keel.data.documents import Documents
 
     vocabulary = Path(options.vocabulary)
     tokenizer = Tokenizer.from_vocabulary(vocabulary, lowercase=True)
@@ -33,8 +33,8 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 def keel_steps(options: argparse.Namespace) -> list[float]:
     import torch
 
-    from keel.train.loop import fit
-    from keel.train.plan import Train
+    from keel.training.loop import fit
+    from keel.training.plan import Train
 
     system, tokenizer, documents = prepare(options)
     torch.manual_seed(0)
@@ -64,7 +64,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
     import torch
     from transformers import BertConfig, BertForPreTraining, Trainer, TrainerCallback, TrainingArguments
 
-    from keel.train.draw import Draw
+    from keel.training.counter_rng import Draw
 
     torch.set_num_threads(options.threads)
     system, tokenizer, documents = prepare(options)

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import transformers
 
+from keel.data.token_batch import Rows
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import BertPretraining
-from keel.systems.rows import Rows
 
 LIMIT = 1e-5
 PROSE = """The harbour lay quiet when the last ferry came in. Nobody had told the pilot that the lights on the eastern

@@ -16,9 +16,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import keel
-from keel.claims.causal import on_first
+from keel.claims.gpt_claims import on_first
+from keel.data.text_files import open_text
 from keel.systems.gpt import Gpt
-from keel.text.files import open_text
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "h200" / "gpt.toml"
 TAKEN = ("optimizer", "lr", "schedule", "warmup", "cooldown", "weight_decay", "beta2")

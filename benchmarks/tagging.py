@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from keel.verbs import finetune
+from keel.api.pretraining import finetune
 
 
 def main() -> None:

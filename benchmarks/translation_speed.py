@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 import keel
-from keel.decode.beam import Search, beam
-from keel.decode.parallel import side_by_side
-from keel.systems.rows import Rows
+from keel.data.text_files import open_text
+from keel.data.token_batch import Rows
+from keel.generation.beam_search import Search, beam
+from keel.generation.thread_pool import side_by_side
 from keel.systems.transformer import Transformer
-from keel.tasks.rewrite import Rewrite
-from keel.text.files import open_text
+from keel.tasks.sequence_to_sequence import Rewrite
 
 
 class Words:

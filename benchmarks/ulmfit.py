@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import keel
-from keel.tasks.examples import read_examples
+from keel.data.examples import read_examples
 
 TOOLS: dict[str, dict[str, Any]] = {
     "all three tools": {},

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import keel
+from keel.api.settings import Text
 from keel.cli.flags import Flags, Recipe
+from keel.data.text_files import open_text
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.run import Text
 from keel.systems.ulmfit import Ulmfit
-from keel.text.files import open_text
-from keel.text.tokenizer import Tokenizer
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "h200" / "ulmfit-wikitext2.toml"
 

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from keel.text.files import open_text
+from keel.data.text_files import open_text
 
 WORD = re.compile(r"[^\W_]+")
 ORDER = 13

@@ -43,7 +43,7 @@ def _cut_chinese() -> Callable[[str], str]:
 
 def prepare(corpus: Path, size: int, chinese: bool, folder: Path) -> None:
     """Cut the text into words and number them, once for both."""
-    from keel.text.files import open_text
+    from keel.data.text_files import open_text
 
     cut, word = (str, re.compile("[a-z]+")) if not chinese else (_cut_chinese(), re.compile(r"\w*[一-鿿]\w*"))
     read, sentences = 0, []
@@ -83,11 +83,11 @@ def train_keel(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray, l
     import torch
 
     from keel.config import replace
-    from keel.systems.documents import Documents
+    from keel.data.documents import Documents
+    from keel.data.token_store import Tokens
+    from keel.data.tokenizer import Tokenizer
     from keel.systems.word2vec import Word2vec
-    from keel.text.tokenizer import Tokenizer
-    from keel.text.tokens import Tokens
-    from keel.train.loop import fit
+    from keel.training.loop import fit
 
     ids, starts = np.load(folder / "ids.npy"), np.load(folder / "starts.npy")
     tokens = SimpleNamespace(ids=ids, starts=starts, documents=np.array([0, len(starts) - 1]), word_starts=None)
@@ -151,8 +151,8 @@ def one_run(options: argparse.Namespace, folder: Path) -> None:
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     found["memory"] = int(peak.split()[1]) / 1024
     if options.judge:
-        from keel.explain.judged import judge
-        from keel.explain.neighbours import Space
+        from keel.explain.nearest_neighbors import Space
+        from keel.explain.vector_benchmarks import judge
 
         space = Space(words, np.ascontiguousarray(vectors))
         found["scores"] = {

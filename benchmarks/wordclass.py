@@ -17,13 +17,13 @@ from itertools import pairwise
 from math import log
 from pathlib import Path
 
-from keel.systems.documents import Documents
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.systems.wordclass import Wordclass
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.loop import fit
+from keel.training.loop import fit
 
 
 def information(text: Path, classes: dict[str, str]) -> float:

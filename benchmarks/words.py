@@ -18,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from keel.text import rules
-from keel.text.corpus import Corpus
-from keel.text.sentences import split_sentences
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
+from keel.data import tokenizer_rules
+from keel.data.corpus import Corpus
+from keel.data.sentence_splitting import split_sentences
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 
 LEAST = 5
 
@@ -62,7 +62,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 def cut(source: Path, target: Path) -> None:
     """Write every sentence as a line of words, in lower case."""
-    inner = rules.make("words", Tokenizer.from_words(["a"])._inner.model, lowercase=True, accents=True)
+    inner = tokenizer_rules.make("words", Tokenizer.from_words(["a"])._inner.model, lowercase=True, accents=True)
     with open(target, "w", encoding="utf-8") as file:
         for block in Corpus(source).blocks():
             for sentence in split_sentences(block.text):

@@ -22,11 +22,11 @@ from statistics import fmean
 from typing import Any
 
 import keel
+from keel.data.text_files import open_bytes, open_text
+from keel.metrics.squad_scores import exact_match, overlap_f1
 from keel.report import lines, write_picture
 from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
-from keel.tasks.answer_scores import exact_match, overlap_f1
-from keel.text.files import open_bytes, open_text
 
 SHAPES = "2x128,4x256,8x512,12x768"
 COLUMNS = {

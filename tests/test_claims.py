@@ -9,8 +9,8 @@ import torch
 
 import keel
 from keel import claims
-from keel.claims import CLAIMS, layers, models
-from keel.claims.finding import Say
+from keel.claims import CLAIMS, layer_claims, small_models
+from keel.claims.claim import Say
 from keel.demo.docstrings import Docstring
 from keel.errors import UsageError
 from keel.events import Event, ignore
@@ -65,9 +65,9 @@ def test_what_runs_in_seconds_finds_what_its_page_says(number: int) -> None:
 def test_layers_differ_for_both_tasks_beyond_chance_or_it_is_not_decided(
     wrong: dict[str, tuple[int, int]], holds: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {name: layers.Question([], [], [number % 4 // 2 for number in range(600)]) for name in wrong}
+    asked = {name: layer_claims.Question([], [], [number % 4 // 2 for number in range(600)]) for name in wrong}
 
-    def features(_: object, question: layers.Question) -> torch.Tensor:
+    def features(_: object, question: layer_claims.Question) -> torch.Tensor:
         told = 2.0 * torch.tensor(question.answers) - 1
         found = torch.stack([torch.ones(600), told, told], 1)
         mistaken = next(wrong[name] for name, each in asked.items() if each is question)
@@ -75,9 +75,9 @@ def test_layers_differ_for_both_tasks_beyond_chance_or_it_is_not_decided(
             found[1 : 2 * count : 2, layer] *= -1  # of those that nobody learns from
         return found[..., None] + torch.randn(600, 3, 4, generator=torch.Generator().manual_seed(0)) / 100
 
-    monkeypatch.setattr(layers, "_world", lambda: (None, asked))
-    monkeypatch.setattr(layers, "_features", features)
-    finding = layers.which_layer(Say(ignore))
+    monkeypatch.setattr(layer_claims, "_world", lambda: (None, asked))
+    monkeypatch.setattr(layer_claims, "_features", features)
+    finding = layer_claims.which_layer(Say(ignore))
     assert finding.holds is holds
     assert "layer 1 alone is 20.0 (15.7 to 24.7) points above layer 2 in parts of speech" in finding.figures
     if holds is False:
@@ -97,13 +97,13 @@ def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPat
     heard: list[Event] = []
     say = Say(heard.append)
     texts = [[Docstring("numpy", (f"Sentence {n} of {name}.", "Another one.")) for n in range(9)] for name in "ab"]
-    first = models.learn_docstrings(texts[0], next_sentence=True, say=say)
-    assert models.learn_docstrings(texts[0], next_sentence=True, say=say) == first == learned[-1]
-    models.learn_docstrings(texts[1], next_sentence=True, say=say)
-    models.learn_docstrings(texts[0], next_sentence=False, say=say)
-    models.learn_docstrings(texts[0], next_sentence=True, say=say, steps=700)
-    monkeypatch.setattr(models, "SMALL", replace(models.SMALL, width=64))
-    models.learn_docstrings(texts[0], next_sentence=True, say=say)
+    first = small_models.learn_docstrings(texts[0], next_sentence=True, say=say)
+    assert small_models.learn_docstrings(texts[0], next_sentence=True, say=say) == first == learned[-1]
+    small_models.learn_docstrings(texts[1], next_sentence=True, say=say)
+    small_models.learn_docstrings(texts[0], next_sentence=False, say=say)
+    small_models.learn_docstrings(texts[0], next_sentence=True, say=say, steps=700)
+    monkeypatch.setattr(small_models, "SMALL", replace(small_models.SMALL, width=64))
+    small_models.learn_docstrings(texts[0], next_sentence=True, say=say)
     assert len(learned) == len(set(learned)) == 5
     assert len(heard) == 5
     assert not say.rows, "what is done on the way is no result"
@@ -112,7 +112,7 @@ def test_a_model_is_kept_for_its_text_and_settings(monkeypatch: pytest.MonkeyPat
 def test_each_order_of_ngrams_is_counted(monkeypatch: pytest.MonkeyPatch, english_corpus: Path) -> None:
     texts = english_corpus.read_text(encoding="utf-8").split("\n\n")
     docstrings = [Docstring("numpy", tuple(text.splitlines())) for text in texts]
-    monkeypatch.setattr("keel.claims.language.read_docstrings", lambda say: docstrings)
+    monkeypatch.setattr("keel.claims.language_model_claims.read_docstrings", lambda say: docstrings)
     finding = claims.run(27)
     assert finding is not None
     assert [row.split(":")[0] for row in finding.rows] == [f"order {order}" for order in range(1, 6)]
@@ -129,7 +129,7 @@ def test_without_a_number_all_are_listed() -> None:
 
 
 def test_vectors_that_a_claim_learns_are_called_what_they_are() -> None:
-    assert models.learn_words(["a bank"] * 9, keel.Word2vec(width=4), epochs=1).card.title == "word2vec"
+    assert small_models.learn_words(["a bank"] * 9, keel.Word2vec(width=4), epochs=1).card.title == "word2vec"
 
 
 def test_an_unknown_number_is_answered_with_the_nearest_one() -> None:
@@ -173,7 +173,7 @@ def _writer(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: Pat
     """A GPT that has learned next to nothing, in place of the one that the experiments ask."""
     texts = english_corpus.read_text(encoding="utf-8").replace("\n\n", "\0").replace("\n", " ").split("\0")
     docstrings = [Docstring("numpy", tuple(re.split(r"(?<=[.?!]) ", text))) for text in texts]
-    system = replace(models.WRITER, layers=1, width=16, head_width=16, positions=512, length=512)
+    system = replace(small_models.WRITER, layers=1, width=16, head_width=16, positions=512, length=512)
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
-    monkeypatch.setattr("keel.claims.prompting.read_docstrings", lambda say: docstrings)
-    monkeypatch.setattr("keel.claims.prompting.learn_to_write", lambda docstrings, say: model)
+    monkeypatch.setattr("keel.claims.prompting_claims.read_docstrings", lambda say: docstrings)
+    monkeypatch.setattr("keel.claims.prompting_claims.learn_to_write", lambda docstrings, say: model)

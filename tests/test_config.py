@@ -7,11 +7,11 @@ from typing import Any, Literal
 import pytest
 
 from keel import config
+from keel.api.settings import Text
+from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
-from keel.run import Text
 from keel.systems.bert import Bert
-from keel.tasks.examples import Columns
-from keel.train import plan
+from keel.training import plan
 
 
 @dataclass(frozen=True, kw_only=True)

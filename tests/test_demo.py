@@ -11,9 +11,9 @@ import pytest
 import keel
 from keel import demo
 from keel.demo import docstrings as source
-from keel.demo.answers import Answers, verdict
-from keel.demo.counts import WordCounts
 from keel.demo.docstrings import Docstring, balanced, gather, questions, to_prose
+from keel.demo.paired_answers import Answers, verdict
+from keel.demo.word_count_baseline import WordCounts
 from keel.errors import KeelError, UsageError
 
 NUMPYDOC = """Return the sum of an array over an axis.
@@ -143,7 +143,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "demo"
     monkeypatch.setattr(demo, "gather", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
     monkeypatch.setattr(demo, "PACKAGES", tuple(TOPICS))
-    monkeypatch.setattr("keel.demo.page.PACKAGES", tuple(TOPICS))
+    monkeypatch.setattr("keel.demo.demo_page.PACKAGES", tuple(TOPICS))
     monkeypatch.setattr(demo, "VECTORS", {"word2vec": keel.Word2vec(width=8)})
     monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
     monkeypatch.setattr(demo, "SUMS", ("anchor - boat + bread",))

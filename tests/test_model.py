@@ -14,18 +14,18 @@ import pytest
 import torch
 import transformers
 
-from keel.card import Card
+from keel.data.corpus import Corpus
+from keel.data.examples import Labels
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.systems.base import System
+from keel.model_card import Card
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
-from keel.systems.rows import Rows
+from keel.systems.system import System
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS
-from keel.tasks.examples import Labels
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
 
 SYSTEM = Bert(
     layers=2, width=32, head_width=8, expansion=2.7, positions=48, length=32, dropout=0.2, activation="gelu_tanh"

@@ -24,14 +24,14 @@ from typing import Any
 import torch
 
 import keel
-from keel.run import Text, corpus_of, route
-from keel.systems.documents import Documents
+from keel.api.settings import Text, corpus_of, route
+from keel.data.documents import Documents
+from keel.data.text_files import open_text
+from keel.data.token_store import Tokens
 from keel.systems.gpt import Gpt
-from keel.text.files import open_text
-from keel.text.tokens import Tokens
-from keel.train.parallel import World
-from keel.train.plan import Plan
-from keel.train.step import Stepper
+from keel.training.distributed import World
+from keel.training.plan import Plan
+from keel.training.step import Stepper
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "h200" / "gpt.toml"
 PEAK = 790e12

@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from keel.kernels import attention, attention_rows, feed_forward, gelu, loss, norm
+from keel.kernels import attention, attention_varlen, cross_entropy, gelu, layer_norm
+from keel.kernels.hopper import feed_forward
 
 BF16 = torch.bfloat16
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch wants it for deterministic algorithms
@@ -69,10 +70,10 @@ def norm_case(rows: int, width: int, dropout: float) -> Case:
     one = rows * width * 2e-9
     return Case(
         name=f"norm {rows}x{width} p={dropout}",
-        module=norm,
+        module=layer_norm,
         build=build,
-        ours=partial(norm.add_norm, **settings),
-        twin=partial(norm.add_norm_twin, **settings),
+        ours=partial(layer_norm.add_norm, **settings),
+        twin=partial(layer_norm.add_norm_twin, **settings),
         peers={"compiled": torch.compile(plain, dynamic=False)},
         sweep=(
             list(itertools.product((1, 2), (width // 192,), (8, 16, 32), (1, 2))),
@@ -137,10 +138,10 @@ def loss_case(rows: int, columns: int, width: int) -> Case:
     one = rows * width * 2e-9
     return Case(
         name=f"loss {rows}x{columns}",
-        module=loss,
+        module=cross_entropy,
         build=build,
-        ours=partial(loss.cross_entropy, columns=columns),
-        twin=partial(loss.cross_entropy_twin, columns=columns),
+        ours=partial(cross_entropy.cross_entropy, columns=columns),
+        twin=partial(cross_entropy.cross_entropy_twin, columns=columns),
         peers={"compiled": torch.compile(plain, dynamic=False)},
         sweep=(
             [(4096, 2), (8192, 4), (16384, 4), (16384, 8), (32768, 8), (32768, 16)],
@@ -193,7 +194,7 @@ def attention_case(
     )
     return Case(
         name=f"attention {rows}x{heads}x{time} p={dropout}{' causal' if causal else ''}{' packed' if packed else ''}",
-        module=attention_rows,
+        module=attention_varlen,
         build=build,
         ours=partial(ours, partial(attention.attend, **even)),
         twin=partial(ours, attention.attend_twin),

@@ -25,16 +25,16 @@ from typing import Any
 import torch
 
 import keel
-from keel.run import Text, corpus_of, route
+from keel.api.settings import Text, corpus_of, route
+from keel.data.documents import Documents
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
-from keel.systems.documents import Documents
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train import batches
-from keel.train.draw import Draw
-from keel.train.parallel import World
-from keel.train.plan import Plan, Train
-from keel.train.step import Stepper
+from keel.training import batch_loading
+from keel.training.counter_rng import Draw
+from keel.training.distributed import World
+from keel.training.plan import Plan, Train
+from keel.training.step import Stepper
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "h200"
 PEAK = 790e12
@@ -158,9 +158,9 @@ def lost(options: argparse.Namespace, recipe: str) -> None:
     torch.cuda.empty_cache()
     steps, _ = pretrain(recipe, options, 100, ramp=0.0, average=0.0)
     seconds = median(event["seconds_per_step"] for event in steps[4:])
-    batches.ROOM = 0.0  # as if there were no room for the tokens
+    batch_loading.ROOM = 0.0  # as if there were no room for the tokens
     steps, _ = pretrain(recipe, options, 60, ramp=0.0, average=0.0)
-    batches.ROOM = 0.25
+    batch_loading.ROOM = 0.25
     say(f"{recipe}, tokens outside: {1e3 * median(event['seconds_per_step'] for event in steps[3:]):.2f} ms a step")
     share = 100 * (1 - bare / seconds)
     say(f"{recipe}: {1e3 * seconds:.2f} ms a step, its kernels alone {1e3 * bare:.2f}: {share:.1f}% lost")

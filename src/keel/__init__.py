@@ -4,13 +4,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keel.api.conversion import convert
+    from keel.api.evaluation import evaluate
+    from keel.api.finetuning import finetune
+    from keel.api.inference import embed, fill, predict
+    from keel.api.inspection import layers
+    from keel.api.pretraining import pretrain
+    from keel.api.prompting import ask, summarize
+    from keel.api.sklearn_classifier import Classifier
+    from keel.api.text_generation import generate, perplexity
+    from keel.api.translation import translate
+    from keel.api.vectors import analogy, nearest, odd, senses, similarity, word_map
     from keel.checks import check
-    from keel.classifier import Classifier
+    from keel.data.corpus import Corpus
+    from keel.data.token_store import Tokens
+    from keel.data.tokenizer import Tokenizer
     from keel.errors import KeelError
-    from keel.language import generate, perplexity
     from keel.model import Model
-    from keel.prompting import ask, summarize
-    from keel.rewriting import translate
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -26,12 +36,7 @@ if TYPE_CHECKING:
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
-    from keel.text.corpus import Corpus
-    from keel.text.tokenizer import Tokenizer
-    from keel.text.tokens import Tokens
-    from keel.train.plan import Train
-    from keel.verbs import convert, embed, evaluate, fill, finetune, layers, predict, pretrain
-    from keel.words import analogy, nearest, odd, senses, similarity, word_map
+    from keel.training.plan import Train
 
 __version__ = "0.1.0"
 
@@ -80,48 +85,57 @@ __all__ = [
     "word_map",
 ]
 _HOMES = {
+    "convert": "keel.api.conversion",
+    "evaluate": "keel.api.evaluation",
+    "finetune": "keel.api.finetuning",
+    "embed": "keel.api.inference",
+    "fill": "keel.api.inference",
+    "predict": "keel.api.inference",
+    "layers": "keel.api.inspection",
+    "pretrain": "keel.api.pretraining",
+    "ask": "keel.api.prompting",
+    "summarize": "keel.api.prompting",
+    "Classifier": "keel.api.sklearn_classifier",
+    "generate": "keel.api.text_generation",
+    "perplexity": "keel.api.text_generation",
+    "translate": "keel.api.translation",
+    "analogy": "keel.api.vectors",
+    "nearest": "keel.api.vectors",
+    "odd": "keel.api.vectors",
+    "senses": "keel.api.vectors",
+    "similarity": "keel.api.vectors",
+    "word_map": "keel.api.vectors",
+    "check": "keel.checks",
+    "Corpus": "keel.data.corpus",
+    "Tokens": "keel.data.token_store",
+    "Tokenizer": "keel.data.tokenizer",
+    "KeelError": "keel.errors",
+    "Model": "keel.model",
     "Bert": "keel.systems.bert",
-    "Classifier": "keel.classifier",
     "Cnn": "keel.systems.cnn",
-    "Corpus": "keel.text.corpus",
     "Elmo": "keel.systems.elmo",
     "FastText": "keel.systems.fasttext",
     "Glove": "keel.systems.glove",
     "Gpt": "keel.systems.gpt",
-    "KeelError": "keel.errors",
-    "Model": "keel.model",
     "Ngram": "keel.systems.ngram",
     "Nnlm": "keel.systems.nnlm",
     "Onehot": "keel.systems.onehot",
     "Rnn": "keel.systems.rnn",
     "Seq2seq": "keel.systems.seq2seq",
-    "Tokenizer": "keel.text.tokenizer",
-    "Tokens": "keel.text.tokens",
-    "Train": "keel.train.plan",
     "Transformer": "keel.systems.transformer",
     "Ulmfit": "keel.systems.ulmfit",
     "Word2vec": "keel.systems.word2vec",
     "Wordclass": "keel.systems.wordclass",
-    "analogy": "keel.words",
-    "ask": "keel.prompting",
-    "check": "keel.checks",
-    "generate": "keel.language",
-    "nearest": "keel.words",
-    "odd": "keel.words",
-    "perplexity": "keel.language",
-    "senses": "keel.words",
-    "similarity": "keel.words",
-    "translate": "keel.rewriting",
-    "summarize": "keel.prompting",
-    "word_map": "keel.words",
+    "Train": "keel.training.plan",
 }
+"""The module of each public name, as the imports above say it."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: `import keel` alone does not load torch."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'keel' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "keel.verbs")), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import json
+import os
 import re
 import textwrap
 import tomllib
@@ -320,3 +321,8 @@ def _toml(value: Any) -> str:
         return f"{{{', '.join(f'{_toml_key(key)} = {_toml(item)}' for key, item in value.items())}}}"
     assert isinstance(value, str), f"{value!r} has no place in TOML"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def cache_folder() -> Path:
+    """Say where Keel keeps what it can make again: $KEEL_CACHE, else ~/.cache/keel."""
+    return Path(os.environ.get("KEEL_CACHE") or Path.home() / ".cache" / "keel")

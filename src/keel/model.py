@@ -11,22 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.card import Card
 from keel.config import to_dict
+from keel.data.examples import Examples, Labels
+from keel.data.input_windows import Framed
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.formats import elmo, fasttext, huggingface
-from keel.formats.folder import TARGET, save_folder
-from keel.formats.vectors import Vectors, read_vectors
-from keel.systems.base import Framed, System
-from keel.systems.networks import Encoder
-from keel.systems.rows import Rows
+from keel.formats import elmo_files, fasttext_files, huggingface
+from keel.formats.model_folder import TARGET, save_folder
+from keel.formats.vector_files import Vectors, read_vectors
+from keel.model_card import Card
+from keel.nn.encoder import Encoder
+from keel.systems.system import System
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
-from keel.tasks.examples import Examples, Labels
-from keel.text.tokenizer import Tokenizer
-from keel.train.objective import Objective
-from keel.train.parallel import pick_device
+from keel.training.distributed import pick_device
+from keel.training.objective import Objective
 
 BLANK = re.compile(r"\[mask\]|_{2,}|＿{2,}", re.IGNORECASE)
 Pool = Literal["mean", "cls", "none"]
@@ -82,12 +83,12 @@ class Model:
     def load(cls, folder: str | Path, *, device: str = "cpu", on_event: OnEvent = ignore) -> Self:
         """Read a model folder, ours or Hugging Face's, or a file of fastText's or of word vectors: all, or an error."""
         folder = Path(folder)
-        if folder.is_file() and not fasttext.is_fasttext(folder):  # what is wrong with it is said there
+        if folder.is_file() and not fasttext_files.is_fasttext(folder):  # what is wrong with it is said there
             return cls.of_vectors(read_vectors(folder, on_event=on_event), title=folder.name).to(device)
         if folder.is_file():
-            stored = fasttext.read(folder)
+            stored = fasttext_files.read(folder)
         else:
-            stored = elmo.read(folder) if elmo.is_elmo(folder) else huggingface.read(folder, on_event)
+            stored = elmo_files.read(folder) if elmo_files.is_elmo(folder) else huggingface.read(folder, on_event)
         tokenizer = stored.tokenizer
         if len(tokenizer) > stored.vocabulary:
             raise KeelError(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from keel.checks import Finding, Report, check, corpus, forecast
+from keel.api.finetuning import finetune
+from keel.checks import Finding, Report, check, corpus_checks, size_advice
 from keel.cli import main
+from keel.data.corpus import Corpus
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.bert import Bert
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.verbs import finetune
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
 
 
 def test_how_much_is_compared_is_bounded_and_said(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "COMPARED", 100)
+    monkeypatch.setattr(corpus_checks, "COMPARED", 100)
     report = check(english_corpus)
     found(report, "note", "only the first 100 different lines", "--dedup lines")
     found(report, "note", "only the first 100 different documents")
@@ -263,7 +263,7 @@ def test_minutes_recommend_a_size_by_measurement(english_corpus: Path) -> None:
 def test_sizes_that_take_too_long_to_measure_are_left_out_and_that_is_said(
     english_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "_speed", lambda *_: 500.0)
+    monkeypatch.setattr(size_advice, "_speed", lambda *_: 500.0)
     report = check(english_corpus, minutes=1e6, device="cpu")
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]
     assert report.forecast["not measured"].startswith("mini and larger")
@@ -272,7 +272,7 @@ def test_sizes_that_take_too_long_to_measure_are_left_out_and_that_is_said(
 def test_more_minutes_recommend_a_larger_size(
     english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "_speed", lambda *_: 20_000.0)
+    monkeypatch.setattr(size_advice, "_speed", lambda *_: 20_000.0)
     sizes = []
     for minutes in (1, 20):
         report = check(english_corpus, minutes=minutes, device="cpu")

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.finetuning import finetune
 from keel.cli import VERBS, main
 from keel.cli.commands import COMMANDS
 from keel.cli.flags import Flags
 from keel.systems import SYSTEMS
-from keel.systems.base import System
-from keel.train.plan import Train
-from keel.verbs import finetune
+from keel.systems.system import System
+from keel.training.plan import Train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 Run = Callable[..., tuple[int, str, str]]
@@ -491,12 +491,12 @@ def test_a_blank_text_has_no_vector(run: Run, folder: Path, tmp_path: Path, refu
 
 
 def test_a_bug_is_called_a_bug_and_debug_shows_where(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from keel import verbs
+    from keel.api import pretraining
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("two\nlines")
 
-    monkeypatch.setattr(verbs, "convert", fail)
+    monkeypatch.setattr(pretraining, "convert", fail)
     code, _, err = run("convert", "a", "b")
     assert (code, len(err.splitlines())) == (1, 1)
     assert "this is a bug in Keel: ZeroDivisionError: two lines" in err

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from keel import language
+from keel.api import text_generation
 from keel.systems.ngram import Ngram
 
 Run = Callable[..., tuple[int, str, str]]
@@ -57,7 +57,7 @@ def test_evaluate_prints_perplexities(ngram: Path, english_corpus: Path, run: Ru
 def test_an_interruption_leaves_what_was_written(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    drawn = language.sample
+    drawn = text_generation.sample
 
     def sample(*arguments: Any, **settings: Any) -> Iterator[list[int]]:
         for count, number in enumerate(drawn(*arguments, **settings)):
@@ -65,7 +65,7 @@ def test_an_interruption_leaves_what_was_written(
                 raise KeyboardInterrupt
             yield number
 
-    monkeypatch.setattr(language, "sample", sample)
+    monkeypatch.setattr(text_generation, "sample", sample)
     code, out, err = run("generate", "The sailor", "--model", ngram, *form)
     assert code == 130
     assert err == "keel: stopped after 3 of 50 tokens\n"
@@ -76,7 +76,7 @@ def test_an_interruption_leaves_what_was_written(
 def test_an_interrupted_search_shows_its_best_text(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    found = language.writer_of
+    found = text_generation.writer_of
     steps: list[int] = []
 
     def writer_of(model: Any) -> Any:
@@ -92,7 +92,7 @@ def test_an_interrupted_search_shows_its_best_text(
         monkeypatch.setattr(writer, "next", next)
         return writer
 
-    monkeypatch.setattr(language, "writer_of", writer_of)
+    monkeypatch.setattr(text_generation, "writer_of", writer_of)
     code, out, err = run("generate", "The sailor", "--model", ngram, "--beam", 3, *form)
     assert code == 130
     assert err == "keel: stopped before the search had ended; this is its best text so far\n"
@@ -152,7 +152,7 @@ def test_a_model_that_ends_at_once_says_so(
     assert said("--stop", whole[:2]) == ("", stopped)
     assert said("--stop", whole[1]) == (" ", stopped)
     assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
-    found = language.writer_of
+    found = text_generation.writer_of
 
     def writer_of(model: Any) -> Any:
         """One that ends a text whatever stands before."""
@@ -167,7 +167,7 @@ def test_a_model_that_ends_at_once_says_so(
         monkeypatch.setattr(writer, "next", next)
         return writer
 
-    monkeypatch.setattr(language, "writer_of", writer_of)
+    monkeypatch.setattr(text_generation, "writer_of", writer_of)
     monkeypatch.setattr(Ngram, "sentences", "none")  # what is drawn then ends with the closing mark
     assert said("--stop", "xyz") == (
         "", "the model ended at once: another --seed, a higher --temperature, or a longer prompt may help\n"

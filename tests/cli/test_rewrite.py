@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from keel import rewriting
+from keel.api import translation
 from keel.cli.commands import _score_lines
-from keel.decode.beam import Stopped
+from keel.data.predictions import Rewritten
 from keel.errors import UsageError
-from keel.tasks.metrics import Mistake, Score, Scores
-from keel.tasks.predictions import Rewritten
+from keel.generation.beam_search import Stopped
+from keel.metrics.scores import Mistake, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -69,7 +69,7 @@ def test_what_is_read_may_have_another_encoding_and_must_not_be_empty(desk: Path
     assert (traced[0], "text 2 is blank" in traced[2]) == (2, True)
     wrong: Any = 123
     with pytest.raises(UsageError, match="123 cannot be translated: give a text, or several"):
-        rewriting.translate(wrong, model=desk / "ende")
+        translation.translate(wrong, model=desk / "ende")
 
 
 def test_a_trained_model_has_its_size(desk: Path, run: Run, tmp_path: Path) -> None:
@@ -117,13 +117,13 @@ def test_a_trace_shows_how_it_was_found(desk: Path, run: Run, tmp_path: Path) ->
 
 
 def test_interrupted_it_keeps_what_it_has(desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rewriting.translations
+    whole = translation.translations
 
     def stopped(*given: Any, **settings: Any) -> Iterator[Any]:
         yield next(whole(*given, **settings))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rewriting, "translations", stopped)
+    monkeypatch.setattr(translation, "translations", stopped)
     code, out, err = run("translate", desk / "test.en", "--model", desk / "ende")
     assert (code, out.count("\n")) == (130, 1)
     assert "stopped after 1 texts" in err
@@ -138,7 +138,7 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
         found = [[Rewritten(text)] if place % 2 else [] for place, text in enumerate([*texts])]
         raise Stopped([*found, []])
 
-    monkeypatch.setattr(rewriting, "translations", stopped)
+    monkeypatch.setattr(translation, "translations", stopped)
     code, out, err = run("translate", desk / "test.en", "--model", desk / "ende", *form)
     assert code == 130
     if form:
@@ -152,7 +152,7 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
 SLOW = """
 import sys, threading, time
 from keel.cli import main
-from keel.tasks.rewrite import Rewrite, RewriteWriter
+from keel.tasks.sequence_to_sequence import Rewrite, RewriteWriter
 
 here, quick = threading.local(), threading.Event()
 whole, onwards = Rewrite._hypotheses, RewriteWriter.next
@@ -242,8 +242,8 @@ def test_what_is_wrong_is_said(
     refused(run("translate", "boat", "--model", desk / "ende", "--beam", "1001"), 2, "--beam must be 1,000 or less")
     refused(run("translate", " ", "--model", desk / "ende"), 2, "there is nothing to translate")
     with pytest.raises(UsageError, match="there is nothing to translate"):
-        rewriting.translate("", model=desk / "ende")
-    assert str(rewriting.translate([""], model=desk / "ende")[0]) == ""
+        translation.translate("", model=desk / "ende")
+    assert str(translation.translate([""], model=desk / "ende")[0]) == ""
     refused(run("translate", "none.txt", "--model", desk / "ende"), 2, "there is no file none.txt")
     refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "rewrite", "--vocabulary", "300",
                 "--out", tmp_path / "m"), 2, "has its pieces already")  # fmt: skip

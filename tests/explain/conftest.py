@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from keel.explain.neighbours import Space
+from keel.explain.nearest_neighbors import Space
 
 # Royal, male, female, fruit, Chinese.
 ROYAL: dict[str, list[float]] = {

@@ -11,22 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from keel.api.pretraining import pretrain
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.explain.perplexity import perplexity
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
 from keel.systems.nnlm import Nnlm, NnlmTraining
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn, RnnTraining
-from keel.systems.static import StaticEncoder
+from keel.systems.static_vectors import StaticEncoder
 from keel.systems.ulmfit import Ulmfit
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Objective, State, Tensors
-from keel.verbs import pretrain
+from keel.training.counter_rng import Draw
+from keel.training.objective import Objective, State, Tensors
 
 TEXTS = ["The sailor paints the boat. The judge reads a letter!", "anchor", "Zebra, the baker."]
 

@@ -9,12 +9,12 @@ import torch
 import transformers
 
 import keel
+from keel.data.corpus import Corpus
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.model import Model
 from keel.systems.gpt import Gpt, GptTraining
-from keel.systems.rows import Rows
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
 
 SMALL = {"n_embd": 24, "n_layer": 3, "n_head": 2, "n_positions": 40, "initializer_range": 0.2}
 TEXTS = ["The sailor's ship sails.\nIt's 12 o'clock, isn't it?", "Æther  and\tblanks", "a judge judges judges"]

@@ -10,13 +10,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from keel.data.examples import Labels
+from keel.data.token_batch import Rows
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import Bert, BertPretraining
-from keel.systems.rows import Rows
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Labels
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")]
 SMALL: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.kernels.language import INTERPRETED, PRESENT
+from keel.kernels.triton_support import INTERPRETED, PRESENT
 
 if INTERPRETED:
     from triton.runtime import interpreter  # pyright: ignore[reportMissingImports]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import attention, attention_even, dropout, feed_forward
+from keel.kernels import attention, dropout
+from keel.kernels.hopper import attention_fixed, feed_forward
 from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
@@ -83,11 +84,11 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
     others = SHORT | {"gluon_join": join, "gluon_kept": kept}
     pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
     tiles = (Tiles(x, time, width) for x in (qkv, out))
-    Machine().run(attention_even._forward, programs, *tiles, *pointers, others=others, **fixed)
+    Machine().run(attention_fixed._forward, programs, *tiles, *pointers, others=others, **fixed)
     assert near(out, wanted)
     tiles = (Tiles(x, time, width) for x in (qkv, dout, dqkv))
     pointers = Pointer(lengths), Pointer(normalizers), Pointer(sums), rows * heads, rows * time, width**-0.5
-    Machine().run(attention_even._backward, programs, *tiles, *pointers, others=others, **fixed)
+    Machine().run(attention_fixed._backward, programs, *tiles, *pointers, others=others, **fixed)
     assert near(dqkv, gradient)
     assert near(sums.sum(0), dbias)
 
@@ -110,9 +111,9 @@ def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return launch
 
     for name in ("_forward", "_backward"):
-        monkeypatch.setattr(attention_even, name, Launched(getattr(attention_even, name)))
-    monkeypatch.setattr(attention_even, "tiled", Tiles)
-    monkeypatch.setattr(attention_even, "multiprocessors", lambda device: 5)
+        monkeypatch.setattr(attention_fixed, name, Launched(getattr(attention_fixed, name)))
+    monkeypatch.setattr(attention_fixed, "tiled", Tiles)
+    monkeypatch.setattr(attention_fixed, "multiprocessors", lambda device: 5)
     monkeypatch.setattr(attention, "usable", lambda x: True)
     monkeypatch.setattr(attention, "trusted", lambda gap, x, *settings: gap(x.device, x.dtype, *settings) < 0.02)
     return launched
@@ -138,7 +139,7 @@ def test_even_rows_of_128_are_tried_and_taken(
 
 def test_rows_that_are_not_so_go_another_way(even_rows_take_the_kernels: list[int]) -> None:
     def fits(rows: int, tokens: int, longest: int = 128, heads: int = 2, width: int = 64) -> bool:
-        return attention_even.fits(torch.empty(tokens, 3 * heads * width), torch.empty(rows), longest, heads)
+        return attention_fixed.fits(torch.empty(tokens, 3 * heads * width), torch.empty(rows), longest, heads)
 
     assert fits(2, 256)
     assert not fits(2, 255)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForPreTraining
 
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.systems.bert import Bert, BertBatch, BertPretraining, initialize
-from keel.systems.documents import Documents
-from keel.systems.rows import Rows
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.levels import levels_of
+from keel.training.counter_rng import Draw
+from keel.training.parameter_groups import levels_of
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))

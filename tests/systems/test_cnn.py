@@ -6,14 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keel.claims.finding import Say
-from keel.claims.networks import shrinking_pictures
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.claims.claim import Say
+from keel.claims.network_claims import shrinking_pictures
+from keel.data.token_batch import Rows
 from keel.errors import UsageError
 from keel.events import ignore
 from keel.model import Model
-from keel.systems.cnn import Cnn, Filters, strongest
-from keel.systems.rows import Rows
-from keel.verbs import evaluate, finetune, pretrain
+from keel.nn.convolution import Filters, strongest
+from keel.systems.cnn import Cnn
 
 EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and warm", "yes"), ("not good", "no")] * 5
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
 from keel.config import to_dict
+from keel.data.token_batch import Rows
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS as ALL
-from keel.systems.rows import Rows
-from keel.verbs import evaluate, finetune, pretrain
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "onehot": {"batch": 50},

@@ -9,8 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.config import replace
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.documents import Documents
 from keel.systems.elmo import (
     BEGINS,
     CLOSES,
@@ -23,15 +27,11 @@ from keel.systems.elmo import (
     ElmoStreams,
     ElmoTraining,
 )
-from keel.systems.rows import Rows
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.loop import fit
-from keel.train.muon import orthogonalize
-from keel.train.optimizers import make_optimizer
-from keel.train.plan import Train
+from keel.training.counter_rng import Draw
+from keel.training.loop import fit
+from keel.training.muon import orthogonalize
+from keel.training.optimizers import make_optimizer
+from keel.training.plan import Train
 
 SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
 TEXTS = [

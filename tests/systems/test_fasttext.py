@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.api.vectors import analogy, nearest, odd, similarity
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows, Spelling
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels.subwords import subwords
+from keel.kernels.fasttext_updates import subwords
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
-from keel.systems.rows import Rows, Spelling
 from keel.systems.word2vec import Windows
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.verbs import finetune, pretrain
-from keel.words import analogy, nearest, odd, similarity
+from keel.training.counter_rng import Draw
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}

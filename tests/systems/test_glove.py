@@ -14,17 +14,20 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.conversion import convert
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.data.documents import Documents
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import cooccurrence
 from keel.kernels.cooccurrence import CELL, Text, count_cells
-from keel.kernels.counts import count_words
+from keel.kernels.word_counts import count_words
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.glove import Glove, GloveTraining, Pairs
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.verbs import convert, evaluate, finetune, pretrain
+from keel.training.counter_rng import Draw
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 400
@@ -136,7 +139,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
 
 def learn_first(objective: GloveTraining, documents: Documents, draw: Draw, updates: int, rate: float) -> Any:
     """Learn from as many first cells of the first row as make that many updates."""
-    from keel.kernels.glove import learn
+    from keel.kernels.glove_updates import learn
 
     cells = objective._cells(documents)[objective._firsts(documents, draw, range(1))[0] :]
     made = np.cumsum(np.where(cells["first"] == cells["second"], 1, 2))

@@ -13,20 +13,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.formats.architectures import GPT2
-from keel.kernels import attention, gelu, norm
-from keel.kernels.softmax import softmax_loss
+from keel.formats.hf_architectures import GPT2
+from keel.kernels import attention, gelu, layer_norm
+from keel.kernels.full_softmax import softmax_loss
+from keel.nn.incremental_decoding import Graph
 from keel.systems import gpt
-from keel.systems.documents import Documents
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
-from keel.systems.rows import Rows
-from keel.systems.stepping import Graph
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.levels import levels_of
+from keel.training.counter_rng import Draw
+from keel.training.parameter_groups import levels_of
 
 KINDS: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt1": {"pre_norm": False}, "sink": {"sink": True}}
 TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in range(12) for who in ("sailor", "judge")]
@@ -233,8 +233,8 @@ def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
 
 def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptTraining) -> None:
     head, *blocks, lowest = levels_of(objective)
-    norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
-    assert {*head} == {objective.encoder.words.weight, *norm}
+    layer_norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
+    assert {*head} == {objective.encoder.words.weight, *layer_norm}
     assert len(blocks) == len(objective.blocks())
     assert objective.encoder.positions.weight in {*lowest}
 
@@ -254,7 +254,11 @@ def test_a_softmax_without_bias_is_one_with_zeros() -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "sink"])
 @torch.no_grad()
 def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (attention, gelu, norm):  # their eager twins, the definition: kernels are held to them elsewhere
+    for module in (
+        attention,
+        gelu,
+        layer_norm,
+    ):  # their eager twins, the definition: kernels are held to them elsewhere
         monkeypatch.setattr(module, "usable", lambda x: False)
     system = small(**KINDS[kind], width=64, head_width=32)
     encoder = made(system, tokenizer).encoder
@@ -274,7 +278,7 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
 def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
     kind: str, fused: bool, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((attention, "usable"), (gelu, "usable"), (norm, "usable")):
+    for module, name in ((attention, "usable"), (gelu, "usable"), (layer_norm, "usable")):
         monkeypatch.setattr(module, name, lambda x: False)
     encoder = made(small(**KINDS[kind], width=64, head_width=32, activation="gelu"), tokenizer).encoder
     called: list[bool] = []

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 import keel
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
-from keel.systems.documents import Documents
 from keel.systems.rnn import Rnn
-from keel.systems.rows import Rows
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.batches import Here
-from keel.train.draw import Draw
-from keel.train.graph import StepGraphs
-from keel.train.objective import Objective
-from keel.train.parallel import World
-from keel.train.plan import Plan, Train
-from keel.train.step import Stepper
+from keel.training.batch_loading import Here
+from keel.training.counter_rng import Draw
+from keel.training.cuda_graphs import StepGraphs
+from keel.training.distributed import World
+from keel.training.objective import Objective
+from keel.training.plan import Plan, Train
+from keel.training.step import Stepper
 
 pytestmark = pytest.mark.gpu
 SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_width": 64, "positions": 64, "length": 64}

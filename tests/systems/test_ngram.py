@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.ngram import FALLBACK, Ngram, NgramCounting
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.loop import fit
-from keel.verbs import finetune, pretrain
+from keel.training.counter_rng import Draw
+from keel.training.loop import fit
 
 START, END, UNKNOWN = "<s>", "</s>", "[UNK]"
 Grams = dict[int, dict[tuple[str, ...], int]]
@@ -255,7 +256,7 @@ def test_a_text_that_is_too_small_is_told(tmp_path: Path) -> None:
 
 
 def test_a_damaged_table_is_refused(english_corpus: Path, tmp_path: Path) -> None:
-    from keel.formats.folder import read_tensors, write_tensors
+    from keel.formats.model_folder import read_tensors, write_tensors
 
     pretrain("ngram", english_corpus, out=tmp_path / "m", order=2)
     tensors = {name: value.clone() for name, value in read_tensors(tmp_path / "m" / "model.safetensors").items()}
@@ -272,8 +273,8 @@ def test_a_damaged_table_is_refused(english_corpus: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_wikitext_gives_what_lmplz_gives(data_dir: Path, tmp_path: Path) -> None:
     """Its perplexity for these sentences, by lmplz of KenLM 0.3.0 (benchmarks/ngram.py): 190.3035."""
+    from keel.data.text_files import open_text
     from keel.explain.perplexity import perplexity
-    from keel.text.files import open_text
 
     folder = data_dir / "tasks" / "wikitext2"
     words = {word for _, line in open_text(folder / "train.txt.xz") for word in line.split()}

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.pretraining import pretrain
+from keel.data.documents import Documents
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.documents import Documents
-from keel.systems.huffman import huffman
+from keel.nn.huffman import huffman
 from keel.systems.nnlm import Ngrams, Nnlm, NnlmTraining
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.loop import fit
-from keel.train.plan import Train
-from keel.train.tally import held_out_loss
-from keel.verbs import pretrain
+from keel.training.counter_rng import Draw
+from keel.training.loop import fit
+from keel.training.loss_totals import held_out_loss
+from keel.training.plan import Train
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, cls_id=2))
 LOSSES = ["softmax", "negative", "nce", "hierarchical"]

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.api.vectors import nearest
+from keel.data.corpus import Corpus
+from keel.data.text_files import open_text
+from keel.data.token_batch import Rows
 from keel.errors import KeelError, UsageError
 from keel.model import MOST, Model
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
-from keel.systems.rows import Rows
-from keel.text.corpus import Corpus
-from keel.text.files import open_text
-from keel.verbs import evaluate, finetune, pretrain
-from keel.words import nearest
 
 TEXTS = [
     "the cat sat on the mat and the cat slept",

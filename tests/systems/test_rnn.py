@@ -7,23 +7,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.model import Model
-from keel.systems.base import System
+from keel.nn.recurrent import CELLS, Cell, Memory, Recurrent
 from keel.systems.bert import Bert
-from keel.systems.documents import Documents
 from keel.systems.onehot import Onehot
-from keel.systems.rnn import CELLS, Cell, Memory, Recurrent, Rnn, RnnTraining
-from keel.systems.rows import Rows
+from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.system import System
 from keel.systems.ulmfit import Ulmfit
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.levels import levels_of
-from keel.train.muon import orthogonalize
-from keel.train.optimizers import make_optimizer
-from keel.train.plan import Train
+from keel.training.counter_rng import Draw
+from keel.training.muon import orthogonalize
+from keel.training.optimizers import make_optimizer
+from keel.training.parameter_groups import levels_of
+from keel.training.plan import Train
 
 SMALL = Rnn(width=8, layers=2, dropout=0.0, length=6)
 

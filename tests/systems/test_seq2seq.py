@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.networks import Writing
-from keel.systems.rows import Rows
+from keel.nn.encoder import Writing
 from keel.systems.seq2seq import Seq2seq, Seq2seqDecoder, Seq2seqEncoder, Source
-from keel.text.tokenizer import Tokenizer
 
 SMALL = Seq2seq(width=6, hidden=5, dropout=0.0)
 KINDS = [replace(SMALL, scoring=scoring, cell=cell) for scoring in ("additive", "dot") for cell in ("gru", "lstm")]

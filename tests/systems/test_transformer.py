@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from keel.data.token_batch import Rows
 from keel.errors import KeelError, UsageError
-from keel.systems.blocks import Attention
-from keel.systems.cache import Cache
-from keel.systems.rows import Rows
+from keel.nn.kv_cache import Cache
+from keel.nn.transformer_blocks import Attention
 from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, waves
 
 SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_width=8, dropout=0.0, length=32)

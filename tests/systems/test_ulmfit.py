@@ -10,19 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.examples import Labels
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import Event
 from keel.model import Model
-from keel.systems.documents import Documents
 from keel.systems.rnn import Streams
 from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Labels
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.levels import levels_of, rate_shares
-from keel.verbs import finetune, pretrain
+from keel.training.parameter_groups import levels_of, rate_shares
 
 TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "length": 10}
 DRY: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
-from keel.systems.documents import Documents
-from keel.systems.rows import Rows
 from keel.systems.word2vec import Word2vec, Word2vecTraining, alias_table
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.verbs import finetune, pretrain
+from keel.training.counter_rng import Draw
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 60

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.pretraining import pretrain
+from keel.api.vectors import nearest
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.kernels import classes as kernel
+from keel.kernels import brown_clustering as kernel
 from keel.model import Model
-from keel.systems.documents import Documents
-from keel.systems.rows import Rows
 from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.verbs import pretrain
-from keel.words import nearest
+from keel.training.counter_rng import Draw
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, token_of=str))
 QUICK: dict[str, Any] = {"vocabulary": 200, "classes": 8, "batch": 20}

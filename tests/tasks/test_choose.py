@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import keel
+from keel.data.examples import Examples
+from keel.data.multiple_choice_files import read_choices
+from keel.data.predictions import ChoicePredictions, Chosen
+from keel.data.token_batch import Rows
 from keel.errors import UsageError
-from keel.systems.rows import Rows
-from keel.tasks.choices import read_choices
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Examples
-from keel.tasks.predictions import ChoicePredictions, Chosen
-from keel.train.draw import Draw
+from keel.training.counter_rng import Draw
 
 WORDS = ["the", "a", "film", "story", "actor", "scene", "old", "new", "quiet", "loud", "red", "blue", "house", "garden"]
 Item = tuple[tuple[str, list[str]], int]

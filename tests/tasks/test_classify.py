@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from keel.data.examples import Columns, Examples, read_examples
+from keel.data.predictions import Label
 from keel.errors import KeelError
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Columns, Examples, read_examples
-from keel.tasks.predictions import Label
-from keel.train.loop import fit
-from keel.train.plan import Train
+from keel.training.loop import fit
+from keel.training.plan import Train
 
 MakeTask = Callable[..., Classify]
 Sentences = Callable[..., list[tuple[str, str]]]

@@ -11,9 +11,9 @@ import pytest
 
 import keel
 from keel.model import Model
-from keel.systems.base import System
 from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq
+from keel.systems.system import System
 from keel.systems.transformer import Transformer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

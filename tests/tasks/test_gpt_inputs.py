@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import keel
+from keel.data.examples import read_examples
 from keel.errors import KeelError
 from keel.systems.gpt import MARKS, Gpt
 from keel.tasks.choose import Choose
-from keel.tasks.examples import read_examples
 
 GPT = Gpt(layers=1, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import keel
+from keel.data.examples import Examples, read_examples
+from keel.data.token_batch import Rows
 from keel.errors import UsageError
-from keel.systems.rows import Rows
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Examples, read_examples
-from keel.train.draw import Draw
+from keel.training.counter_rng import Draw
 
 PAIRS = [("the old film", "a story"), ("red house", "blue house and garden"), ("quiet", "loud actor"), ("new", "new")]
 

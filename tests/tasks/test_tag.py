@@ -12,23 +12,25 @@ import numpy as np
 import pytest
 import torch
 
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.inference import predict
 from keel.checks import check
 from keel.config import replace
+from keel.data.corpus import Corpus
+from keel.data.examples import Columns, Examples
+from keel.data.predictions import Span
+from keel.data.tagged_sentences import read_sentences
+from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.formats.vectors import Vectors
+from keel.formats.vector_files import Vectors
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
-from keel.tasks.examples import Columns, Examples
-from keel.tasks.predictions import Span
-from keel.tasks.sentences import read_sentences
 from keel.tasks.tag import Tag, windows
-from keel.text.corpus import Corpus
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.loop import fit
-from keel.train.plan import Train
-from keel.verbs import evaluate, finetune, predict
+from keel.training.counter_rng import Draw
+from keel.training.loop import fit
+from keel.training.plan import Train
 
 TINY = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]

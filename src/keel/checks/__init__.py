@@ -4,21 +4,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keel.checks.corpus import CorpusFacts, check_corpus
-from keel.checks.forecast import recommend
-from keel.checks.labelled import facts_of, findings_between, findings_of
-from keel.checks.report import Finding, Report
+from keel.checks.check_report import Finding, Report
+from keel.checks.corpus_checks import CorpusFacts, check_corpus
+from keel.checks.label_checks import facts_of, findings_between, findings_of
+from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
+from keel.data.corpus import Corpus
+from keel.data.examples import Columns, Examples, read_examples
+from keel.data.parallel_text import two_files
+from keel.data.tables import FASTTEXT
+from keel.data.text_files import kind_of, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
 from keel.tasks import TASKS
-from keel.tasks.aligned import two_files
-from keel.tasks.examples import Columns, Examples, read_examples
-from keel.tasks.tables import FASTTEXT
-from keel.text.corpus import Corpus
-from keel.text.files import kind_of, open_text
-from keel.train.plan import Train
+from keel.training.plan import Train
 
 __all__ = ["Finding", "Report", "check"]
 

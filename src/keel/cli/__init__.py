@@ -140,7 +140,7 @@ def _run(words: list[str]) -> int:
 
 def _leads() -> bool:
     """Whether this process speaks for all that torchrun started; a misspelled command does not load torch to ask."""
-    parallel = sys.modules.get("keel.train.parallel")
+    parallel = sys.modules.get("keel.training.distributed")
     return parallel is None or parallel.leads()
 
 

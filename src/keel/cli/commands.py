@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keel import verbs
+from keel.api import conversion, evaluation, inference, inspection
 from keel.checks import check as check_files
-from keel.cli import prompting, training, vectors, writing
-from keel.cli.answer import Answer
+from keel.cli import generation_commands, prompting_commands, training_commands, vector_commands
+from keel.cli.command_output import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.info import describe
-from keel.cli.loading import device_flags, encoding_flag, file_of, lines_of, load
-from keel.cli.training import source_of
-from keel.decode.beam import Search
+from keel.cli.model_arguments import device_flags, encoding_flag, file_of, lines_of, load
+from keel.cli.model_info import describe
+from keel.cli.training_commands import source_of
+from keel.data.examples import Columns, read_examples
+from keel.data.tag_schemes import entities, scheme_of, write_tags
+from keel.data.text_files import kind_of
 from keel.errors import KeelError, UsageError
 from keel.events import note
-from keel.explain.judged import Analogies
+from keel.explain.vector_benchmarks import Analogies
+from keel.generation.beam_search import Search
+from keel.metrics.scores import Scores, score_text
 from keel.tasks import TASKS
-from keel.tasks.entities import entities, scheme_of, write_tags
-from keel.tasks.examples import Columns, read_examples
-from keel.tasks.metrics import Scores, score_text
-from keel.text.files import kind_of
 
 
 def _predict_flags(flags: Flags) -> None:
@@ -50,7 +50,7 @@ def predict(options: Namespace) -> Answer:
     if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often the text itself
         raise KeelError(f"there is no file {first[:60]}: give a file with a text in each line, or - for stdin")
     console = Console(quiet=options.quiet)
-    records = verbs.predict(load(options, console), source_of(options.file), on_event=console, **options.settings)
+    records = inference.predict(load(options, console), source_of(options.file), on_event=console, **options.settings)
     return Answer(lines=_columns(records) if options.conll else _json_lines(records))
 
 
@@ -85,7 +85,7 @@ def evaluate(options: Namespace) -> Answer:
         model = load(options, console)
         settings = options.settings | ({} if options.stride is None else {"stride": options.stride})
         source = source_of(options.file)
-        scores = verbs.evaluate(model, source, out=options.out, by=options.by, on_event=console, **settings)
+        scores = evaluation.evaluate(model, source, out=options.out, by=options.by, on_event=console, **settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -119,7 +119,7 @@ def _fill_flags(flags: Flags) -> None:
 def fill(options: Namespace) -> Answer:
     text = sys.stdin.read().strip() if options.text == "-" else options.text
     with Console(quiet=options.quiet) as console:
-        blanks = verbs.fill(text, model=load(options, console), top=options.top, on_event=console)
+        blanks = inference.fill(text, model=load(options, console), top=options.top, on_event=console)
     lines: list[str] = []
     for number, words in enumerate(blanks, 1):
         lines += [f"blank {number}"] * (len(blanks) > 1)
@@ -145,7 +145,7 @@ def embed(options: Namespace) -> Answer:
         raise UsageError("--pool none gives texts different numbers of vectors, which no .npy holds: leave out --out")
     with Console(quiet=options.quiet) as console:
         texts = _texts(options, console)
-        vectors = verbs.embed(
+        vectors = inference.embed(
             texts, model=load(options, console), layer=options.layer, pool=options.pool, on_event=console
         )
     if options.out:
@@ -186,7 +186,7 @@ def _layers_flags(flags: Flags) -> None:
 
 def layers(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        found = verbs.layers(load(options, console), on_event=console)
+        found = inspection.layers(load(options, console), on_event=console)
     return Answer(lines=found.lines(), data=found.to_dict())
 
 
@@ -202,7 +202,7 @@ def _convert_flags(flags: Flags) -> None:
 
 def convert(options: Namespace) -> Answer:
     with Console(quiet=options.quiet) as console:
-        verbs.convert(options.source, options.out, overwrite=options.overwrite, on_event=console)
+        conversion.convert(options.source, options.out, overwrite=options.overwrite, on_event=console)
     return Answer(lines=[f"{options.out} is ready: read back, every number is the same"], data={"model": options.out})
 
 
@@ -292,22 +292,22 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "check": Command(_check_flags, check),
-    "pretrain": Command(training.pretrain_flags, training.pretrain),
-    "finetune": Command(training.finetune_flags, training.finetune),
+    "pretrain": Command(training_commands.pretrain_flags, training_commands.pretrain),
+    "finetune": Command(training_commands.finetune_flags, training_commands.finetune),
     "evaluate": Command(_evaluate_flags, evaluate),
     "predict": Command(_predict_flags, predict),
     "fill": Command(_fill_flags, fill),
-    "translate": Command(writing.translate_flags, writing.translate),
-    "generate": Command(writing.generate_flags, writing.generate),
-    "ask": Command(prompting.ask_flags, prompting.ask),
-    "summarize": Command(prompting.summarize_flags, prompting.summarize),
+    "translate": Command(generation_commands.translate_flags, generation_commands.translate),
+    "generate": Command(generation_commands.generate_flags, generation_commands.generate),
+    "ask": Command(prompting_commands.ask_flags, prompting_commands.ask),
+    "summarize": Command(prompting_commands.summarize_flags, prompting_commands.summarize),
     "embed": Command(_embed_flags, embed),
-    "nearest": Command(vectors.nearest_flags, vectors.nearest),
-    "analogy": Command(vectors.analogy_flags, vectors.analogy),
-    "map": Command(vectors.map_flags, vectors.draw),
-    "odd": Command(vectors.odd_flags, vectors.odd),
-    "senses": Command(vectors.senses_flags, vectors.senses),
-    "similarity": Command(vectors.similarity_flags, vectors.similarity),
+    "nearest": Command(vector_commands.nearest_flags, vector_commands.nearest),
+    "analogy": Command(vector_commands.analogy_flags, vector_commands.analogy),
+    "map": Command(vector_commands.map_flags, vector_commands.draw),
+    "odd": Command(vector_commands.odd_flags, vector_commands.odd),
+    "senses": Command(vector_commands.senses_flags, vector_commands.senses),
+    "similarity": Command(vector_commands.similarity_flags, vector_commands.similarity),
     "layers": Command(_layers_flags, layers),
     "convert": Command(_convert_flags, convert),
     "claim": Command(_claim_flags, claim),

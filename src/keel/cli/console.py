@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keel.events import counted
-from keel.tasks.metrics import main_text, score_text
+from keel.metrics.scores import main_text, score_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress

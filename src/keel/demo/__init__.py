@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 import keel
-from keel.demo.answers import Answers, verdict
-from keel.demo.counts import WordCounts
+from keel.demo.demo_page import write_page
 from keel.demo.docstrings import PACKAGES, Docstring, balanced, gather, questions
-from keel.demo.page import write_page
+from keel.demo.paired_answers import Answers, verdict
+from keel.demo.word_count_baseline import WordCounts
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.neighbours import Neighbour
-from keel.systems.base import System
+from keel.explain.nearest_neighbors import Neighbour
+from keel.systems.system import System
 
 LABELS, TESTED, SEEDS = 250, 1000, 3
 BLANKS = (

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from keel.data.sentence_splitting import split_sentences
 from keel.errors import KeelError
-from keel.text.sentences import split_sentences
 
 PACKAGES = (
     "huggingface_hub",

@@ -8,18 +8,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.sentence_splitting import SPLITTERS, detect_language
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore
+from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
-from keel.systems.base import InOrder, Windowed
-from keel.systems.documents import Documents
-from keel.tasks.metrics import RESAMPLES, Score, Scores
-from keel.text.corpus import Corpus
-from keel.text.sentences import SPLITTERS, detect_language
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import Tokens
-from keel.train.draw import Draw
-from keel.train.objective import Objective
+from keel.systems.system import InOrder, Windowed
+from keel.training.counter_rng import Draw
+from keel.training.objective import Objective
 
 PARTS = 500
 """That a text is cut into, at most, to be resampled."""

@@ -1,0 +1,1 @@
+"""File formats of models and vectors, read and written."""

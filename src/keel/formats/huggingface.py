@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.formats.architectures import (
+from keel.formats.hf_architectures import (
     ARCHITECTURES,
     BODY,
     CHOOSING,
@@ -24,9 +25,8 @@ from keel.formats.architectures import (
     Architecture,
     architecture_of,
 )
-from keel.formats.folder import TARGET, WEIGHTS, read_tensors, read_weights, save_folder, settle, write_tensors
-from keel.systems.base import System
-from keel.text.tokenizer import Tokenizer
+from keel.formats.model_folder import TARGET, WEIGHTS, read_tensors, read_weights, save_folder, settle, write_tensors
+from keel.systems.system import System
 
 EXTRA = "keel.safetensors"
 

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from keel.kernels.language import INTERPRETED, PRESENT
+from keel.kernels.triton_support import INTERPRETED, PRESENT
 
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 

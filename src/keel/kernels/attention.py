@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.kernels import attention_even, attention_rows, usable
+from keel.kernels import attention_varlen, usable
 from keel.kernels.dropout import drop
-from keel.kernels.hopper import gap_of, trusted
+from keel.kernels.hopper import attention_fixed
+from keel.kernels.hopper.gluon import gap_of, trusted
 
 WIDTHS = (16, 32, 64, 128)
 """Of a head, that the kernels can take."""
@@ -50,7 +51,7 @@ def attend(
             salt=salt,
             causal=causal,
         )
-    whole = even and attention_even.fits(qkv, lengths, longest, heads)
+    whole = even and attention_fixed.fits(qkv, lengths, longest, heads)
     whole = whole and trusted(_gap, qkv, heads, dropout, causal, seed is not None)
     return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, whole)
 
@@ -89,12 +90,12 @@ def attend_twin(
 
 def _gap(device: torch.device, dtype: torch.dtype, heads: int, dropout: float, causal: bool, seeded: bool) -> float:
     """Of even rows, where programs take several of them, some not whole."""
-    time, rows = attention_even.TIME.value, attention_even.rows_at_once(device, heads) * 3 + 2
+    time, rows = attention_fixed.TIME.value, attention_fixed.rows_at_once(device, heads) * 3 + 2
     starts = torch.arange(0, rows * time, time, device=device)
     seed = torch.tensor(1, device=device) if seeded else None
     lengths = time - torch.arange(rows, device=device) % 3 * 40
     generator = torch.Generator(device).manual_seed(0)
-    width = heads * attention_even.WIDTH.value
+    width = heads * attention_fixed.WIDTH.value
     qkv = torch.randn(rows * time, 3 * width, generator=generator, device=device).to(dtype)
     settings: dict[str, Any] = {"longest": time, "heads": heads, "dropout": dropout, "seed": seed, "causal": causal}
     return gap_of(
@@ -128,10 +129,10 @@ class _Attend(torch.autograd.Function):
         normalizers = torch.empty(2 if dropout else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
         settings = {"heads": heads, "dropout": dropout, "causal": causal}
         if even:
-            attention_even.mix(qkv, lengths, seed, out, normalizers, salt=salt, **settings)
+            attention_fixed.mix(qkv, lengths, seed, out, normalizers, salt=salt, **settings)
         else:
             settings["longest"] = longest
-            attention_rows.mix(qkv, starts, lengths, seed, out, normalizers, salt=salt, **settings)
+            attention_varlen.mix(qkv, starts, lengths, seed, out, normalizers, salt=salt, **settings)
         ctx.save_for_backward(qkv, starts, lengths, out, normalizers)
         ctx.even, ctx.settings = even, settings
         return out
@@ -141,7 +142,7 @@ class _Attend(torch.autograd.Function):
         qkv, starts, lengths, out, normalizers = ctx.saved_tensors
         dout = gradients[0].contiguous()
         if ctx.even:
-            found = attention_even.gradients(dout, qkv, lengths, normalizers, **ctx.settings)
+            found = attention_fixed.gradients(dout, qkv, lengths, normalizers, **ctx.settings)
         else:
-            found = attention_rows.gradients(dout, qkv, starts, lengths, out, normalizers, **ctx.settings)
+            found = attention_varlen.gradients(dout, qkv, starts, lengths, out, normalizers, **ctx.settings)
         return *found, None, None, None, None, None, None, None, None, None

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from keel.errors import UsageError
-from keel.kernels.draws import GAMMA, below, mix
+from keel.kernels.splitmix import GAMMA, below, mix
 
 CELL = np.dtype([("first", np.int32), ("second", np.int32), ("count", np.float32)])
 """Two words, each pair once, and the sum of 1 / distance over all places where one is near the other."""

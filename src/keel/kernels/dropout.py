@@ -6,7 +6,7 @@ A row is hashed well, once; from there columns step by the golden ratio, and an 
 import torch
 from torch import Tensor
 
-from keel.kernels.language import tl, triton
+from keel.kernels.triton_support import tl, triton
 
 MASK = 2**32 - 1
 

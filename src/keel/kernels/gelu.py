@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.kernels import usable
-from keel.kernels.language import multiprocessors, tl, triton
+from keel.kernels.triton_support import multiprocessors, tl, triton
 
 
 def bias_gelu(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from keel.kernels import usable
-from keel.kernels.language import tl, triton
+from keel.kernels.triton_support import tl, triton
 
 BLOCK = 1024
 

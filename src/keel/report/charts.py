@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from keel.report.page import tag
+from keel.report.html_page import tag
 
 WIDTH = 720
 

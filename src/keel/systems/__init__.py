@@ -1,6 +1,5 @@
 """The lineage, one file each, in the order of history; a saved name becomes a class here and nowhere else."""
 
-from keel.systems.base import System
 from keel.systems.bert import Bert
 from keel.systems.cnn import Cnn
 from keel.systems.elmo import Elmo
@@ -12,6 +11,7 @@ from keel.systems.nnlm import Nnlm
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn
 from keel.systems.seq2seq import Seq2seq
+from keel.systems.system import System
 from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
 from keel.systems.word2vec import Word2vec

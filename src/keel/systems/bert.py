@@ -12,20 +12,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.input_windows import Framed
+from keel.data.mlm_sampling import choose_slots, sample_pairs, sample_spans
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.kernels import usable
-from keel.kernels.loss import cross_entropy
-from keel.kernels.norm import norm
-from keel.systems.base import Framed
-from keel.systems.blocks import ACTIVATIONS, Activation, Block, BlockSystem, Dropout, Spans, Stack, fast, padding_mask
-from keel.systems.cloze import choose_slots, sample_pairs, sample_spans
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Recorder, Rows
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Objective, Phase, State, Tensors
-from keel.train.plan import Train
+from keel.kernels.cross_entropy import cross_entropy
+from keel.kernels.layer_norm import norm
+from keel.nn.encoder import Encoder, Output, Recorder
+from keel.nn.transformer_blocks import ACTIVATIONS, Activation, Block, Dropout, Spans, Stack, fast, padding_mask
+from keel.systems.transformer import BlockSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Objective, Phase, State, Tensors
+from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,21 +4,20 @@ New then: a layer of filters, each of which looks at a few words next to each ot
 answer in a text ("max over time"), is as good as far deeper networks.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NoReturn
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.static import WordSystem
-from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State
-from keel.train.plan import Train
+from keel.nn.convolution import Filters, strongest
+from keel.nn.encoder import Encoder, Output, Recorder
+from keel.systems.static_vectors import WordSystem
+from keel.training.objective import State
+from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,55 +89,3 @@ class CnnEncoder(Encoder):
 
     def pick(self, output: Output, rows: Rows) -> Tensor:
         return strongest(output.top, rows.lengths)
-
-
-class Filters(nn.Module):
-    """Filters of several widths ("windows") over vectors that stand in a row, words or characters:
-
-    y_t = b + sum over i of W_i x_{t+i}, which is a cross-correlation; a convolution has the filter the other way round.
-    """
-
-    def __init__(self, inputs: int, windows: Mapping[int, int]) -> None:
-        """`windows` says how many filters there are of each width."""
-        super().__init__()
-        self.width = sum(windows.values())
-        """Of what they give: one number for each filter."""
-        self.windows = nn.ModuleList(nn.Conv1d(inputs, count, window) for window, count in windows.items())
-
-    def forward(self, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[batch, time, width]: what every filter says where it is centered on a place; around a row are zeros."""
-        x = _within(vectors, lengths).transpose(1, 2)  # [batch, inputs, time]
-        found = []
-        for window in self.windows:
-            assert isinstance(window, nn.Conv1d)
-            size = window.kernel_size[0]
-            found.append(window(F.pad(x, ((size - 1) // 2, size // 2))))
-        return torch.cat(found, 1).transpose(1, 2)
-
-    def strongest(self, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[batch, width]: of each filter the largest number among the places where all of it is inside its row; a row
-        shorter than that is filled up with zeros."""
-        x = _within(vectors, lengths).transpose(1, 2)
-        found = []
-        for window in self.windows:
-            assert isinstance(window, nn.Conv1d)
-            size = window.kernel_size[0]
-            y = window(F.pad(x, (0, max(0, size - x.shape[2])))).transpose(1, 2)  # [batch, places, count]
-            found.append(strongest(y, None if lengths is None else (lengths - size + 1).clamp(min=1)))
-        return torch.cat(found, 1)
-
-
-def strongest(vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """[batch, width]: the largest of each number in a row ("max over time"), whatever stands beyond its end."""
-    if lengths is None:
-        return vectors.amax(1)
-    inside = torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None]
-    return vectors.masked_fill(~inside[..., None], -torch.inf).amax(1)
-
-
-def _within(vectors: Tensor, lengths: Tensor | None) -> Tensor:
-    """The vectors with zeros beyond the end of each row."""
-    if lengths is None:
-        return vectors
-    inside = torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None]
-    return vectors * inside[..., None]

@@ -15,19 +15,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows, Spelling
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
+from keel.kernels.full_softmax import softmax_loss
 from keel.kernels.lstm import projected_lstm
-from keel.kernels.softmax import softmax_loss
-from keel.systems.cnn import Filters
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rnn import Reader, nothing, turned
-from keel.systems.rows import Output, Recorder, Rows, Spelling
-from keel.systems.sampled import SampledWords
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Objective, State, Tensors
-from keel.train.plan import Train
+from keel.nn.convolution import Filters
+from keel.nn.encoder import Encoder, Output, Recorder
+from keel.nn.recurrent import nothing, turned
+from keel.nn.sampled_softmax import SampledWords
+from keel.systems.rnn import Reader
+from keel.training.counter_rng import Draw
+from keel.training.objective import Objective, State, Tensors
+from keel.training.plan import Train
 
 OPENS, CLOSES, BEGINS, ENDS, EMPTY = 256, 257, 258, 259, 260
 """Beside the 256 bytes of UTF-8: what marks a sentence's start and end, a word's, and the room after a word."""

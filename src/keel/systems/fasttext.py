@@ -15,17 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows, Spelling, distinct
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.bags import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
-from keel.systems.documents import Documents
-from keel.systems.rows import Output, Rows, Spelling, distinct
-from keel.systems.static import StaticEncoder
-from keel.systems.teaching import Teaching
+from keel.nn.encoder import Output
+from keel.systems.fasttext_classifier import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
+from keel.systems.finetuning_policy import Teaching
+from keel.systems.static_vectors import StaticEncoder
 from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import State
-from keel.train.plan import Train
+from keel.training.counter_rng import Draw
+from keel.training.objective import State
+from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class FastText(Word2vec):
 
     def spell(self, ids: Sequence[int], words: list[str], vocabulary: int) -> Spelling:
         """The n-grams of these words as they are written; ids beyond the vocabulary have no vector of their own."""
-        from keel.kernels.subwords import subwords
+        from keel.kernels.fasttext_updates import subwords
 
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
         met = range(vocabulary)
@@ -262,8 +263,8 @@ class FastTextTraining(Word2vecTraining):
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
         """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
-        from keel.kernels.subwords import draw_targets, room
-        from keel.kernels.windows import kept_words
+        from keel.kernels.context_windows import kept_words
+        from keel.kernels.fasttext_updates import draw_targets, room
 
         text, chances = self._prepared(data)
         system, bag = self.system, self.system.architecture == "cbow"
@@ -300,7 +301,7 @@ class FastTextTraining(Word2vecTraining):
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.subwords import learn
+        from keel.kernels.fasttext_updates import learn
 
         text, chances = self._prepared(data)
         vectors = _lines(self.encoder.words.weight), _lines(self.encoder.grams.weight), _lines(self.contexts)

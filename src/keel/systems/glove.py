@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.config import cache_folder
+from keel.data.documents import Documents
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.documents import Documents
-from keel.systems.static import StaticEncoder, StaticSystem
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import cache_folder
-from keel.train.draw import Draw
-from keel.train.objective import Kernel, State, Tensors
-from keel.train.plan import Train
+from keel.systems.static_vectors import StaticEncoder, StaticSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Kernel, State, Tensors
+from keel.training.plan import Train
 
 ROW = 4096
 """Cells in a row of training."""
@@ -109,7 +109,7 @@ class GloveTraining(Kernel):
     context_sums: Tensor
 
     def __init__(self, system: Glove, encoder: StaticEncoder, tokenizer: Tokenizer):
-        from keel.kernels.glove import LANES
+        from keel.kernels.glove_updates import LANES
 
         super().__init__()
         self.system, self.encoder, self.specials = system, encoder, tokenizer.special_ids
@@ -160,7 +160,7 @@ class GloveTraining(Kernel):
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.glove import learn
+        from keel.kernels.glove_updates import learn
 
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocabulary and (cells["first"] == cells["second"]).all():
@@ -203,7 +203,7 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
     What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
     """
     from keel.kernels.cooccurrence import CELL, Text, count_cells
-    from keel.kernels.counts import count_words
+    from keel.kernels.word_counts import count_words
 
     ids = data.ids.numpy()
     begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)

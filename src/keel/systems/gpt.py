@@ -12,24 +12,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.input_windows import Framed
+from keel.data.sentence_splitting import Sentences
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels import usable
-from keel.kernels.softmax import softmax_loss
-from keel.systems.base import Framed
-from keel.systems.blocks import Activation, BlockSystem, Dropout, Spans, fast, product_dtype
-from keel.systems.cache import Cache
-from keel.systems.causal import CausalBlock, CausalStack
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.stepping import Graph, Slot, one_step
-from keel.systems.teaching import Teaching
-from keel.text.sentences import Sentences
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Objective, State, Tensors
-from keel.train.parallel import sharded
-from keel.train.plan import Train
+from keel.kernels.full_softmax import softmax_loss
+from keel.nn.causal_blocks import CausalBlock, CausalStack
+from keel.nn.encoder import Encoder, Output, Recorder
+from keel.nn.incremental_decoding import Graph, Slot, one_step
+from keel.nn.kv_cache import Cache
+from keel.nn.transformer_blocks import Activation, Dropout, Spans, fast, product_dtype
+from keel.systems.finetuning_policy import Teaching
+from keel.systems.transformer import BlockSystem
+from keel.training.counter_rng import Draw
+from keel.training.distributed import sharded
+from keel.training.objective import Objective, State, Tensors
+from keel.training.plan import Train
 
 MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
 """Of the rows of a task; pre-training knows none of them."""

@@ -14,20 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.config import cache_folder
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.token_store import on_disk
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rows import Recorder, Rows
-from keel.systems.static import LastWords, WordSystem
-from keel.systems.teaching import Teaching, Untaught
-from keel.text.tokenizer import Tokenizer
-from keel.text.tokens import cache_folder, on_disk
-from keel.train.draw import Draw
-from keel.train.objective import Kernel, State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Encoder, Recorder
+from keel.systems.finetuning_policy import Teaching, Untaught
+from keel.systems.static_vectors import LastWords, WordSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Kernel, State, Tensors
+from keel.training.plan import Train
 
 if TYPE_CHECKING:
-    from keel.kernels.ngrams import Counted, Sentences
+    from keel.kernels.ngram_counts import Counted, Sentences
 
 SHARES = 40
 """Rows for each order: a step learns one order, a row of text is a share of its sentences."""
@@ -191,7 +192,7 @@ class NgramCounting(Kernel):
         return int(self.discounts[:, 0].count_nonzero())
 
     def meet(self, data: Documents) -> None:
-        from keel.kernels.ngrams import Marks, count_ngrams
+        from keel.kernels.ngram_counts import Marks, count_ngrams
 
         folder, vocabulary = cache_folder(), self.encoder.vocabulary
         with on_disk(folder):
@@ -236,7 +237,7 @@ class NgramCounting(Kernel):
         return Text(ids=text.ids, inner=inner)
 
     def _text(self, sentences: "Sentences") -> Text:
-        from keel.kernels.ngrams import Marks
+        from keel.kernels.ngram_counts import Marks
 
         return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.opening, self.closing))))
 
@@ -247,7 +248,7 @@ class NgramCounting(Kernel):
         return {"ngram": words.sum(0).double()}
 
     def forward(self, batch: Text, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        from keel.kernels.ngrams import score
+        from keel.kernels.ngram_counts import score
 
         ids = batch.ids.numpy()
         chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
@@ -269,7 +270,7 @@ class NgramCounting(Kernel):
 
     def _learn(self, order: int) -> int:
         """Weigh the n-grams of one order, given those one shorter; how many there are."""
-        from keel.kernels.ngrams import weigh, weigh_words
+        from keel.kernels.ngram_counts import weigh, weigh_words
 
         assert self._counted is not None
         orders, tree = self._counted.orders, self.encoder.tree()
@@ -310,7 +311,7 @@ class NgramCounting(Kernel):
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
-        from keel.kernels.ngrams import spread
+        from keel.kernels.ngram_counts import spread
 
         state, ids = state or self.begin(len(ids)), ids.cpu()
         read = np.where(ids == self.opening, self.opening, self.words[ids])
@@ -329,7 +330,7 @@ class NgramCounting(Kernel):
 
 
 def _sentences(data: Documents) -> "Sentences":
-    from keel.kernels.ngrams import Sentences
+    from keel.kernels.ngram_counts import Sentences
 
     ids, bounds = data.ids.numpy(), data.starts.numpy()
     first, last = data.spans.numpy().T

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.documents import Documents
-from keel.systems.huffman import huffman
-from keel.systems.rows import Recorder
-from keel.systems.static import LastWords, StaticEncoder, StaticSystem
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Objective, State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Recorder
+from keel.nn.huffman import huffman
+from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Objective, State, Tensors
+from keel.training.plan import Train
 
 ROOM = 1 << 25
 """Scores that are held at once when all words are weighed up."""
@@ -105,7 +105,7 @@ class NnlmTraining(Objective):
         """Count the words: the noise and the tree stand on their frequency. A trained model keeps its own."""
         if self.counts_of_words.any():
             return
-        from keel.kernels.counts import count_words
+        from keel.kernels.word_counts import count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans.numpy().T]

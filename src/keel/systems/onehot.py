@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Rows
-from keel.systems.static import WordSystem
-from keel.systems.teaching import Teaching
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Kernel, State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Encoder, Output
+from keel.systems.finetuning_policy import Teaching
+from keel.systems.static_vectors import WordSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Kernel, State, Tensors
+from keel.training.plan import Train
 
 Weights = Literal["one", "count", "tfidf"]
 MOST = 1 << 28
@@ -170,7 +170,7 @@ class OnehotCounting(Kernel):
 
     def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
         """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
-        from keel.kernels.counts import count_holders, count_words
+        from keel.kernels.word_counts import count_holders, count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.token_batch import Rows
 from keel.errors import UsageError
-from keel.systems.base import Rewriting
-from keel.systems.networks import Decoder, Encoder
-from keel.systems.rnn import Reader, Recurrent
-from keel.systems.rows import Output, Recorder, Rows
-from keel.train.objective import State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Decoder, Encoder, Output, Recorder
+from keel.nn.recurrent import Recurrent
+from keel.systems.rnn import Reader
+from keel.systems.system import Rewriting
+from keel.training.objective import State, Tensors
+from keel.training.plan import Train
 
 Scoring = Literal["additive", "dot"]
 

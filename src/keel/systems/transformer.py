@@ -13,16 +13,77 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.input_windows import Framed
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.base import Framed, Rewriting
-from keel.systems.blocks import Attention, Block, BlockSystem, Dropout, Record, Stack, padding_mask
-from keel.systems.cache import Cache, Past
-from keel.systems.networks import Decoder, Encoder
-from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.teaching import Teaching
-from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Decoder, Encoder, Output, Recorder
+from keel.nn.kv_cache import Cache, Past
+from keel.nn.transformer_blocks import Activation, Attention, Block, Dropout, Record, Stack, padding_mask
+from keel.systems.finetuning_policy import Teaching
+from keel.systems.system import Rewriting, System
+from keel.training.objective import State, Tensors
+from keel.training.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSystem(System):
+    """A system made of blocks: the shape of its stack, as in the Transformer's base model unless it says otherwise."""
+
+    layers: int = 6
+    """Blocks."""
+    width: int = 512
+    """Of every vector between the blocks."""
+    head_width: int = 64
+    """Of one attention head: there are width / head_width heads."""
+    expansion: float = 4.0
+    """The feed-forward layer is this many times as wide."""
+    dropout: float = 0.1
+    """On embeddings and on the output of every sub-layer."""
+    attention_dropout: float = 0.0
+    """On the attention weights."""
+    activation: Activation = "relu"
+    """Between the two feed-forward layers."""
+    norm_epsilon: float = 1e-5
+    """Inside the layer norms."""
+
+    def __post_init__(self) -> None:
+        for name, most in (("layers", 1000), ("width", 65_536), ("head_width", 65_536)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
+        if self.expansion <= 0 or self.norm_epsilon <= 0:
+            raise UsageError("expansion and norm_epsilon must be above 0")
+        if self.width % self.head_width:
+            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, ("dropout", "attention_dropout"))
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_width
+
+    @property
+    def hidden(self) -> int:
+        return round(self.width * self.expansion)
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """The settings of each block."""
+        return {
+            "width": self.width,
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation": self.activation,
+            "epsilon": self.norm_epsilon,
+        }
+
 
 ROOM = 8
 """Places by which what is kept of written text grows: copies stay short where rows change their order at each step."""

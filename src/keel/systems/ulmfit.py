@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.networks import Encoder
-from keel.systems.rnn import Memories, Reader, RnnTraining, Streams, nothing
-from keel.systems.rows import Output, Recorder, Rows
-from keel.systems.teaching import Teaching
-from keel.text.tokenizer import Tokenizer
-from keel.train.objective import State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Encoder, Output, Recorder
+from keel.nn.recurrent import nothing
+from keel.systems.finetuning_policy import Teaching
+from keel.systems.rnn import Memories, Reader, RnnTraining, Streams
+from keel.training.objective import State, Tensors
+from keel.training.plan import Train
 
 DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
 

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.documents import Documents
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.documents import Documents
-from keel.systems.huffman import Tree, huffman
-from keel.systems.static import StaticEncoder, StaticSystem
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw, seed_of
-from keel.train.objective import Kernel, State, Tensors
-from keel.train.plan import Train
+from keel.nn.huffman import Tree, huffman
+from keel.systems.static_vectors import StaticEncoder, StaticSystem
+from keel.training.counter_rng import Draw, seed_of
+from keel.training.objective import Kernel, State, Tensors
+from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class Word2vecTraining(Kernel):
 
     def meet(self, data: Documents) -> None:
         """Count the words of what is learned from: by that they are drawn, whatever is read, and their tree grows."""
-        from keel.kernels.counts import count_words
+        from keel.kernels.word_counts import count_words
 
         text = self._text(data)
         stops = text.begins + np.diff(text.ends, prepend=0)
@@ -141,7 +141,7 @@ class Word2vecTraining(Kernel):
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
         """The windows of these rows: the very same that `update` learns from."""
-        from keel.kernels.windows import draw_windows, kept_words, tables
+        from keel.kernels.context_windows import draw_windows, kept_words, tables
 
         text, chances = self._prepared(data)
         tree, negatives = self._tree, self._negatives
@@ -185,7 +185,7 @@ class Word2vecTraining(Kernel):
     def update(
         self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.updates import learn
+        from keel.kernels.word2vec_updates import learn
 
         text, chances = self._prepared(data)
         tree = self._tree
@@ -222,7 +222,7 @@ class Word2vecTraining(Kernel):
     @property
     def block(self) -> int:
         """How many windows share what was drawn and learn at once: in skip-gram one has enough predictions to do so."""
-        from keel.kernels.updates import BLOCK
+        from keel.kernels.word2vec_updates import BLOCK
 
         return BLOCK if self.system.architecture == "cbow" and self.system.loss == "negative" else 1
 
@@ -272,7 +272,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def _lines(parameter: Tensor) -> np.ndarray:
     """The numbers of a parameter, each row in whole cache lines: it is moved to such a place when first asked for."""
-    from keel.kernels.lanes import padded
+    from keel.kernels.simd import padded
 
     rows, width = parameter.shape
     size = padded(width)

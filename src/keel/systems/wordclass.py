@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.data.documents import Documents
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.documents import Documents
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Rows
-from keel.systems.static import WordSystem
-from keel.systems.teaching import Teaching, Untaught
-from keel.text.tokenizer import Tokenizer
-from keel.train.draw import Draw
-from keel.train.objective import Kernel, State, Tensors
-from keel.train.plan import Train
+from keel.nn.encoder import Encoder, Output
+from keel.systems.finetuning_policy import Teaching, Untaught
+from keel.systems.static_vectors import WordSystem
+from keel.training.counter_rng import Draw
+from keel.training.objective import Kernel, State, Tensors
+from keel.training.plan import Train
 
 STRETCH = 1000
 """Words in a row of held-out text."""
@@ -228,7 +228,7 @@ class WordclassLearning(Kernel):
 
     def _work(self, corpus: _Corpus, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""
-        from keel.kernels import classes
+        from keel.kernels import brown_clustering
 
         words = len(corpus.order)
         slots, joint = self.slots[:words].long().numpy(), self.joint.long().numpy()
@@ -236,9 +236,9 @@ class WordclassLearning(Kernel):
         merges = np.full((last - first, 3), -1.0)
         alive = np.zeros(len(joint), bool)
         alive[slots[slots >= 0]] = True
-        classes.learn(
+        brown_clustering.learn(
             first, last, words, *corpus[2:], slots, joint, turned, shared, alive,
-            classes.known_logarithms(1 << 16), merges,
+            brown_clustering.known_logarithms(1 << 16), merges,
         )  # fmt: skip
         self.slots[:words] = torch.from_numpy(slots)
         self.joint.copy_(torch.from_numpy(joint))
@@ -274,7 +274,7 @@ class WordclassLearning(Kernel):
 
 
 def _count(data: Documents, vocabulary: int, specials: list[int]) -> _Corpus:
-    from keel.kernels.counts import count_words, neighbours
+    from keel.kernels.word_counts import count_words, neighbours
 
     ids, bounds = data.ids.numpy(), data.starts.numpy()
     ids = ids.view(f"u{ids.itemsize}")

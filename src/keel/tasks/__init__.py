@@ -1,11 +1,11 @@
 """What can be learned from labels; a task's name becomes a class here and nowhere else."""
 
-from keel.tasks.base import Task
 from keel.tasks.choose import Choose
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
-from keel.tasks.rewrite import Rewrite
+from keel.tasks.sequence_to_sequence import Rewrite
 from keel.tasks.tag import Tag
+from keel.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     "classify": Classify,

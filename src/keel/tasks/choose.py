@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.data.collation import Asked, Prepared
+from keel.data.examples import ANY, Columns, Example, Examples
+from keel.data.input_windows import Flat
+from keel.data.multiple_choice_files import example_of, read_choices
+from keel.data.predictions import ChoicePredictions, Predictions
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.systems.base import System
-from keel.systems.static import WordSystem
-from keel.tasks.choices import example_of, read_choices
+from keel.metrics.scores import Scores, score_choices
+from keel.systems.static_vectors import WordSystem
+from keel.systems.system import System
 from keel.tasks.classify import Classify
-from keel.tasks.examples import ANY, Columns, Example, Examples
-from keel.tasks.framing import Flat
-from keel.tasks.metrics import Scores, score_choices
-from keel.tasks.predictions import ChoicePredictions, Predictions
-from keel.tasks.prepared import Asked, Prepared
-from keel.train.plan import Train
+from keel.training.plan import Train
 
 
 class Choose(Classify):

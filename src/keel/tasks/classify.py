@@ -6,20 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.collation import Asked, Prepared
+from keel.data.examples import Examples, Labels
+from keel.data.predictions import Predictions
+from keel.data.tag_schemes import OUTSIDE, fits
+from keel.data.tagged_files import looks_tagged
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
-from keel.systems.base import System
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Rows
-from keel.tasks.base import Head, Task
-from keel.tasks.entities import OUTSIDE, fits
-from keel.tasks.examples import Examples, Labels
-from keel.tasks.metrics import Scores, score
-from keel.tasks.pool import Pool, pooled
-from keel.tasks.predictions import Predictions
-from keel.tasks.prepared import Asked, Prepared
-from keel.tasks.tagged_lines import looks_tagged
-from keel.text.tokenizer import Tokenizer
+from keel.metrics.scores import Scores, score
+from keel.nn.encoder import Encoder, Output
+from keel.nn.pooling import Pool, pooled
+from keel.systems.system import System
+from keel.tasks.task import Head, Task
 
 
 class Classify(Task):

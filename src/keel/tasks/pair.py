@@ -4,14 +4,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from keel.data.collation import Asked
+from keel.data.examples import Labels
+from keel.data.input_windows import Flat, FramedRows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.systems.base import System
-from keel.systems.networks import Encoder
+from keel.nn.encoder import Encoder
+from keel.systems.system import System
 from keel.tasks.classify import Classify
-from keel.tasks.examples import Labels
-from keel.tasks.framing import Flat, FramedRows
-from keel.tasks.prepared import Asked
-from keel.text.tokenizer import Tokenizer
 
 
 class Pair(Classify):

@@ -12,25 +12,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.collation import Asked, Prepared, TaskBatch
+from keel.data.examples import ANY, Columns, Example, Examples, Labels
+from keel.data.input_windows import FramedRows
+from keel.data.predictions import Predictions, TagPredictions, cuts_words
+from keel.data.tag_schemes import Scheme, allowed, fits, scheme_of
+from keel.data.tagged_sentences import read_sentences, split_words
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.systems.base import System
-from keel.systems.networks import Encoder
-from keel.systems.rows import Output, Rows
-from keel.systems.static import WordSystem
-from keel.tasks.base import Head, Task
-from keel.tasks.crf import Crf
-from keel.tasks.entities import Scheme, allowed, fits, scheme_of
-from keel.tasks.examples import ANY, Columns, Example, Examples, Labels
-from keel.tasks.framing import FramedRows
-from keel.tasks.metrics import Scores
-from keel.tasks.network import spell
-from keel.tasks.predictions import Predictions, TagPredictions, cuts_words
-from keel.tasks.prepared import Asked, Prepared, TaskBatch
-from keel.tasks.sentences import read_sentences, split_words
-from keel.tasks.tag_scores import score_tags
-from keel.text.tokenizer import Tokenizer
-from keel.train.plan import Train
+from keel.metrics.scores import Scores
+from keel.metrics.tagging_scores import score_tags
+from keel.nn.crf_layer import Crf
+from keel.nn.encoder import Encoder, Output
+from keel.nn.task_network import spell
+from keel.systems.static_vectors import WordSystem
+from keel.systems.system import System
+from keel.tasks.task import Head, Task
+from keel.training.plan import Train
 
 PIECES = 64
 """Of one word, at most: more are garbage."""

@@ -1,0 +1,1 @@
+"""The verbs of the public API, one module per family."""

@@ -1,0 +1,179 @@
+"""Fine-tuning, run by run: several seeds, several folds, the best kept."""
+
+import math
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from keel.config import replace, to_dict
+from keel.data.collation import Prepared
+from keel.data.examples import Examples, Labels, folds
+from keel.events import OnEvent, note
+from keel.metrics.scores import Scores
+from keel.model import Model
+from keel.tasks import Task
+from keel.tasks.auxiliary_lm import WithLanguage
+from keel.tasks.task import Head
+from keel.training.counter_rng import seed_of
+from keel.training.distributed import pick_device
+from keel.training.loop import History, fit
+from keel.training.objective import Objective
+from keel.training.plan import Train
+
+FEW_STEPS, FEW_TEXTS = 30, 10_000
+"""Updates by batches, and by single texts, below which a run learns little."""
+LEAST_BATCH = 8
+"""That is worth taking instead of more epochs."""
+MOST_EPOCHS = 100
+"""That are advised: more are learned by heart."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One run of fine-tuning: what it made, how it went, and its scores on dev if there is one."""
+
+    task: Task
+    history: History
+    scores: Scores | None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What the runs of one `finetune` share."""
+
+    parent: Model
+    kind: type[Task]
+    labels: Labels
+    train: Train
+    head: Head
+    freeze: bool
+    from_scratch: bool
+    say: OnEvent
+
+    @cached_property
+    def parent_fingerprint(self) -> str:
+        return self.parent.fingerprint()
+
+    def new_task(self, seed: int) -> Task:
+        """A new head on the parent's encoder or, from scratch, on a new one."""
+        torch.manual_seed(seed_of(seed, "weights"))
+        system = self.parent.system
+        if self.from_scratch:
+            encoder = system.encoder(self.parent.encoder.vocabulary)
+        else:
+            encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
+        task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.chosen())
+        if not self.from_scratch and isinstance(self.parent.task, self.kind):
+            task.inherit(self.parent.task)
+        task.precision = self.train.precision
+        return task.to(pick_device(self.train.device))
+
+    def foretelling(self, task: Task) -> Objective:
+        """What teaches a task and, on the same rows, goes on with what the parent was pre-trained by."""
+        objective = task.system.objective(task.encoder, task.tokenizer)
+        known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
+        for name, weight in objective.state_dict().items():
+            if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
+                (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
+        return WithLanguage(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
+
+    def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
+        task = self.new_task(seed)
+        identity = {
+            "system": task.system.name,
+            "task": self.kind.name,
+            "freeze": self.freeze,
+            "from_scratch": self.from_scratch,
+            "labels": list(self.labels.names),
+            **self.head.chosen(),
+            "examples": data.examples.fingerprint(),
+            "parent": self.parent_fingerprint if run and not self.from_scratch else "",
+            "tokenizer": task.tokenizer.fingerprint() if run else "",
+            **({"target": self.labels.tokenizer.fingerprint()} if run and self.labels.tokenizer else {}),
+            **{f"system.{name}": value for name, value in to_dict(task.system).items()},
+        }
+        sources = {"examples": f"the examples of {data.examples.source}"}
+        if self.parent.card.title:
+            sources["parent"] = f"the model {self.parent.card.title}"
+        learner = None if self.freeze or task.network else task.system.teaching.learner(task)
+        if self.head.lm_loss:
+            learner = self.foretelling(task)
+        seeded = replace(self.train, seed=seed)
+        # Where every word may be foretold, every word learns.
+        with nullcontext(data) if self.head.lm_loss else task.narrowed(data) as narrow:
+            history = fit(learner or task, narrow, seeded, run, self.say, identity=identity, sources=sources)
+        if dev is None:
+            return Tuned(task, history, None)
+        scores = task.score(dev, task.predict(dev, on_event=self.say))
+        self.say({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
+        return Tuned(task, history, scores)
+
+    def best_of(
+        self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
+    ) -> Tuned:
+        """The run that is best on dev (without one: the first); what dev said goes into `scores`."""
+        data = self.prepare(examples)
+        best: Tuned | None = None
+        found: list[Scores] = []
+        for seed in range(self.train.seed, self.train.seed + seeds):
+            tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}")
+            found += [tuned.scores] if tuned.scores else []
+            if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
+                best = tuned
+        assert best is not None
+        if self.train.epochs and (remark := self.too_short(best.history.steps, len(examples))):
+            note(self.say, remark)
+        if best.scores:
+            scores["dev"] = best.scores.brief()
+            if best.scores.doubt:
+                note(self.say, f"on dev {best.scores.doubt}")
+        if len(found) > 1:
+            scores["seeds"] = self.summarize("seeds", found)
+        return best
+
+    def too_short(self, steps: int, examples: int) -> str:
+        """What to say of a run by epochs that is over before much can be learned; of any other nothing."""
+        own = self.train.optimizer == "own"  # every text is an update, whatever the batch
+        made, few = (max(1, round(self.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
+        if made >= few or self.train.epochs >= MOST_EPOCHS:
+            return ""
+        remedies = [f"--epochs {min(MOST_EPOCHS, math.ceil(self.train.epochs * few / made))}"]
+        batch = 1 << int(math.log2(max(1, self.train.batch * made // few)))
+        if own:
+            remedies.append("a higher --lr")
+        elif batch >= LEAST_BATCH:
+            remedies.append(f"--batch {batch}")
+        what = f"{made:,} updates" if made > 1 else "one update"
+        return f"it has made only {what}: {' or '.join(remedies)} may teach more"
+
+    def prepare(self, examples: Examples) -> Prepared:
+        """Tokenized once for all seeds; a frozen encoder runs once."""
+        if self.freeze:
+            task = self.new_task(self.train.seed)
+        else:  # no weight is read, and a task may change what learns of its encoder: the parent's own is left alone
+            system = self.parent.system
+            with torch.device("meta"):
+                encoder = system.encoder(self.parent.encoder.vocabulary)
+            task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.chosen())
+        return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)
+
+    def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
+        """Every example scored once, by a run that learned from the other folds."""
+        scores: list[Scores] = []
+        for number, (rest, fold) in enumerate(folds(examples, count, self.train.seed)):
+            tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
+            scores += [tuned.scores] if tuned.scores else []
+        return self.summarize("folds", scores)
+
+    def summarize(self, what: str, scores: list[Scores]) -> dict[str, Any]:
+        """The mean of the main score over several runs, and each."""
+        values = [found.main_value for found in scores]
+        listed = ", ".join(f"{value:.3f}" for value in values)
+        note(self.say, f"{scores[0].main} over {len(values)} {what}: {mean(values):.3f} on average ({listed})")
+        return {"main": scores[0].main, "mean": mean(values), "values": values}

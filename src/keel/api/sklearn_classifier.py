@@ -1,0 +1,90 @@
+"""Fine-tuning with the face of a scikit-learn estimator, for pipelines, cross-validation and searches."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from keel.api.pretraining import finetune
+from keel.errors import KeelError
+from keel.model import Model
+
+
+class Classifier:
+    """A pre-trained model that learns classes of texts or, with task="pair", of (text, text) tuples.
+
+    `settings` are those of `keel.finetune`. Every example given to `fit` is learned from, unless `dev` says otherwise.
+    """
+
+    def __init__(self, base: Model | str | Path, task: str = "classify", **settings: Any):
+        self.base = base
+        self.task = task
+        self.settings = settings
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What it was made with, by name."""
+        return {"base": self.base, "task": self.task, **self.settings}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change what it was made with."""
+        self.base = parameters.pop("base", self.base)
+        self.task = parameters.pop("task", self.task)
+        self.settings |= parameters
+        return self
+
+    def fit(self, X: Iterable[Any], y: Iterable[Any]) -> Self:  # noqa: N803
+        """Learn from texts and the class of each."""
+        texts, classes = list(X), list(y)
+        if len(texts) != len(classes):
+            raise KeelError(f"there are {len(texts)} texts but {len(classes)} labels: give one label for each text")
+        settings = {"task": self.task, "dev": None, "labels": "one", **self.settings}
+        self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
+        self.classes_ = np.unique(np.asarray(classes))
+        return self
+
+    def predict_proba(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
+        """[texts, classes]: how probable each class is, in the order of `classes_`."""
+        if not hasattr(self, "model_"):
+            raise _unfitted()
+        task = self.model_.task
+        assert task is not None
+        found = task.predict(task.read(list(X))).estimates
+        number_of = {name: number for number, name in enumerate(task.labels.names)}
+        return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
+
+    def predict(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
+        """[texts]: the likeliest class of each, as it was given to `fit`."""
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+    def score(self, X: Iterable[Any], y: Iterable[Any]) -> float:  # noqa: N803
+        """The share of texts whose class is predicted rightly."""
+        return float(np.mean(self.predict(X) == np.asarray(list(y))))
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn, the only caller, that this is a classifier of texts."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, string=True),
+        )
+
+    def __repr__(self) -> str:
+        return f"Classifier({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+
+def _unfitted() -> KeelError:
+    """The error for what has not learned yet, which where scikit-learn is in use is its NotFittedError too."""
+    said = "this Classifier has learned nothing yet: call fit first"
+    if "sklearn" not in sys.modules:
+        return KeelError(said)
+    from sklearn.exceptions import NotFittedError
+
+    class UnfittedError(KeelError, NotFittedError): ...
+
+    return UnfittedError(said)

@@ -1,0 +1,219 @@
+"""Claims about GPT, which looks back alone."""
+
+import tempfile
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import keel
+from keel.claims.claim import Finding, Say
+from keel.claims.small_models import read_docstrings
+from keel.data.token_batch import Rows
+from keel.data.tokenizer import Tokenizer
+from keel.systems.bert import Bert
+from keel.systems.elmo import Elmo
+from keel.systems.gpt import Gpt
+
+TIDE = "潮水退了就知道谁没穿裤子"
+SMALL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
+PUBLISHED = {
+    "ELMo (2018)": 93.6, "GPT (2018)": 116.5, "BERT-large (2018)": 335.1, "GPT-2 small (2019)": 124.4,
+    "GPT-2 medium": 354.8, "GPT-2 large": 774.0, "GPT-2 XL": 1557.6, "GPT-3 (2020)": 175_000.0,
+}  # fmt: skip
+"""Millions of weights, as the published files have them (GPT-3: as the paper says)."""
+
+
+def one_way(say: Say) -> Finding:
+    """75: log p of a text by one pass over all of it, and word by word from what was read before."""
+    tokenizer = Tokenizer.from_words([*TIDE])
+    torch.manual_seed(0)
+    system = Gpt(layers=3, width=48, head_width=16, positions=16, length=16, **SMALL)
+    objective = system.objective(system.encoder(len(tokenizer)), tokenizer).eval()
+    ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(TIDE).ids]])
+    with torch.no_grad():
+        scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
+        at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
+        state, factors = objective.begin(1), []
+        for place in range(ids.shape[1] - 1):
+            following, state = objective.next(ids[:, place : place + 1], state)
+            factors.append(F.log_softmax(following, -1)[0, ids[0, place + 1]].item())
+        changed = ids.clone()
+        changed[0, 7:] = tokenizer.unknown_id
+        moved = (objective.encoder(_rows(changed)).top - objective.encoder(_rows(ids)).top).abs().amax(-1)[0]
+    say(f"log p of {TIDE} in one pass: {at_once:.4f}")
+    say(f"the sum of log p(w_i | w_<i), one at a time: {sum(factors):.4f}")
+    before, after = float(moved[:7].max()), float(moved[7:].min())
+    say(f"words from the seventh on changed: before it vectors move by {before:.1e}, from it by {after:.2f} or more")
+    return Finding(
+        abs(at_once - sum(factors)) < 1e-3 and before == 0 < after,
+        f"a decoder without an encoder gives p(s) as the product of p(w_i | w_<i): {at_once:.4f}, {sum(factors):.4f} "
+        "as logarithms; and no vector knows what comes after it",
+    )
+
+
+def by_hand(say: Say) -> Finding:
+    """78: q·k, softmax and the weighted sum of v worked out, and the output fed back until the sentence is whole."""
+    settings: dict[str, Any] = {"steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        system = Gpt(layers=2, width=32, head_width=16, positions=32, length=16, **SMALL)
+        model = keel.pretrain(
+            system, [f"{TIDE}。"] * 40, out=f"{folder}/m", tokenizer="characters", held_out=0.0, **settings
+        )
+    encoder = model.to("cpu").encoder
+    ids = torch.tensor([[model.tokenizer.end_id, *model.tokenizer.encode(TIDE).ids]])
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        rows = _rows(ids)
+        vectors = encoder(rows, record=lambda name, layer, value: seen.append(value), all_layers=True).layers[0]
+        block: Any = encoder.blocks()[0]
+        q, k, v = block.attention.qkv(block.attention_norm(vectors))[0].view(-1, 3, 2, 16).permute(1, 2, 0, 3)
+        place, head = 4, 0
+        products = [float(q[head, place] @ k[head, other]) / 4 for other in range(place + 1)]
+        weights = torch.tensor(products).softmax(0)
+        mixed = (weights[:, None] * v[head, : place + 1]).sum(0)
+        theirs = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0, head, place]
+    words = ["(begin)", *TIDE]
+    for other, (product, weight) in enumerate(zip(products, weights.tolist(), strict=True)):
+        say(f"{words[place]} asks {words[other]}: q·k / √d = {product:+.2f}, weight {weight:.3f}")
+    gap = max(float((weights - seen[0][0, head, place, : place + 1]).abs().max()), float((mixed - theirs).abs().max()))
+    written = keel.generate("潮水", model=model, temperature=0, tokens=10)
+    say(f"fed back from 潮水 on: {written}")
+    return Finding(
+        gap < 1e-5 and written == TIDE[2:],
+        f"softmax(q·k/√d) by hand is what the network uses (apart by {gap:.0e}), b is the weighted sum of the v, and "
+        f"the word it gives, read again, brings the next: 潮水 becomes 潮水{written}",
+    )
+
+
+def sizes(say: Say) -> Finding:
+    """79: the weights of each published shape, as our systems count them."""
+    words = 50_257
+    made = {
+        "ELMo (2018)": None,
+        "GPT (2018)": (Gpt.sized("gpt1"), 40_478),
+        "BERT-large (2018)": (Bert.sized("large"), 30_522),
+        "GPT-2 small (2019)": (Gpt.sized("small"), words),
+        "GPT-2 medium": (Gpt.sized("medium"), words),
+        "GPT-2 large": (Gpt.sized("large"), words),
+        "GPT-2 XL": (Gpt.sized("xl"), words),
+        "GPT-3 (2020)": (Gpt(layers=96, width=12_288, head_width=128, positions=2048), words),
+    }
+    counted: dict[str, float] = {}
+    for name, shape in made.items():
+        if shape is None:
+            counted[name] = _elmo()
+        else:
+            system, vocabulary = shape
+            with torch.device("meta"):
+                counted[name] = sum(weight.numel() for weight in system.encoder(vocabulary).parameters()) / 1e6
+        say(f"{name}: {counted[name]:,.1f} million weights here, {PUBLISHED[name]:,.1f} published")
+    gap = max(abs(counted[name] / PUBLISHED[name] - 1) for name in counted)
+    order = [counted[name] for name in ("ELMo (2018)", "GPT (2018)", "BERT-large (2018)", "GPT-2 XL", "GPT-3 (2020)")]
+    return Finding(
+        gap < 0.02 and order == sorted(order),
+        f"the picture's order is right: GPT-2 is {order[3] / order[1]:.0f} times GPT, GPT-3 {order[4] / order[3]:.0f} "
+        f"times GPT-2; our shapes have the published numbers within {gap:.1%}",
+    )
+
+
+def _elmo() -> float:
+    """Millions of weights of ELMo's encoder, whose letters make words: the vocabulary is none of it."""
+    with torch.device("meta"):
+        return sum(weight.numel() for weight in Elmo().encoder(1000).parameters()) / 1e6
+
+
+def pronouns(say: Say) -> Finding:
+    """85: which word a small GPT looks at where a pronoun is foretold, if only one word tells which it will be."""
+    people = {"nurse": "she", "queen": "she", "sister": "she", "doctor": "he", "king": "he", "brother": "he"}
+    places, things = ("harbour", "garden", "market"), ("letter", "boat", "lamp", "chair")
+    texts = [
+        f"the {who} in the {where} saw the {what} and {pronoun} was glad"
+        for who, pronoun in people.items()
+        for where in places
+        for what in things
+    ]
+    settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        system = Gpt(layers=2, width=32, head_width=16, positions=16, length=14, **SMALL)
+        model = keel.pretrain(
+            system, texts, out=f"{folder}/m", tokenizer="words", min_count=1, held_out=0.0, **settings
+        )
+    model.to("cpu")
+    looks: list[float] = []
+    right, even = 0, 0.0
+    for who, pronoun in people.items():
+        ids = model.tokenizer.encode(f"the {who} in the garden saw the boat and").ids
+        seen: list[Tensor] = []
+        row = torch.tensor([[model.tokenizer.end_id, *ids]])
+        with torch.no_grad():
+            top = model.encoder(_rows(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
+            table = model.encoder.table()
+            assert table is not None
+            likeliest = int((top[0, -1] @ table.T).argmax())
+        right, even = right + (model.tokenizer.token_of(likeliest) == pronoun), 1 / row.shape[1]
+        best = max(float(layer[0, head, -1, 2]) for layer in seen for head in range(layer.shape[1]))
+        looks.append(best)
+        say(f"{who}: {model.tokenizer.token_of(likeliest)} comes next, {best:.0%} of one head's attention is on {who}")
+    return Finding(
+        right == len(people) and fmean(looks) > 3 * even,
+        f"where a pronoun is foretold one head has {fmean(looks):.0%} of its attention on the person ({even:.0%} if "
+        f"all words had as much), and {right} of {len(people)} pronouns are right. She for nurse and he for doctor is "
+        "what this text says: a network shows its text's habits, and what GPT-2 itself looks at takes its own weights",
+    )
+
+
+def nowhere(say: Say) -> Finding:
+    """86: attention on the first token, and the loss, without and with a vector to look at when there is nothing."""
+    docstrings = read_docstrings(say)
+    texts = ["\n".join(each.sentences) for each in docstrings if each.held_out][:400]
+    learned = ["\n".join(each.sentences) for each in docstrings if not each.held_out]
+    settings: dict[str, Any] = {
+        "vocabulary": 1000,
+        "steps": 1500,
+        "batch": 16,
+        "lr": 3e-3,
+        "device": "cpu",
+        "held_out": 0.0,
+    }
+    losses: dict[bool, float] = {}
+    first: dict[bool, float] = {}
+    for sink in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            system = Gpt(layers=2, width=64, head_width=16, positions=64, length=64, sink=sink, **SMALL)
+            model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
+        losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
+        shares = [on_first(model, text) for text in texts]
+        before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
+        extra = f", {before:.1%} on the vector before it" if sink else ""
+        say(
+            f"{'with' if sink else 'without'} it: {first[sink]:.1%} of attention on the first token (evenly it were "
+            f"{even:.1%}){extra}, {losses[sink]:.4f} bits by byte on held-out text"
+        )
+    return Finding(
+        first[True] < first[False] / 2,
+        f"the first token gets {first[False]:.1%} of all attention, and {first[True]:.1%} once there is somewhere else "
+        f"to look; the loss is {losses[False]:.4f} without and {losses[True]:.4f} bits by byte with it",
+    )
+
+
+def on_first(model: keel.Model, text: str) -> tuple[float, float, float] | None:
+    """Of a text's tokens from the sixteenth on, the mean share of attention, over heads and layers, that is on what
+    stands in the very first place, on the first token, and on one token if all got as much; none if it is short."""
+    ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.longest]
+    seen: list[Tensor] = []
+    rows = _rows(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
+    with torch.no_grad():
+        model.encoder(rows, record=lambda name, layer, value: seen.append(value.float().cpu()))
+    sink = seen[0].shape[-1] - len(ids)
+    late = torch.stack(seen)[:, 0, :, sink + 16 :]  # [layers, heads, late places, places]
+    even = torch.arange(sink + 17, sink + len(ids) + 1).float().reciprocal().mean()
+    if not late.shape[2]:
+        return None
+    return float(late[..., 0].mean()), float(late[..., sink].mean()), float(even)
+
+
+def _rows(ids: Tensor) -> Rows:
+    return Rows(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))

@@ -1,0 +1,1 @@
+"""Corpora, tokenizers, the token store, readers of labelled files, sampling and collation."""

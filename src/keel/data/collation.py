@@ -1,0 +1,200 @@
+"""Labelled examples as rows of ids, and the batches drawn from them: of about one length, padded or packed."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.data.examples import Examples
+from keel.data.token_batch import Rows, Spelling
+from keel.training.counter_rng import Draw, seed_of
+from keel.training.objective import Tensors
+
+TILE = 128
+"""Packed rows fill up whole tiles of this many tokens."""
+WORD_TILE = 16
+"""Of packed rows, the longest is taken to have a multiple of so many words."""
+POOL = 50
+"""Batches that are sorted by length together: enough to leave next to no padding, few enough to keep batches mixed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """Examples as rows of ids, end to end; a text too long for one row has several, its windows."""
+
+    examples: Examples
+    ids: np.ndarray  # [tokens] int32
+    segments: np.ndarray | None  # [tokens] uint8
+    starts: np.ndarray  # [rows + 1] where each row starts in ids
+    owners: np.ndarray  # [rows] the example that each row is from
+    shares: np.ndarray  # [rows] float32: 1 / windows of its example, so that examples weigh alike
+    targets: Tensor | None  # [examples, ...]
+    batch_size: int
+    """Rows, or groups of them, in one update of the loop: these are kept to about one length."""
+    spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
+    features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
+    asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
+    asked_starts: np.ndarray | None = None  # [rows + 1] where those of each row start; targets are in their order
+    written: np.ndarray | None = None  # [tokens] int32: what is to be written of each row, with its end
+    written_starts: np.ndarray | None = None  # [rows + 1] where that of each row starts
+    letters: Spelling | None = None  # of the distinct words that are asked about
+    asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
+    groups: np.ndarray | None = None  # [groups + 1] where the rows of each start that one answer is made from
+    _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        """What steps draw from: rows or, where an answer takes several of them, groups."""
+        return len(self.owners) if self.groups is None else len(self.groups) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+    def packed(self, index: np.ndarray) -> Rows:
+        """These rows end to end, in as few sizes as makes sense: what is of one size is one program for a GPU."""
+        lengths = self.lengths[index]
+        starts = np.cumsum(lengths) - lengths
+        total = -(-lengths.sum() // TILE) * TILE
+        places = np.zeros(total, np.int64)
+        places[: lengths.sum()] = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+        source = np.zeros(total, np.int64)
+        source[: lengths.sum()] = places[: lengths.sum()] + np.repeat(self.starts[index], lengths)
+
+        def gather(flat: np.ndarray) -> Tensor:
+            return torch.from_numpy(flat[source].astype(np.int64))[None]
+
+        rows = Rows(
+            ids=gather(self.ids),
+            lengths=torch.from_numpy(lengths),
+            segments=None if self.segments is None else gather(self.segments),
+            starts=torch.from_numpy(starts),
+            places=torch.from_numpy(places)[None],
+            longest=1 << int(lengths.max() - 1).bit_length(),
+        )
+        return rows if self.spelling is None else rows.spelled(self.spelling)
+
+    def rows(self, index: np.ndarray, multiple: int = 1) -> Rows:
+        """These rows, padded to the longest of them, or to the next multiple of so many tokens."""
+        lengths = torch.from_numpy(self.starts[index + 1] - self.starts[index])
+        ids = padded(self.ids, self.starts, index, multiple)
+        segments = None if self.segments is None else padded(self.segments, self.starts, index, multiple)
+        rows = Rows(ids=ids, lengths=lengths, segments=segments)
+        return rows if self.spelling is None else rows.spelled(self.spelling)
+
+    def id_lists(self) -> list[list[int]]:
+        """The ids of each row."""
+        return [part.tolist() for part in np.split(self.ids, self.starts[1:-1])]
+
+    def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
+        """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
+
+        Without the rows, of whose output the features are known, places in them mean nothing.
+        """
+        if self.asked is None or self.asked_starts is None:
+            return None, index
+        counts = np.diff(self.asked_starts)[index]
+        most = max(1, int(counts.max()))
+        if rows is None:
+            firsts = np.zeros_like(index)
+        elif rows.starts is None:
+            firsts = np.arange(len(index)) * rows.ids.shape[1]
+        else:
+            firsts = rows.starts.numpy()
+        if (rows is None and self.features is not None and self.features.is_cuda) or (rows and rows.starts is not None):
+            most = -(-most // WORD_TILE) * WORD_TILE
+        place = np.arange(most)
+        inside = place < counts[:, None]
+        numbers = np.where(inside, self.asked_starts[index][:, None] + place, -1)
+        slots = self.asked[numbers] + (firsts - self.starts[index])[:, None]
+        asked = Asked(slots=torch.from_numpy(np.where(inside, slots, 0)), counts=torch.from_numpy(counts))
+        if self.letters is not None and self.asked_words is not None:
+            words, places = np.unique(self.asked_words[numbers], return_inverse=True)
+            letters = self.letters.take(torch.from_numpy(words))
+            asked = replace(asked, words=torch.from_numpy(places), letters=letters)
+        return asked, numbers
+
+    def members(self, drawn: np.ndarray) -> tuple[np.ndarray, Tensor | None]:
+        """The rows of what was drawn and, of groups, [groups, most] the place of each one's rows among these, -1 where
+        it has fewer than others."""
+        if self.groups is None:
+            return drawn, None
+        counts = np.diff(self.groups)[drawn]
+        starts = np.cumsum(counts) - counts
+        index = np.arange(counts.sum()) + np.repeat(self.groups[drawn] - starts, counts)
+        place = np.arange(counts.max())
+        return index, torch.from_numpy(np.where(place < counts[:, None], starts[:, None] + place, -1))
+
+    def drawn(self, draw: Draw, rows: range) -> np.ndarray:
+        """What a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
+        place = draw.first + np.arange(rows.start, rows.stop)
+        epoch, place = np.divmod(place, len(self))
+        index = np.empty_like(place)
+        for number in np.unique(epoch).tolist():
+            index[epoch == number] = self.order(draw.seed, number)[place[epoch == number]]
+        return index
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        """All of it in the order of one epoch: shuffled, sorted by length within pools, the batches shuffled again."""
+        if (seed, epoch) not in self._orders:
+            if len(self._orders) > 3:
+                self._orders.clear()
+            self._orders[seed, epoch] = self._make_order(seed, epoch)
+        return self._orders[seed, epoch]
+
+    def _make_order(self, seed: int, epoch: int) -> np.ndarray:
+        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        order = random.permutation(len(self))
+        pool = np.arange(len(self)) // (POOL * self.batch_size)
+        sizes = [self.lengths if self.groups is None else np.maximum.reduceat(self.lengths, self.groups[:-1])]
+        if self.written_starts is not None:  # of about one length on both sides
+            sizes.append(np.diff(self.written_starts))
+        order = order[np.lexsort((*(each[order] for each in sizes), pool))]
+        # Where the epoch before ended inside a batch, the first rows of this one fill it up.
+        head = min(-epoch * len(self) % self.batch_size, len(self))
+        tail = len(self) - (len(self) - head) % self.batch_size
+        batches = order[head:tail].reshape(-1, self.batch_size)
+        return np.concatenate([order[:head], random.permutation(batches).ravel(), order[tail:]])
+
+
+def padded(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:
+    """[batch, time] these of the rows that stand end to end in `flat`, filled up with zeros to the longest of them, or
+    to the next multiple of so many."""
+    begins = starts[index]
+    lengths = starts[index + 1] - begins
+    place = np.arange(-(-lengths.max() // multiple) * multiple)
+    padding = place >= lengths[:, None]
+    grid = flat[np.where(padding, 0, begins[:, None] + place)].astype(np.int64)
+    grid[padding] = 0  # any id will do: nothing looks at padding
+    return torch.from_numpy(grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Tensors):
+    """The tokens that a task asks about, such as each word's first piece, where it does not ask about whole rows."""
+
+    slots: Tensor  # [batch, most] their places among all tokens of the rows, padding included
+    counts: Tensor  # [batch] how many each row has: what stands beyond means nothing
+    words: Tensor | None = None  # [batch, most] the place of each word in `letters`
+    letters: Spelling | None = None  # how the distinct words are spelled
+
+    def of(self, top: Tensor) -> Tensor:
+        """[batch, most, width]: their vectors among those of all tokens."""
+        return top.flatten(0, 1)[self.slots]
+
+    @property
+    def inside(self) -> Tensor:
+        """[batch, most]: whether there is a token, and not only room for one."""
+        return torch.arange(self.slots.shape[1], device=self.slots.device) < self.counts[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskBatch(Tensors):
+    """Rows, what they are, and how much each counts."""
+
+    rows: Rows | None  # where features are known, nothing reads them
+    targets: Tensor  # [batch, ...]
+    shares: Tensor  # [batch]
+    features: Tensor | None  # [batch, ..., width]
+    asked: Asked | None = None
+    members: Tensor | None = None  # [groups, most] of `Prepared.members`; targets and shares then are the groups'

@@ -1,0 +1,315 @@
+"""Text files as a stream of documents."""
+
+import glob
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from copy import copy
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from keel.data.sentence_splitting import Sentences
+from keel.data.text_files import TextFile, all_well_formed, kind_of, read_table, well_formed
+from keel.errors import KeelError, UsageError
+from keel.events import OnEvent, counted, ignore, note
+
+Part = TypeVar("Part")
+Source = str | Path | Iterable[str | Path]
+Dedup = Literal["none", "lines", "documents"]
+
+BLOCK = 1 << 20
+"""Characters of text that are handled at once: no line and no document has to fit in memory."""
+
+LONGEST_COMPARED = 64
+"""Blocks of a document that are held to compare it with others; a longer one is never called a duplicate."""
+
+LONGEST_SHOWN = 200
+"""Characters of a name that no file has; a longer one is a text."""
+
+
+class Block(NamedTuple):
+    """A document or a part of one."""
+
+    begins: bool
+    """Whether a document begins here."""
+    text: str
+    line: int
+    """Where it begins in its file; the whole row's in a table, the document's number in memory."""
+
+
+class Corpus:
+    """Text as a stream of documents: a blank line ends one in plain text, every row is one in a table."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        text_column: str = "text",
+        encoding: str = "auto",
+        dedup: Dedup = "none",
+        sentences: Sentences | Literal["auto"] = "auto",
+        on_event: OnEvent = ignore,
+    ):
+        self.text_column = text_column
+        self.encoding = encoding
+        self.dedup: Dedup = dedup
+        self.sentences: Sentences = "split" if sentences == "auto" else sentences
+        self._told = sentences != "auto"
+        self.on_event = on_event
+        self._texts: list[str] = []
+        self._spool = None
+        self.files: list[Path] = []
+        if not isinstance(source, Iterable | Path):
+            what = f"{source!r} is neither a file nor a list of them"
+            raise UsageError(f"{what}: give the names of text files, or texts as keel.Corpus.of([...])")
+        remedy = "; texts may be given as keel.Corpus.of([...])" if isinstance(source, list) else ""
+        for item in [source] if isinstance(source, str | Path) else source:
+            self.files += [self._spooled()] if str(item) == "-" else _matching(str(item), remedy)
+        if not self.files:
+            raise KeelError("no text files were named: give files, a pattern such as 'data/*.txt', or -")
+
+    @classmethod
+    def of(
+        cls,
+        documents: Iterable[str],
+        *,
+        dedup: Dedup = "none",
+        sentences: Sentences | Literal["auto"] = "auto",
+        on_event: OnEvent = ignore,
+    ) -> "Corpus":
+        """Make a corpus of documents in memory: a list, or a column of a DataFrame."""
+        texts = [documents] if isinstance(documents, str) else list(documents)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
+        corpus = cls.__new__(cls)
+        corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
+        corpus.sentences, corpus._told = "split" if sentences == "auto" else sentences, sentences != "auto"
+        corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
+        return corpus
+
+    def cut(self, sentences: Sentences) -> "Corpus":
+        """The same text with sentences told apart in this way, unless it was told how."""
+        corpus = copy(self)
+        corpus.sentences = self.sentences if self._told else sentences
+        return corpus
+
+    def documents(self) -> Iterator[str]:
+        """Give every document as one string, its lines joined by line breaks."""
+        parts: list[str] = []
+        for block in self.blocks():
+            if block.begins and parts:
+                yield "".join(parts).strip("\n")
+                parts.clear()
+            parts.append(block.text)
+        if parts:
+            yield "".join(parts).strip("\n")
+
+    def blocks(self) -> Iterator[Block]:
+        """Give the text in parts of about a megabyte at most."""
+        match self.dedup:
+            case "lines":
+                return self._distinct_lines()
+            case "documents":
+                return self._distinct_documents()
+            case _:
+                return self._blocks()
+
+    def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
+        """Give blocks together that have about so many characters; the same corpus always gives the same ones."""
+        return _together(((block, len(block.text)) for block in self.blocks()), size)
+
+    def texts(self, size: int = BLOCK // 2) -> Iterator[list[str]]:
+        """Give the texts of the same chunks, without a word on where they stand."""
+        return _together(((block.text, len(block.text)) for block in self.blocks()), size)
+
+    def fingerprint(self) -> str:
+        """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
+        read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
+        digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
+        for path in self.files:
+            digest.update(f"\0{kind_of(path)}\0".encode())
+            with open(path, "rb") as file:
+                while block := file.read(1 << 22):
+                    digest.update(block)
+        for text in self._texts:
+            digest.update(text.encode() + b"\xff")
+        return digest.hexdigest()
+
+    def __str__(self) -> str:
+        return self._listed([Path(self._name(path)).name for path in self.files[:3]])
+
+    @property
+    def paths(self) -> str:
+        """Its files as they were named, where `str` gives their last names alone."""
+        return self._listed([self._name(path) for path in self.files[:3]])
+
+    def _listed(self, names: list[str]) -> str:
+        names = names or [f"{counted(len(self._texts), 'document')} in memory"]
+        return ", ".join(names) + (f" and {len(self.files) - 3} more" if len(self.files) > 3 else "")
+
+    def _blocks(self) -> Iterator[Block]:
+        for path in self.files:
+            if kind_of(path) == "txt":
+                yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
+            else:
+                for number, text in self._column(path):
+                    yield from (Block(begins, part, number) for begins, part in cut_text(text))
+        for number, text in enumerate(self._texts, 1):
+            if len(text) > BLOCK:
+                yield from (Block(begins, part, number) for begins, part in cut_text(text))
+            elif text.strip():
+                yield Block(True, text, number)
+
+    def _column(self, path: Path) -> Iterator[tuple[int, str]]:
+        empty = 0
+        for number, row in read_table(path, self.encoding, self.on_event):
+            if number <= 2 and self.text_column not in row:
+                raise KeelError(
+                    f"{path}:{number}: no column {self.text_column!r} among {list(row)}: name one with --text-column"
+                )
+            text = row.get(self.text_column)
+            if text is None:
+                empty += 1
+            elif isinstance(text, str):
+                yield number, well_formed(text)
+            else:
+                raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
+        if empty:
+            rows = counted(empty, "row")
+            note(self.on_event, f"{path}: {rows} without {self.text_column!r} passed over")
+
+    def _distinct_lines(self) -> Iterator[Block]:
+        seen = _Seen()
+        begins, dropped = False, 0
+        for block in self._blocks():
+            begins |= block.begins
+            lines = block.text.split("\n")
+            kept = [line for line in lines if not line.strip() or seen.add(line.strip())]
+            dropped += len(lines) - len(kept)
+            if any(kept):
+                yield Block(begins, "\n".join(kept), block.line)
+                begins = False
+        note(self.on_event, f"{counted(dropped, 'line')} seen before and dropped")
+
+    def _distinct_documents(self) -> Iterator[Block]:
+        seen = _Seen()
+        dropped = 0
+        held: list[Block] = []
+        for block in chain(self._blocks(), [Block(True, "", 0)]):
+            if block.begins and held:
+                if len(held) > LONGEST_COMPARED or seen.add("".join(part.text for part in held).strip()):
+                    yield from held
+                else:
+                    dropped += 1
+                held = []
+            held.append(block)
+        note(self.on_event, f"{counted(dropped, 'document')} seen before and dropped")
+
+    def _spooled(self) -> Path:
+        self._spool = tempfile.NamedTemporaryFile(prefix="keel-stdin-")  # noqa: SIM115 (goes with the corpus)
+        shutil.copyfileobj(sys.stdin.buffer, self._spool)
+        self._spool.flush()
+        return Path(self._spool.name)
+
+    def _name(self, path: Path) -> str:
+        return "<stdin>" if self._spool and str(path) == self._spool.name else str(path)
+
+
+def _together(sized: Iterable[tuple[Part, int]], size: int) -> Iterator[list[Part]]:
+    chunk: list[Part] = []
+    held = 0
+    for part, length in sized:
+        chunk.append(part)
+        held += length
+        if held >= size:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
+
+
+class _Seen:
+    """Which texts came before, by 64-bit hash: 8 bytes for each distinct one."""
+
+    def __init__(self) -> None:
+        self.recent: set[int] = set()
+        self.old = np.empty(0, np.uint64)
+
+    def add(self, text: str) -> bool:
+        """Say whether this text is new, and remember it."""
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "little")
+        if key in self.recent:
+            return False
+        place = np.searchsorted(self.old, np.uint64(key))
+        if place < len(self.old) and int(self.old[place]) == key:
+            return False
+        self.recent.add(key)
+        if len(self.recent) >= 1_000_000:
+            self.old = np.union1d(self.old, np.fromiter(self.recent, np.uint64, len(self.recent)))
+            self.recent.clear()
+        return True
+
+
+def _matching(pattern: str, remedy: str) -> list[Path]:
+    if not pattern:
+        raise KeelError("the name of a text file is empty: give files, a pattern such as 'data/*.txt', or -")
+    if os.path.isdir(pattern):
+        what = f"{pattern} is a folder: name the files in it, for example '{pattern.rstrip('/')}/*.txt'"
+        raise KeelError(what + remedy)
+    if os.path.exists(pattern):  # which finds no fault with a name that is too long
+        return [Path(pattern)]
+    found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if not Path(name).is_dir()]
+    if not found:
+        raise KeelError(f"there is no file {pattern[:LONGEST_SHOWN]}: check the name and the current folder{remedy}")
+    return found
+
+
+def _paragraphs(file: TextFile) -> Iterator[Block]:
+    """Cut plain text at blank lines, and a longer document between lines."""
+    begins, lines, size, continued, start = True, [], 0, False, 1
+    for number, line in file.pieces(BLOCK):
+        if line.isspace() and not continued:
+            if any(lines):
+                yield Block(begins, "".join(lines), start)
+            begins, lines, size = True, [], 0
+            continue
+        start = start if lines else number
+        continued = not line.endswith("\n")
+        lines.append(line)
+        size += len(line)
+        if size >= BLOCK:
+            text = "".join(lines)
+            end = _good_end(text) if continued else len(text)
+            yield Block(begins, text[:end], start)
+            begins, lines, size, start = False, [text[end:]], len(text) - end, start + text.count("\n", 0, end)
+    if any(lines):
+        yield Block(begins, "".join(lines), start)
+
+
+def cut_text(text: str, size: int = BLOCK) -> Iterator[tuple[bool, str]]:
+    """Cut a document into parts of at most `size` characters, each with whether it is the first."""
+    start = 0
+    while len(text) - start > size:
+        end = start + _good_end(text[start : start + size])
+        yield start == 0, text[start:end]
+        start = end
+    if text[start:].strip():
+        yield start == 0, text[start:]
+
+
+def _good_end(text: str) -> int:
+    """Find a place near the end of a text where a cut does least harm: a sentence end, else a space, else anywhere."""
+    least = len(text) - len(text) // 16
+    for end in ("\n", ". ", "。", " "):
+        place = text.rfind(end, least)
+        if place >= 0:
+            return place + len(end)
+    return len(text)

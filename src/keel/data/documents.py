@@ -1,0 +1,192 @@
+"""A corpus as the systems read it: tokens on a device, in documents and sentences, met in shuffled windows."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.data.token_store import Tokens
+from keel.errors import KeelError
+from keel.training.counter_rng import Draw, seed_of
+from keel.training.objective import Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents(Tensors):
+    """Tokens as tensors: some documents, each a range of sentences, in one long row of ids."""
+
+    ids: Tensor  # [tokens] int16 or int32: the unsigned ids on disk, read as signed
+    starts: Tensor  # [sentences + 1] where each sentence starts in ids
+    spans: Tensor  # [documents, 2] first sentence and the one past the last
+    ends: Tensor  # [documents] how many tokens stand up to the end of each document
+    size: int  # how many tokens these documents hold
+    word_starts: Tensor | None = None  # [tokens / 8] packed bits
+    _cuts: dict[tuple[int, str], tuple[Tensor, int]] = field(default_factory=dict, repr=False)
+    _rings: dict[str, tuple[Tensor, Tensor, Tensor, int]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, tokens: Tokens, least: int = 2) -> Self:
+        """The documents of so many tokens or more: one token is no context."""
+        bounds = torch.from_numpy(np.asarray(tokens.documents))
+        return cls._over(
+            torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
+            torch.from_numpy(np.asarray(tokens.starts)),
+            torch.stack([bounds[:-1], bounds[1:]], 1),
+            None if tokens.word_starts is None else torch.from_numpy(tokens.word_starts),
+            least,
+        )
+
+    @classmethod
+    def _over(cls, ids: Tensor, starts: Tensor, spans: Tensor, word_starts: Tensor | None, least: int = 2) -> Self:
+        sizes = starts[spans[:, 1]] - starts[spans[:, 0]]
+        spans, sizes = spans[sizes >= least], sizes[sizes >= least]
+        if not len(spans):
+            raise KeelError("the corpus holds no document of two tokens or more: give it more text")
+        ends = sizes.cumsum(0)
+        return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
+
+    def begins(self, document: Tensor) -> Tensor:
+        """How many tokens stand before each of these documents."""
+        return torch.where(document > 0, self.ends[document - 1], 0)
+
+    def window_count(self, room: int) -> int:
+        """How many windows of `room` tokens an epoch reads."""
+        return self._cut(room)[1]
+
+    def windows(self, draw: Draw, rows: Tensor, room: int) -> Tensor:
+        """[rows] where each row's window starts, as the number of a token; an epoch reads all in shuffled order."""
+        before, count = self._cut(room)
+        index, _ = draw.order(rows, count)
+        document = torch.searchsorted(before, index, right=True) - 1
+        return self.begins(document) + (index - before[document]) * _stride(room)
+
+    def _cut(self, room: int) -> tuple[Tensor, int]:
+        """[documents] how many windows come before each document, and how many there are; computed once."""
+        key = (room, str(self.ends.device))
+        if key not in self._cuts:
+            sizes = self.ends.diff(prepend=self.ends.new_zeros(1))
+            counts = torch.where(sizes > room, -(-sizes // _stride(room)), 1)  # a short document has one
+            self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
+        return self._cuts[key]
+
+    def read_on(self, draw: Draw, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
+        """[rows, length + 1] ids, the last of which is the first of the same row in the next step.
+
+        All text lies on a ring, with `end` after each sentence and once more after each document. So many readers as
+        the step has rows stand on it at equal distances, and every step takes each of them `length` places on.
+        """
+        size = self.marked_size
+        place = rows * size // draw.rows + draw.first // draw.rows * length
+        place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
+        return self._on_ring(size - 1 - place if backwards else place, end)
+
+    def read_once(self, number: int, length: int, *, end: int, backwards: bool = False) -> tuple[Tensor, Tensor]:
+        """[1, length + 1] ids of the same text as one reader meets it, who begins at the mark before it, with nothing
+        read, and stops at its end, where the last stretch is shorter; and weights [1, length, 2] of what is foretold.
+
+        They are for two sums: of all, and of what does not end a document.
+        """
+        size = self.marked_size
+        place = torch.arange(number * length, min((number + 1) * length, size) + 1, device=self.ends.device)
+        place = (size - 1 - place if backwards else place - 1) % size
+        first, last = self.spans.unbind(1)
+        after = self.ends + (last - first + 1).cumsum(0)  # the documents' last marks
+        inner = ~torch.isin(place[1:], torch.cat([after - 1, after - 2]))
+        weights = torch.stack([torch.ones_like(inner), inner], -1).float()
+        return self._on_ring(place, end)[None], weights[None]
+
+    def _on_ring(self, place: Tensor, end: int) -> Tensor:
+        begins, sizes, ends, _ = self._marked()
+        sentence = torch.searchsorted(ends, place, right=True)
+        inside = place - torch.where(sentence > 0, ends[sentence - 1], 0)
+        word = inside < sizes[sentence]
+        return torch.where(word, self.read(begins[sentence] + torch.where(word, inside, 0)), end)
+
+    @property
+    def marked_size(self) -> int:
+        """How many tokens and marks `read_on` goes through until it has read all."""
+        return self._marked()[3]
+
+    def _marked(self) -> tuple[Tensor, Tensor, Tensor, int]:
+        """[sentences] where each starts in ids, its tokens, how many tokens and marks stand up to its end, and in all;
+        computed once, as a GPU would be waited for."""
+        key = str(self.ends.device)
+        if key not in self._rings:
+            first, last = self.spans.unbind(1)
+            counts = last - first
+            sentences = torch.arange(int(counts.sum()), device=first.device)
+            sentences += (first - (counts.cumsum(0) - counts)).repeat_interleave(counts)
+            sizes = self.starts[sentences + 1] - self.starts[sentences]
+            marks = torch.ones_like(sizes)
+            marks[counts.cumsum(0) - 1] += 1
+            ends = (sizes + marks).cumsum(0)
+            self._rings[key] = self.starts[sentences], sizes, ends, int(ends[-1])
+        return self._rings[key]
+
+    @property
+    def joined_size(self) -> int:
+        """How many tokens there are, and marks after the documents."""
+        return self.size + len(self.spans)
+
+    def joined(self, places: Tensor, *, end: int) -> Tensor:
+        """The ids at these places of all text on a ring, with `end` after each document alone."""
+        places = places % self.joined_size
+        ends = self.ends + torch.arange(1, len(self.ends) + 1, device=places.device)
+        document = torch.searchsorted(ends, places, right=True)
+        left = ends[document] - 1 - places  # tokens up to the document's end
+        stop = self.starts[self.spans[document, 1]]
+        return torch.where(left > 0, self.read(stop - left.clamp(min=1)), end)
+
+    def find(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in ids the n-th token stands, and which document that is in."""
+        document = torch.searchsorted(self.ends, token, right=True)
+        return self.starts[self.spans[document, 1]] - (self.ends[document] - token), document
+
+    def place(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
+
+        Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
+        """
+        token, document = self.find(token)
+        first, last = self.spans[document].unbind(1)
+        stop = self.starts[last]
+        begin = self.starts[torch.searchsorted(self.starts, token, right=True) - 1]
+        begin = torch.where(token - begin <= room // 4, begin, token)  # inside a sentence too long to go back
+        # The first sentence from which the rest of the document fits; inside the one before it if much room were left.
+        fitting = self.starts[torch.maximum(first, torch.searchsorted(self.starts, stop - room))]
+        filling = torch.where(2 * (stop - fitting) >= room, fitting, torch.maximum(stop - room, self.starts[first]))
+        return torch.minimum(begin, filling), stop, document
+
+    def read(self, places: Tensor) -> Tensor:
+        """The ids at these places, as int64."""
+        return self.ids[places].long() & ((1 << 8 * self.ids.element_size()) - 1)
+
+    def starts_word(self, places: Tensor) -> Tensor:
+        """Whether the token at each place starts a word."""
+        if self.word_starts is None:
+            raise KeelError("these tokens were built without word bounds: build them again with words=True")
+        return (self.word_starts[places >> 3] >> (places & 7)) & 1 == 1
+
+    def split(self, share: float, seed: int) -> tuple[Self, Self | None]:
+        """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
+        documents = len(self.spans)
+        if documents >= 100:
+            chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(seed_of(seed, "held out")))
+            held = (chosen < max(2, round(share * documents))).to(self.spans.device)
+            learned, apart = self.spans[~held], self.spans[held]
+        else:
+            first, last = self.spans.unbind(1)
+            cut = last - torch.where(last - first >= 20, ((last - first) * share).ceil().long(), 0)
+            learned, apart = torch.stack([first, cut], 1), torch.stack([cut, last], 1)[cut < last]
+        apart = apart[self.starts[apart[:, 1]] - self.starts[apart[:, 0]] > 1]
+        if share <= 0 or len(apart) < min(2, documents):  # pairs are drawn from two documents, held out as well
+            return self, None
+        return (self._over(self.ids, self.starts, learned, self.word_starts),
+                self._over(self.ids, self.starts, apart, self.word_starts))  # fmt: skip
+
+
+def _stride(room: int) -> int:
+    """From window to window: short of the room by as much as `place` may go back to the start of a sentence."""
+    return room - room // 4

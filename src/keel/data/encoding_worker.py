@@ -1,0 +1,164 @@
+"""Sentence splitting and encoding in processes of their own.
+
+A worker is a plain Python process that answers pickled messages on its standard streams: unlike
+multiprocessing it never runs the caller's script again, needs no fork of a threaded process, and ends with its parent.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from queue import SimpleQueue
+from typing import IO, cast
+
+import numpy as np
+
+from keel.data.ordered_map import in_order
+from keel.data.sentence_splitting import SPLITTERS, Sentences
+from keel.data.tokenizer import Tokenizer
+from keel.data.word_starts import word_starts
+from keel.errors import KeelError
+
+Chunk = list[tuple[bool, str]]
+"""Parts of documents in order: (a document begins here, its text)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """A chunk as ids, with `place << 1 | begins a document` for each sentence."""
+
+    ids: np.ndarray
+    bounds: np.ndarray
+    words: np.ndarray | None
+    open_document: bool
+    """Whether a document has begun of which no sentence has come yet."""
+
+
+def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, sentences: Sentences = "split") -> Encoded:
+    """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
+    found: list[str] = []
+    firsts: set[int] = set()
+    for begins, text in chunk:
+        if begins:
+            firsts.add(len(found))
+        found += SPLITTERS[sentences](text)
+    ids, lengths = tokenizer.encode_flat(found)
+    kept = np.flatnonzero(lengths)
+    begins = np.zeros(len(found) + 1, np.int64)
+    begins[list(firsts)] = 1
+    begun = np.cumsum(begins)  # documents begun at each sentence, and at the end
+    before = np.concatenate([[0], begun[kept]])
+    return Encoded(
+        ids=ids.astype(id_type(tokenizer)),
+        bounds=(np.cumsum(lengths) - lengths)[kept] << 1 | (np.diff(before) > 0),
+        words=word_starts(tokenizer, found, ids, lengths) if words else None,
+        open_document=bool(begun[-1] > before[-1]),
+    )
+
+
+def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
+    """Choose the smallest type that holds every id."""
+    return np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
+
+
+def encode_chunks(
+    tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, sentences: Sentences = "split", workers: int
+) -> Iterator[Encoded]:
+    """Encode chunks on so many processes (threads, for compiled code) at once, and give them in order."""
+    chunks = iter(chunks)
+    first, second = next(chunks, None), next(chunks, None)
+    if first is None:
+        return
+    if workers == 1 or second is None:
+        for chunk in chain([first], [second] if second else [], chunks):
+            yield encode_chunk(tokenizer, chunk, words, sentences)
+        return
+    chunks = chain([first, second], chunks)
+    if tokenizer.compile():
+        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
+        return
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    crew = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
+    for worker in crew:
+        idle.put(worker)
+
+    def encode(chunk: Chunk) -> Encoded:
+        worker = idle.get()
+        try:
+            return worker.encode(chunk)
+        finally:
+            idle.put(worker)
+
+    try:
+        yield from in_order(encode, chunks, workers)
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+class _Worker:
+    """One process that encodes chunks."""
+
+    def __init__(self, tokenizer: Tokenizer, words: bool, sentences: Sentences):
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from keel.data.encoding_worker import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends the workers itself
+        )
+        self.requests = cast(IO[bytes], self.process.stdin)
+        self.answers = cast(IO[bytes], self.process.stdout)
+        self._send((tokenizer.to_json(), tokenizer.own_rules, words, sentences))
+
+    def encode(self, chunk: Chunk) -> Encoded:
+        try:
+            self._send(chunk)
+            answer = pickle.load(self.answers)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise KeelError("a process that encodes text was ended (too little memory?): run again to go on") from None
+        if isinstance(answer, str):
+            raise KeelError(answer)
+        return answer
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.answers.close()
+        with suppress(OSError):  # what was not sent yet has nobody to read it
+            self.requests.close()
+
+    def _send(self, message: object) -> None:
+        pickle.dump(message, self.requests, pickle.HIGHEST_PROTOCOL)
+        self.requests.flush()
+
+
+def serve() -> None:
+    """Answer messages on the standard streams until the parent is gone."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    description, own, words, sentences = pickle.load(requests)
+    tokenizer = None
+    while True:
+        try:
+            chunk = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            tokenizer = tokenizer or Tokenizer.from_json(description, **own)
+            answer = encode_chunk(tokenizer, chunk, words, sentences)
+        except KeelError as error:
+            answer = str(error)
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            answer = f"a process that encodes text failed ({what}): run again to go on, and report it if it comes again"
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()

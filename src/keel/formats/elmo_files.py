@@ -1,0 +1,162 @@
+"""ELMo's published files, options.json and weights in hdf5, as AllenNLP and bilm-tf write them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from keel.config import from_dict
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError
+from keel.formats.hf_architectures import LEARNING_HEAD
+from keel.formats.huggingface import Stored
+from keel.systems.elmo import EMPTY, Elmo
+
+OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
+GATES = (0, 2, 3, 1)
+"""Theirs are i, g, f, o."""
+
+
+def is_elmo(folder: str | Path) -> bool:
+    """Whether this is a folder of ELMo's published files."""
+    folder = Path(folder)
+    return (
+        folder.is_dir()
+        and not (folder / "config.json").exists()
+        and bool([*folder.glob(OPTIONS), *folder.glob(WEIGHTS)])
+    )
+
+
+def read(folder: Path) -> Stored:
+    """A published model in our words; it takes text in words with blanks between, and knows none by heart."""
+    system = _read_options(_one(folder, OPTIONS))
+    tokenizer = Tokenizer.at_blanks([])
+    with torch.device("meta"):
+        encoder = system.encoder(len(tokenizer))
+    found = _read_weights(_one(folder, WEIGHTS), system)
+    tensors = {f"encoder.{name}": value for name, value in found.items()}
+    for name, wanted in encoder.state_dict().items():
+        assert tensors[f"encoder.{name}"].shape == wanted.shape
+    return Stored(
+        system=system,
+        tokenizer=tokenizer,
+        vocabulary=len(tokenizer),
+        tensors=tensors,
+        config={"model_type": system.name},
+        missing=(LEARNING_HEAD,),
+    )
+
+
+def _one(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        fault = f"several ({found[0].name}, {found[1].name})" if found else "none"
+        raise KeelError(f"{folder}: an ELMo folder has one {pattern.lstrip('*')}, and here is {fault}")
+    return found[0]
+
+
+def _read_options(path: Path) -> Elmo:
+    try:
+        options = json.loads(path.read_text(encoding="utf-8"))
+        lstm, letters = options["lstm"], options["char_cnn"]
+        windows = [window for window, _ in letters["filters"]]
+        values = {
+            "width": lstm["projection_dim"],
+            "cells": lstm["dim"],
+            "layers": lstm["n_layers"],
+            "residual": lstm.get("use_skip_connections", False),
+            "cell_clip": float(lstm.get("cell_clip") or 0),
+            "projection_clip": float(lstm.get("proj_clip") or 0),
+            "letters": letters["max_characters_per_token"],
+            "letter_width": letters["embedding"]["dim"],
+            "filters": [count for _, count in letters["filters"]],
+            "highways": letters.get("n_highway") or 0,
+            "activation": letters["activation"],
+            "opening": True,
+        }
+    except KeyError as error:
+        raise KeelError(f"{path}: the options lack {error}; are they those of an ELMo?") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise KeelError(f"{path} cannot be read as ELMo's options ({error}): get it again") from None
+    if windows != [*range(1, len(windows) + 1)]:
+        what = f"filters are over {windows} letters, and Keel's ELMo has them over 1, 2, 3, ..."
+        raise KeelError(f"{path}: {what}: take a model that has them so")
+    return from_dict(Elmo, values, str(path))
+
+
+def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
+    """Our encoder's tensors, made of all that is there, or an error that names theirs."""
+    try:
+        import h5py
+    except ImportError:
+        raise KeelError(f"{path}: hdf5 files need h5py: pip install keel-nlp[data]") from None
+    try:
+        with h5py.File(path) as file:
+            arrays: set[str] = set()
+            file.visititems(lambda name, item: arrays.add(name) if isinstance(item, h5py.Dataset) else None)
+
+            def get(name: str, *shape: int) -> Tensor:
+                if name not in file:
+                    raise KeelError(f"{path}: the weights lack {name}; the options are not of this file")
+                values: Any = file[name]
+                if getattr(values, "shape", None) != shape:
+                    raise KeelError(
+                        f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options ask for "
+                        f"{_times(shape)}; the two files are not of one model"
+                    )
+                arrays.discard(name)
+                array = np.asarray(values, np.float32)
+                if not np.isfinite(array).all():
+                    raise KeelError(f"{path}: {name} holds numbers that are not finite: get it again")
+                return torch.from_numpy(array)
+
+            found = {**_letters(get, system), **_stacks(get, system)}
+            if arrays:
+                what = f"holds {min(arrays)}, which the options do not account for"
+                raise KeelError(f"{path} {what}; the two files are not of one model")
+            return found
+    except OSError as error:
+        raise KeelError(f"{path} cannot be read as hdf5, it is cut short or damaged: get it again ({error})") from None
+
+
+def _letters(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
+    tensors = {"characters.weight": get("char_embed", EMPTY + 1, system.letter_width)}
+    for number, count in enumerate(system.filters):
+        weight = get(f"CNN/W_cnn_{number}", 1, number + 1, system.letter_width, count)
+        tensors[f"filters.windows.{number}.weight"] = weight[0].permute(2, 1, 0)
+        tensors[f"filters.windows.{number}.bias"] = get(f"CNN/b_cnn_{number}", count)
+    total = sum(system.filters)
+    for number in range(system.highways):
+        for kind, shape in (("W", (total, total)), ("b", (total,))):
+            both = [get(f"CNN_high_{number}/{kind}_{half}", *shape) for half in ("carry", "transform")]
+            name = "weight" if kind == "W" else "bias"
+            tensors[f"highways.{number}.{name}"] = torch.cat(both, -1).T if kind == "W" else torch.cat(both)
+    tensors["project.weight"] = get("CNN_proj/W_proj", total, system.width).T
+    tensors["project.bias"] = get("CNN_proj/b_proj", system.width)
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    width, cells = system.width, system.cells
+
+    def ordered(gates: Tensor) -> Tensor:
+        return torch.cat([gates.chunk(4, -1)[number] for number in GATES], -1)
+
+    for number in range(system.layers):
+        cell = [f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell" for direction in (0, 1)]
+        whole = torch.stack([ordered(get(f"{name}/W_0", 2 * width, 4 * cells)) for name in cell])
+        bias = torch.stack([ordered(get(f"{name}/B", 4 * cells)) for name in cell])
+        bias[:, cells : 2 * cells] += 1.0  # which TensorFlow's cell adds when it runs
+        tensors[f"stack.{number}.into"], tensors[f"stack.{number}.recurrent"] = whole.split(width, 1)
+        tensors[f"stack.{number}.bias"] = bias
+        tensors[f"stack.{number}.projection"] = torch.stack([get(f"{name}/W_P_0", cells, width) for name in cell])
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "no array"

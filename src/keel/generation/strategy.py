@@ -1,0 +1,32 @@
+"""The two ways to write, by the settings that each has."""
+
+from keel.errors import UsageError
+from keel.generation.beam_search import Search
+from keel.generation.sampling import Sampling
+
+
+def how_of(
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    beams: int | None = None,
+    best: int | None = None,
+    length_penalty: float | None = None,
+) -> Sampling | Search:
+    """A search if `beams` are given, else drawing; settings of the other are refused."""
+    drawing = Sampling(
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
+    )
+    if beams is None:
+        if best is not None:
+            raise UsageError("--best gives the best texts of a search: say --beam N too")
+        if length_penalty is not None:
+            raise UsageError("--length-penalty compares the texts of a search: say --beam N too")
+        return drawing
+    if drawing != Sampling(seed=seed):
+        raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
+    given = {"best": best, "length_penalty": length_penalty}
+    return Search(beams=beams, **{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,89 @@
+"""Cross entropy over a large vocabulary: logits are read once each way and become their own gradient."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.kernels import usable
+from keel.kernels.triton_support import power_of_two, tl, triton
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, columns: int) -> Tensor:
+    """log sum exp(logits) - logits[target] over the first `columns` of [rows, width] logits: [rows] float32.
+
+    Columns beyond are padding (a width divisible by 64 keeps the product aligned) and get no gradient. The backward
+    pass writes it over the logits: nothing may read them after that.
+    """
+    if not usable(logits):
+        return cross_entropy_twin(logits, targets, columns)
+    return _CrossEntropy.apply(logits, targets, columns)
+
+
+def cross_entropy_twin(logits: Tensor, targets: Tensor, columns: int) -> Tensor:
+    return F.cross_entropy(logits[:, :columns].float(), targets, reduction="none")
+
+
+@triton.jit
+def _forward(logits, targets, losses, totals, width, columns, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * width
+    highest = tl.full([], -float("inf"), tl.float32)
+    total = tl.full([], 0.0, tl.float32)
+    for first in range(0, columns, block):
+        column = first + tl.arange(0, block)
+        x = tl.load(logits + column, column < columns, -float("inf")).to(tl.float32) * 1.4426950409
+        higher = tl.maximum(highest, tl.max(x, 0))
+        total = total * tl.exp2(highest - higher) + tl.sum(tl.exp2(x - higher), 0)
+        highest = higher
+    total = highest + tl.log2(total)
+    target = tl.load(targets + row)
+    tl.store(totals + row, total)
+    tl.store(losses + row, total * 0.6931471806 - tl.load(logits + target).to(tl.float32))
+
+
+@triton.jit
+def _backward(logits, targets, totals, dlosses, width, columns, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * width
+    total = tl.load(totals + row)
+    target = tl.load(targets + row)
+    dloss = tl.load(dlosses + row)
+    for first in range(0, width, block):
+        column = first + tl.arange(0, block)
+        x = tl.load(logits + column, column < columns, -float("inf")).to(tl.float32)
+        gradient = (tl.exp2(x * 1.4426950409 - total) - tl.where(column == target, 1.0, 0.0)) * dloss
+        tl.store(logits + column, gradient.to(logits.dtype.element_ty), column < width)
+
+
+def tiling(width: int, *, backward: bool) -> tuple[int, int]:
+    """Columns in a block, warps."""
+    block = min(power_of_two(width), 8192)
+    return block, max(1, block // (1024 if backward else 2048))
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, columns: int) -> Tensor:
+        logits = logits.contiguous()
+        rows, width = logits.shape
+        losses = torch.empty(rows, dtype=torch.float32, device=logits.device)
+        totals = torch.empty_like(losses)
+        block, warps = tiling(width, backward=False)
+        if rows:
+            _forward[(rows,)](logits, targets, losses, totals, width, columns, block=block, num_warps=warps)
+        ctx.save_for_backward(logits, targets, totals)
+        ctx.columns = columns
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        logits, targets, totals = ctx.saved_tensors
+        rows, width = logits.shape
+        block, warps = tiling(width, backward=True)
+        if rows:
+            _backward[(rows,)](
+                *(logits, targets, totals, gradients[0].contiguous(), width, ctx.columns), block=block, num_warps=warps
+            )
+        return logits, None, None

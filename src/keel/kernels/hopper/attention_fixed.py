@@ -1,0 +1,326 @@
+"""The kernels of `attention` for rows that begin at every 128th token, in Gluon, for Hopper.
+
+A program takes one head of one row after another. One warp fetches the next while eight work on this one, and what they
+find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time. Tiles
+come whole, so what stands beyond a row's end must be numbers, though it counts for nothing.
+"""
+
+# pyright: reportPossiblyUnboundVariable=false
+import torch
+from torch import Tensor
+
+from keel.kernels.dropout import join, kept, threshold
+from keel.kernels.hopper.gluon import (
+    REGISTERS,
+    constant,
+    gl,
+    gluon,
+    hopper,
+    shared_with_triton,
+    tile_load,
+    tile_store,
+    tiled,
+)
+from keel.kernels.triton_support import multiprocessors
+
+TIME = constant(128)
+WIDTH = constant(64)
+"""Of a head."""
+gluon_join = shared_with_triton(join)
+gluon_kept = shared_with_triton(kept)
+
+
+def fits(qkv: Tensor, lengths: Tensor, longest: int, heads: int) -> bool:
+    """Whether rows of this shape are what the kernels are for."""
+    even = longest == TIME.value and len(qkv) == len(lengths) * longest > 0
+    return even and qkv.shape[1] == 3 * heads * WIDTH.value and rows_at_once(qkv.device, heads) > 0
+
+
+def rows_at_once(device: torch.device, heads: int) -> int:
+    """How many the way back works on, a program for each head of theirs."""
+    return multiprocessors(device) // heads
+
+
+def mix(
+    qkv: Tensor,
+    lengths: Tensor,
+    seed: Tensor | None,
+    out: Tensor,
+    normalizers: Tensor,
+    *,
+    heads: int,
+    dropout: float,
+    salt: int,
+    causal: bool,
+) -> None:
+    """Into out [tokens, width] and, for the way back, normalizers [1 or 2, heads, tokens]."""
+    pieces = len(lengths) * heads
+    _forward[(min(pieces, multiprocessors(qkv.device)),)](
+        *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, out)),
+        *(lengths, seed, normalizers, pieces, len(qkv), salt, WIDTH.value**-0.5),
+        heads=heads,
+        threshold=threshold(dropout),
+        causal=causal,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
+
+
+def gradients(
+    dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, *, heads: int, dropout: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Those of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    dqkv = torch.empty_like(qkv)
+    rows = min(len(lengths), rows_at_once(qkv.device, heads))
+    sums = torch.empty(rows, qkv.shape[1], dtype=torch.float32, device=qkv.device)
+    _backward[(rows * heads,)](
+        *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
+        *(lengths, normalizers, sums, len(lengths) * heads, len(qkv), WIDTH.value**-0.5),
+        heads=heads,
+        threshold=threshold(dropout),
+        causal=causal,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
+    return dqkv, sums.sum(0)
+
+
+@gluon.jit
+def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr, stages: gl.constexpr, parts: gl.constexpr):
+    """Queries, keys and values of each piece and, as a fourth part, its gradient."""
+    inputs, ready, empty = ring
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads * TIME
+        column = piece % heads * WIDTH
+        stage = turn % stages
+        hopper.mbarrier.wait(empty.index(stage), ((turn // stages) & 1) ^ 1)
+        hopper.mbarrier.expect(ready.index(stage), parts * TIME * WIDTH * 2)
+        for part in gl.static_range(3):
+            place = part * heads * WIDTH + column
+            tile_load(qkv, [row, place], ready.index(stage), inputs.index(stage * parts + part))
+        if parts == 4:
+            tile_load(dout, [row, column], ready.index(stage), inputs.index(stage * parts + 3))
+
+
+@gluon.jit
+def _ring(x, stages: gl.constexpr, parts: gl.constexpr):
+    """Room for what is fetched, and barriers that tell when a stage of it is ready or empty."""
+    barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
+    inputs = gl.allocate_shared_memory(x.dtype, [stages * parts, TIME, WIDTH], x.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [stages, 1], barriers)
+    empty = gl.allocate_shared_memory(gl.int64, [stages, 1], barriers)
+    for stage in gl.static_range(stages):
+        hopper.mbarrier.init(ready.index(stage), count=1)
+        hopper.mbarrier.init(empty.index(stage), count=1)
+    hopper.fence_async_shared()
+    return inputs, ready, empty
+
+
+@gluon.jit
+def _mix(
+    given,
+    ring,
+    results,
+    pieces,
+    tokens,
+    salt,
+    scale,
+    heads: gl.constexpr,
+    stages: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    out, lengths, seed, normalizers = given
+    inputs, ready, empty = ring
+    square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
+    narrow: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, WIDTH, 16])
+    factor: gl.constexpr = gl.DotOperandLayout(0, narrow, 2)
+    grow: gl.constexpr = 4294967296 / (4294967296 - threshold)
+    query = gl.arange(0, TIME, gl.SliceLayout(1, square))
+    key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
+    if threshold:
+        value = gl.load(seed)
+        drawing = gluon_join(gluon_join(gluon_join(gl.to_tensor(0).to(gl.uint32), value), value >> 32), salt)
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads
+        head = piece % heads
+        stage = turn % stages
+        length = gl.load(lengths + row).to(gl.int32)
+        wide = gl.zeros([TIME, TIME], gl.float32, square)
+        k = inputs.index(stage * 3 + 1)
+        hopper.mbarrier.wait(ready.index(stage), (turn // stages) & 1)
+        scores = hopper.warpgroup_mma(inputs.index(stage * 3), k.permute((1, 0)), wide, use_acc=False, is_async=True)
+        scores = hopper.warpgroup_mma_wait(0, deps=(scores,))
+        if causal:
+            scores = gl.where(gl.expand_dims(query, 1) >= key, scores, -float("inf"))
+        if length < TIME:
+            scores = gl.where(key < length, scores, -float("inf"))
+        highest = gl.maximum(gl.max(scores, 1) * (scale * 1.4426950409), -1e30)
+        p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(highest, 1))
+        total = gl.where(query < length, gl.sum(p, 1), 1.0)
+        at = head * tokens + row * TIME + query
+        gl.store(normalizers + at, highest + gl.log2(total), query < length)
+        if threshold:
+            drawn = gluon_join(gluon_join(drawing, piece), query)
+            gl.store(normalizers + heads * tokens + at, drawn.to(gl.float32, bitcast=True), query < length)
+            p = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, 0.0)
+        slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+        mixed = hopper.warpgroup_mma(
+            *(gl.convert_layout(p.to(out.dtype), factor), inputs.index(stage * 3 + 2), slim),
+            use_acc=False,
+            is_async=True,
+        )
+        share = gl.convert_layout(gl.where(query < length, grow / total, 0.0), gl.SliceLayout(1, narrow))
+        mixed = hopper.warpgroup_mma_wait(0, deps=(mixed,))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        hopper.tma.store_wait(1)
+        result = results.index(turn & 1)
+        result.store((mixed * gl.expand_dims(share, 1)).to(out.dtype))
+        hopper.fence_async_shared()
+        tile_store(out, [row * TIME, head * WIDTH], result)
+    hopper.tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["pieces", "tokens", "salt"])
+def _forward(
+    qkv,
+    out,
+    lengths,
+    seed,
+    normalizers,
+    pieces,
+    tokens,
+    salt,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    ring = _ring(qkv, 3, 3)
+    results = gl.allocate_shared_memory(qkv.dtype, [2, TIME, WIDTH], out.layout)
+    given = (out, lengths, seed, normalizers)
+    gl.warp_specialize(
+        [
+            (_mix, (given, ring, results, pieces, tokens, salt, scale, heads, 3, threshold, causal)),
+            (_fetch, (qkv, out, ring, pieces, heads, 3, 3)),
+        ],
+        [1],
+        [24],
+    )
+
+
+@gluon.jit
+def _work(
+    dqkv,
+    lengths,
+    normalizers,
+    sums,
+    ring,
+    weights,
+    pieces,
+    tokens,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    inputs, ready, empty = ring
+    square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
+    narrow: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, WIDTH, 16])
+    grow: gl.constexpr = 4294967296 / (4294967296 - threshold)
+    query = gl.arange(0, TIME, gl.SliceLayout(1, square))
+    key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
+    column = gl.arange(0, WIDTH, gl.SliceLayout(0, narrow))
+    # When the weights and their gradients have been read, the results take their place on the way out.
+    results = weights._reinterpret(weights.dtype, [4, TIME, WIDTH], dqkv.layout)
+    # There are so many programs that each has one head alone, whose bias it sums up.
+    sum_q = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+    sum_v = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
+        piece = gl.program_id(0) + turn * gl.num_programs(0)
+        row = piece // heads
+        head = piece % heads
+        stage = turn & 1
+        length = gl.load(lengths + row).to(gl.int32)
+        at = head * tokens + row * TIME + query
+        normalizer = gl.load(normalizers + at, query < length, float("inf"))
+        if threshold:
+            drawn = gl.load(normalizers + heads * tokens + at, query < length, 0.0).to(gl.uint32, bitcast=True)
+        q = inputs.index(stage * 4)
+        k = inputs.index(stage * 4 + 1)
+        v = inputs.index(stage * 4 + 2)
+        do = inputs.index(stage * 4 + 3)
+        wide = gl.zeros([TIME, TIME], gl.float32, square)
+        hopper.mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
+        scores = hopper.warpgroup_mma(q, k.permute((1, 0)), wide, use_acc=False, is_async=True)
+        dp = hopper.warpgroup_mma(do, v.permute((1, 0)), wide, use_acc=False, is_async=True)
+        scores = hopper.warpgroup_mma_wait(1, deps=(scores,))
+        # The weights, as much larger as those that stay will be.
+        p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(normalizer, 1)) * grow
+        if causal:
+            p = gl.where(gl.expand_dims(query, 1) >= key, p, 0.0)
+        if length < TIME:
+            p = gl.where(key < length, p, 0.0)
+        dp = hopper.warpgroup_mma_wait(0, deps=(dp,))
+        stay = p
+        if threshold:
+            # A minus sign marks what is dropped: it costs no register, and the size is still there.
+            signed = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, -p)
+            stay = gl.maximum(signed, 0.0)
+            dp = gl.where(signed > 0, dp, 0.0)
+            p = gl.abs(signed)
+        delta = gl.sum(p * dp, 1) / grow
+        hopper.tma.store_wait(0)
+        weights.index(0).store(stay.to(weights.dtype))
+        weights.index(1).store((p * (dp - gl.expand_dims(delta, 1))).to(weights.dtype))
+        hopper.fence_async_shared()
+        slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
+        dv = hopper.warpgroup_mma(weights.index(0).permute((1, 0)), do, slim, use_acc=False, is_async=True)
+        dk = hopper.warpgroup_mma(weights.index(1).permute((1, 0)), q, slim, use_acc=False, is_async=True)
+        dq = hopper.warpgroup_mma(weights.index(1), k, slim, use_acc=False, is_async=True)
+        dv, dk, dq = hopper.warpgroup_mma_wait(0, deps=(dv, dk, dq))
+        hopper.mbarrier.arrive(empty.index(stage), count=1)
+        dq *= scale
+        results.index(0).store(dq.to(weights.dtype))
+        results.index(1).store((dk * scale).to(weights.dtype))
+        results.index(2).store(dv.to(weights.dtype))
+        hopper.fence_async_shared()
+        for part in gl.static_range(3):
+            tile_store(dqkv, [row * TIME, (part * heads + head) * WIDTH], results.index(part))
+        sum_q += dq
+        sum_v += dv
+    place = sums + gl.program_id(0) // heads * 3 * heads * WIDTH + gl.program_id(0) % heads * WIDTH + column
+    gl.store(place, gl.sum(sum_q, 0))
+    gl.store(place + heads * WIDTH, gl.zeros([WIDTH], gl.float32, gl.SliceLayout(0, narrow)))
+    gl.store(place + 2 * heads * WIDTH, gl.sum(sum_v, 0))
+    hopper.tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["pieces", "tokens"])
+def _backward(
+    qkv,
+    dout,
+    dqkv,
+    lengths,
+    normalizers,
+    sums,
+    pieces,
+    tokens,
+    scale,
+    heads: gl.constexpr,
+    threshold: gl.constexpr,
+    causal: gl.constexpr,
+):
+    layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    ring = _ring(qkv, 2, 4)
+    weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)
+    gl.warp_specialize(
+        [
+            (_work, (dqkv, lengths, normalizers, sums, ring, weights, pieces, tokens, scale, heads, threshold, causal)),
+            (_fetch, (qkv, dout, ring, pieces, heads, 2, 4)),
+        ],
+        [1],
+        [24],
+    )

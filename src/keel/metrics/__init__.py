@@ -1,0 +1,1 @@
+"""Scores with confidence intervals, as the official scorers compute them."""

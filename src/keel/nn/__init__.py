@@ -1,0 +1,1 @@
+"""Network components without a paper of their own: attention, blocks, recurrent layers, pooling, CRF."""

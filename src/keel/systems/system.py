@@ -1,0 +1,201 @@
+"""What every system of the lineage shares: its hyper-parameters, from which it makes its networks and its objective."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_checkable
+
+from torch import Tensor
+
+from keel.config import check
+from keel.config import replace as with_settings
+from keel.data.input_windows import Framed
+from keel.data.sentence_splitting import Sentences
+from keel.data.token_batch import Rows, Spelling
+from keel.data.tokenizer import Tokenizer
+from keel.errors import UsageError
+from keel.nn.encoder import Decoder, Encoder
+from keel.systems.finetuning_policy import Teaching
+from keel.training.objective import Objective, Tensors
+from keel.training.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """The hyper-parameters of one system; subclasses name their paper's."""
+
+    name: ClassVar[str]
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {}
+    train: ClassVar[Train]
+    """The paper's own way to train it."""
+    tokenizer: ClassVar[str] = "auto"
+    """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
+    vocabulary: ClassVar[int] = 30_000
+    """Pieces that are learned unless told otherwise."""
+    lowercase: ClassVar[bool | Literal["auto"]] = "auto"
+    """Whether capital letters are one with small ones unless told otherwise; auto is for the tokenizer to decide."""
+    min_count: ClassVar[int] = 0
+    """Times that a word must come to be one of them, where pieces are words."""
+    tunable: ClassVar[tuple[str, ...]] = ()
+    """The fields that may change when a trained model goes on learning from text."""
+    pool: ClassVar[Literal["own", "concat"]] = "own"
+    """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
+    sentences: ClassVar[Sentences] = "split"
+    """How sentences are told apart in the text that it learns from, unless told otherwise."""
+    foretells: ClassVar[bool] = False
+    """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
+    feature_based: ClassVar[bool] = False
+    """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
+    from_labels: ClassVar[bool] = False
+    """Whether it learns from labels alone, and has nothing to learn from text."""
+    counts_once: ClassVar[bool] = False
+    """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
+    spells: ClassVar[bool] = False
+    """Whether it reads how words are spelled, and so has vectors for words that it never met."""
+
+    def __new__(cls, **fields: Any) -> Self:
+        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
+        return super().__new__(cls)
+
+    @classmethod
+    def sized(cls, size: str, **fields: Any) -> Self:
+        """The published shape of that name, with single fields changed."""
+        if size not in cls.sizes:
+            raise UsageError(f"{cls.name} has no size {size!r}: choose one of {', '.join(cls.sizes) or '(none)'}")
+        return with_settings(cls(), **cls.sizes[size] | fields)
+
+    @property
+    def longest(self) -> int:
+        """The longest row that the encoder takes."""
+        raise NotImplementedError
+
+    @property
+    def foretold_from(self) -> str:
+        """What it foretells a token from, in words."""
+        return "its own window"
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether pre-training asks where words start."""
+        return False
+
+    @property
+    def later(self) -> Train:
+        """How to go on with a trained one on other text."""
+        return self.train
+
+    def after(self, parent: Any) -> Self:
+        """The settings of a model that went on from one with `parent`'s: what it could before it still can."""
+        return self
+
+    def tuning(self, frozen: bool) -> Train:
+        """How to fine-tune it, or the head alone on a frozen encoder."""
+        raise NotImplementedError
+
+    def encoder(self, vocabulary: int) -> Encoder:
+        """A new encoder for that many ids, with random weights."""
+        raise NotImplementedError
+
+    def decoder(self, encoder: Any, vocabulary: int) -> Decoder:
+        """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
+        foretold = "foretells how a text goes on and does not rewrite it"
+        what = foretold if self.foretells else "reads text and writes none"
+        raise UsageError(f"{self.name} {what}: take seq2seq or transformer")
+
+    def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
+        """What this system is pre-trained by."""
+        raise NotImplementedError
+
+    @property
+    def label_pieces(self) -> str:
+        """The kind of pieces that a new model reads, of which labelled examples are all there is."""
+        return self.tokenizer
+
+    @property
+    def teaching(self) -> Teaching:
+        """How it learns a task by labels."""
+        return Teaching(self)
+
+    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+        """How these words are spelled; asked of those who spell alone."""
+        raise NotImplementedError
+
+    def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
+        """The rows as its encoder reads them: with the spelling of their words, if it spells."""
+        if not self.spells:
+            return rows
+        used, ids = rows.ids.unique(return_inverse=True)
+        return replace(rows, ids=ids, spelling=self.spelling(used.tolist(), tokenizer))
+
+    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+        """One or two texts as one row, with this system's marks."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewriting(System):
+    """A system that writes from another text, by a decoder: what all of these share."""
+
+    smoothing: float = 0.0
+    """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
+    agreement: float = 0.0
+    """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
+    the work, 5 is usual where pairs are few."""
+    tied: bool = True
+    """Whether a word is foretold by the vector that it is read by."""
+    shared: bool = False
+    """Whether both texts have one vocabulary, and a word the same vector in both; for the task to say."""
+
+    from_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.smoothing}")
+        if self.agreement < 0:
+            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
+
+    @property
+    def teaching(self) -> Teaching:
+        return Teaching(self, ("dropout", "attention_dropout", "smoothing", "agreement"))
+
+    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+        what = f"{self.name} learns from pairs or labels, not from text alone"
+        raise UsageError(f"{what}: use keel finetune {self.name} FILE")
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """An objective that can say how well rows of vectors foretell the ids that follow."""
+
+    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """An objective that foretells a text in windows; moved on by less than their width, they overlap."""
+
+    @property
+    def window(self) -> int:
+        """Tokens in a window."""
+        ...
+
+    def window_count(self, data: Any, stride: int) -> int:
+        """How many windows foretell each token of a text once, if each lies `stride` tokens further on."""
+        ...
+
+    def windows(self, data: Any, stride: int, rows: range) -> Tensors:
+        """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any.
+
+        Each loss and count of it is two: of all that is foretold, and of that less the ends of documents.
+        """
+        ...
+
+
+@runtime_checkable
+class InOrder(Protocol):
+    """An objective that foretells a text from its start to its end in so many parts as it has rows."""
+
+    def part(self, data: Any, number: int) -> Tensors:
+        """One of them as a batch, each loss and count of which is two, as those of `Windowed.windows`."""
+        ...

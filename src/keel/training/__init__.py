@@ -1,0 +1,1 @@
+"""The training loop: plan, steps, optimizers, checkpoints, distribution. It does not know language."""

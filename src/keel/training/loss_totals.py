@@ -1,0 +1,90 @@
+"""Losses and counts of steps, and of rows that nobody learned from."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.events import Event
+from keel.training.counter_rng import Draw
+from keel.training.distributed import World
+from keel.training.objective import Kernel, Objective
+from keel.training.plan import Train
+from keel.training.step import Taken, add_up, autocast
+
+
+def held_out_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objective], dict[str, float]]:
+    """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
+
+    def evaluate(objective: Objective) -> dict[str, float]:
+        device = next(objective.parameters()).device
+        was_training = objective.training
+        objective.eval()
+        sums: dict[str, Tensor] = {}
+        counts: dict[str, Tensor] = {}
+        # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
+        chunk = min(4 if isinstance(objective, Kernel) else 64, train.batch)
+        total = min(rows, objective.rows(data))
+        with torch.no_grad():
+            state = objective.start(chunk := min(chunk, total))
+            if state is not None:  # so many readers go on from where they are
+                total -= total % chunk
+            for start in range(0, total, chunk):
+                part = range(start, min(start + chunk, total)) if state is None else range(chunk)
+                first = 0 if state is None else start
+                batch = objective.batch(data, Draw(seed=0, step=0, first=first, rows=chunk), part).to(device)
+                with autocast(train.precision, device):
+                    losses, state = objective(batch, state)
+                add_up(sums, losses)
+                add_up(counts, objective.counts(batch))
+        objective.train(was_training)
+        values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
+        return {"loss": sum(values.values()), **values}
+
+    return evaluate
+
+
+class Tally:
+    """Losses and counts between two reports; they stay on the device until somebody must know."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.sums: dict[str, Tensor] = {}
+        self.counted: dict[str, Tensor] = {}
+        self.norm: Tensor | None = None
+        self.rate = 0.0
+        self.began = time.monotonic()
+
+    def add(self, taken: Taken, rate: float) -> None:
+        add_up(self.sums, taken.losses)
+        add_up(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
+        self.norm, self.rate = taken.norm, rate
+        self.steps += 1
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is not a step does not slow the steps down in the report."""
+        start = time.monotonic()
+        yield
+        self.began += time.monotonic() - start
+
+    def finite(self, world: World) -> bool:
+        """Whether every loss and the last gradient are numbers, in every process."""
+        values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
+        return not values or bool(world.total(torch.stack(values)).isfinite().all())
+
+    def summary(self, world: World) -> Event:
+        """Mean losses, and what was counted beside them by the second."""
+        names = list(self.sums)
+        means = world.total(torch.stack([self.sums[name].double() for name in names])) / self.steps
+        losses = dict(zip(names, means.tolist(), strict=True))
+        seconds = time.monotonic() - self.began
+        event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.rate}
+        event["seconds_per_step"] = seconds / self.steps
+        event |= {f"{name}_per_second": float(count) / seconds for name, count in self.counted.items()}
+        if self.norm is not None:
+            event["norm"] = float(self.norm)
+        return event

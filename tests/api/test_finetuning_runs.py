@@ -1,0 +1,172 @@
+"""Fine-tuning level by level, the same for every system."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.data.corpus import Corpus
+from keel.data.tokenizer import Tokenizer
+from keel.errors import UsageError
+from keel.events import Event
+from keel.explain.layer_weights import layer_weights
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.systems.elmo import Elmo
+from keel.systems.rnn import Rnn
+from keel.systems.system import System
+from keel.systems.ulmfit import Ulmfit
+from keel.systems.word2vec import Word2vec
+
+EXAMPLES = [("a fine boat", "good"), ("a dull boat", "bad"), ("fine bread", "good"), ("dull bread", "bad")] * 2
+SYSTEMS: list[tuple[System, int]] = [
+    (Bert(layers=2, width=32, head_width=16, positions=16, length=16), 4),
+    (Word2vec(width=8), 2),
+    (Rnn(width=8, layers=2), 4),
+    (Rnn(width=8, layers=2, both=True), 4),
+    (Ulmfit(width=8, hidden=12, layers=3), 5),
+    (Elmo(width=8, cells=12, filters=(4, 3), letter_width=4, highways=1), 4),
+]
+"""And how many levels each has: the head, the blocks, the words."""
+SETTINGS: dict[str, Any] = {"dev": None, "batch": 4, "lr": 0.1, "device": "cpu", "schedule": "slanted"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(Corpus.of([text for text, _ in EXAMPLES]), kind="words", size=50)
+
+
+def untrained(system: System, tokenizer: Tokenizer) -> Model:
+    torch.manual_seed(0)
+    return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+
+
+def level_of(model: Model, name: str) -> int:
+    """From the top: 0 is what belongs to the head."""
+    weight = model.encoder.get_parameter(name)
+    if any(weight is other for other in model.encoder.summary_parameters()):
+        return 0
+    for number, block in enumerate(reversed(model.encoder.blocks()), 1):
+        if any(weight is other for other in block.parameters()):
+            return number
+    return len(model.encoder.blocks()) + 1
+
+
+@pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
+def test_one_level_more_learns_each_epoch(system: System, levels: int, tokenizer: Tokenizer) -> None:
+    base = untrained(system, tokenizer)
+    for epochs in range(1, levels + 2):
+        heard: list[Event] = []
+        tuned = finetune(base, EXAMPLES, epochs=epochs, unfreeze="gradual", on_event=heard.append, **SETTINGS)
+        moved = {
+            level_of(base, name)
+            for name, value in base.encoder.named_parameters()
+            if not torch.equal(value, tuned.encoder.get_parameter(name))
+        }
+        assert moved - {0} == set(range(1, min(epochs, levels)))
+        told = [event["text"] for event in heard if "levels learn" in event.get("text", "")]
+        if epochs < levels:
+            early = f"this run will be over when {epochs} of {levels} levels learn: "
+            assert told.pop(0) == early + f"for all of them, --epochs {levels} or more"
+        assert told == [
+            f"{n} of {levels} levels learn from step {2 * n - 2}" for n in range(1, min(epochs, levels) + 1)
+        ]
+
+
+@pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
+def test_lower_levels_take_smaller_steps(system: System, levels: int, tokenizer: Tokenizer) -> None:
+    """The first step of AdamW is as long as its rate, whatever the gradient."""
+    base = untrained(system, tokenizer)
+    settings = {**SETTINGS, "schedule": "constant", "lr": 0.01, "weight_decay": 0.0, "warmup": 0.0}
+    tuned = finetune(base, EXAMPLES, steps=1, layer_decay=0.5, unfreeze="none", epsilon=1e-12, **settings)
+    for name, value in base.encoder.named_parameters():
+        steps = (tuned.encoder.get_parameter(name) - value).detach().abs()
+        if steps.any():
+            assert float(steps.max()) == pytest.approx(0.01 * 0.5 ** level_of(base, name), rel=0.05), name
+
+
+@pytest.mark.parametrize("settings", [{}, {"freeze": False}, {"unfreeze": "gradual"}, {"from_scratch": True}])
+def test_elmo_mixes_its_layers_whether_it_learns_or_not(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
+    base = untrained(SYSTEMS[-1][0], tokenizer)
+    tuned = finetune(base, EXAMPLES, epochs=1, **SETTINGS, **settings)
+    assert len(layer_weights(tuned).weights) == 3
+    told = finetune(base, EXAMPLES, epochs=1, mix=False, **SETTINGS, **settings)
+    assert told.task is not None
+    assert told.task.mix is None
+
+
+def test_a_frozen_encoder_has_no_levels_to_unfreeze(tokenizer: Tokenizer) -> None:
+    base = untrained(Word2vec(width=8), tokenizer)
+    with pytest.raises(UsageError, match="one level alone"):
+        finetune(base, EXAMPLES, freeze=True, epochs=1, unfreeze="gradual", **SETTINGS)
+
+
+@pytest.mark.parametrize("settings", [{"layer_decay": 0.5}, {"unfreeze": "gradual"}])
+def test_what_makes_updates_of_its_own_has_no_levels(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="updates of its own"):
+        finetune("fasttext", EXAMPLES, epochs=1, buckets=100, **SETTINGS, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("system", "levels"), SYSTEMS, ids=[system.name for system, _ in SYSTEMS])
+def test_graphs_are_captured_anew_when_a_level_joins(system: System, levels: int, tokenizer: Tokenizer) -> None:
+    base = untrained(system, tokenizer)
+    settings = {**SETTINGS, "device": "cuda", "lr": 0.01}
+    for epochs in (1, 2, levels):  # ten steps each, of which most are replayed
+        tuned = finetune(base, EXAMPLES * 5, epochs=epochs, unfreeze="gradual", **settings)
+        moved = {
+            level_of(base, name)
+            for name, value in base.encoder.named_parameters()
+            if not torch.equal(value, tuned.encoder.get_parameter(name).cpu())
+        }
+        assert moved - {0} == set(range(1, epochs))
+
+
+def notes(base: Any, examples: list[Any], **settings: Any) -> tuple[Model, list[str]]:
+    heard: list[Event] = []
+    model = finetune(base, examples, device="cpu", on_event=heard.append, **settings)
+    return model, [event["text"] for event in heard if event["event"] == "note"]
+
+
+def test_a_run_of_few_updates_is_told_with_the_remedy(tokenizer: Tokenizer) -> None:
+    base = untrained(Word2vec(width=8), tokenizer)
+    few = {"dev": None, "freeze": False}
+    wanted = "it has made only 3 updates: --epochs 30 may teach more"
+    assert wanted in notes(base, EXAMPLES, epochs=3, batch=8, **few)[1]
+    many = EXAMPLES * 40
+    wanted = "it has made only 10 updates: --epochs 6 or --batch 16 may teach more"
+    assert wanted in notes(base, many, epochs=2, batch=64, **few)[1]
+    for enough in ({"epochs": 6, "batch": 64}, {"epochs": 2, "batch": 16}, {"steps": 3}):
+        assert not [text for text in notes(base, many, **enough, **few)[1] if "update" in text]
+    wanted = "it has made only 40 updates: --epochs 100 or a higher --lr may teach more"
+    assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10)[1]
+    wanted = "it has made only one update: --epochs 100 or a higher --lr may teach more"
+    assert wanted in notes("fasttext", EXAMPLES, dev=None, buckets=10, epochs=0.01)[1]
+
+
+def test_one_answer_to_everything_is_told() -> None:
+    examples = [("a boat", "good")] * 30 + [("a boat", "bad")] * 12
+    wanted = "it says 'good' to every one of the 42 examples: try more --epochs, another --lr"
+    model, said = notes("fasttext", examples, dev=examples, buckets=10)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)
+    heard: list[str] = []
+    evaluate(model, examples, on_event=lambda event: heard.append(event.get("text", "")))
+    assert any(text.startswith(wanted) for text in heard)
+    heard.clear()
+    evaluate(model, examples[:30], on_event=lambda event: heard.append(event.get("text", "")))
+    assert not any("every one" in text for text in heard)  # they have one class alone
+    unlike = EXAMPLES * 2
+    assert not any("every one" in text for text in notes("fasttext", unlike, dev=unlike, buckets=10, epochs=99)[1])
+
+
+def test_one_tag_for_every_word_is_told() -> None:
+    sentences = [(["boat", "boat", "boat"], ["B-PER", "O", "O"])] * 14
+    wanted = "it says 'O' to every one of the 42 words: try more --epochs, another --lr"
+    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)
+    sentences = [(["boat", "boat", "boat"], ["O", "B-LOC", "B-LOC"])] * 14
+    wanted = "it takes every one of the 42 words for a part of 'LOC': try more --epochs"
+    _, said = notes(Word2vec(width=8), sentences, task="tag", dev=sentences, epochs=9, lr=0.1, batch=4)
+    assert any(text.startswith(f"on dev {wanted}") for text in said)

@@ -1,0 +1,591 @@
+"""The whole path, small: raw text to a fine-tuned BERT, taken up again, gone on with, refused."""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import keel
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.inference import predict
+from keel.api.pretraining import pretrain
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.model import Model
+from keel.systems import SYSTEMS
+from keel.systems.gpt import Gpt
+
+SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_width": 32, "length": 32, "positions": 64}
+QUICK: dict[str, Any] = {"vocabulary": 300, "batch": 8, "lr": 1e-3, "threads": 1, "device": "cpu", **SMALL}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    out = tmp_path_factory.mktemp("models") / "base"
+    pretrain("bert", english_corpus, out=out, steps=6, **QUICK)
+    return out
+
+
+@pytest.fixture
+def reviews() -> list[tuple[str, str]]:
+    return [("the farmer is good", "good"), ("the pilot was bad", "bad")] * 16
+
+
+def weights(model: Model) -> dict[str, torch.Tensor]:
+    assert model.objective is not None
+    return model.objective.state_dict()
+
+
+def test_the_folder_holds_all_that_is_needed(base: Path) -> None:
+    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md", "run"} <= {
+        p.name for p in base.iterdir()
+    }
+    log = [json.loads(line) for line in (base / "run" / "log.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in log if event["event"] == "evaluation"] == [0, 6]
+    assert all(event["losses"].keys() == {"mlm", "nsp"} for event in log if event["event"] in ("step", "evaluation"))
+    model = Model.load(base)
+    assert model.card.steps == 6
+    assert {"mlm", "nsp"} <= model.card.scores.keys()
+
+
+def test_the_same_call_again_does_nothing_more(base: Path, english_corpus: Path) -> None:
+    before = weights(Model.load(base))
+    steps: list[dict[str, Any]] = []
+    again = pretrain("bert", english_corpus, out=base, steps=6, on_event=steps.append, **QUICK)
+    assert not [event for event in steps if event["event"] == "step"]
+    assert all(torch.equal(before[name], value) for name, value in weights(again).items())
+
+
+def test_an_interrupted_run_ends_as_if_it_had_not_been(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="step 3 of 6"):
+        pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, log_every=1, on_event=interrupt, **QUICK)
+    assert not (tmp_path / "m" / "model.safetensors").exists()
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, **QUICK)
+    expected = weights(Model.load(base))
+    assert all(torch.equal(expected[name], value) for name, value in weights(model).items())
+
+
+def test_a_probe_scores_the_result_in_the_same_run(
+    english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", steps=2, probe=reviews, **QUICK)
+    assert Model.load(tmp_path / "m").card.scores["probe"]["main"] == "accuracy"
+    assert model.task is None
+    with pytest.raises(KeelError, match="cannot be held out"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
+    assert not (tmp_path / "n").exists()
+    heard: list[dict[str, Any]] = []
+    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "rewrite", "on_event": heard.append}
+    with pytest.raises(UsageError, match="bert reads text and writes none"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
+    assert not any(event.get("event") == "step" for event in heard)
+    with pytest.raises(UsageError, match="--probe-task"):
+        pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=reviews, probe_task="parse", **QUICK)
+
+
+def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    settings = {**QUICK, "minutes": 0.05, "ramp": 0.3, "average": 0.2, "final_length": 48, "schedule": "trapezoid"}
+    model = pretrain("bert", english_corpus, out=tmp_path / "m", on_event=events.append, **settings)
+    (plan,) = [event["text"] for event in events if event["event"] == "plan"][:1]
+    assert "2 rows from step 0" in plan
+    assert "5 rows from step" in plan  # 8 rows of 32 tokens are as many tokens as 5 of 48
+    assert "cool-down from step" in plan
+    assert "average from step" in plan
+    assert model.system.longest == 48
+    assert model.card.seconds < 0.05 * 60 * 3
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", 2e-3), ("vocabulary", 200), ("held_out", 0.3), ("mask", 0.3)])
+def test_a_changed_setting_is_named(base: Path, english_corpus: Path, name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=name):
+        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, name: value})
+
+
+def test_a_changed_way_of_fine_tuning_is_named(base: Path, reviews: list[tuple[str, str]], tmp_path: Path) -> None:
+    finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu")
+    with pytest.raises(UsageError, match="from_scratch"):
+        finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True)
+    with pytest.raises(UsageError, match="examples"):
+        finetune(base, reviews[:-2], out=tmp_path / "m", epochs=1, device="cpu")
+    finetune(base, reviews, out=tmp_path / "m", epochs=1, device="cpu", from_scratch=True, overwrite=True)
+
+
+def test_what_another_verb_made_is_not_replaced_unasked(
+    english_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    out, words = tmp_path / "m", {"device": "cpu", "threads": 1}
+    pretrain("ngram", english_corpus, out=out, **words)
+    with pytest.raises(UsageError, match=r"holds what keel pretrain made: choose another --out, or --overwrite"):
+        finetune("fasttext", reviews, out=out, **words)
+    assert Model.load(out).system.name == "ngram"
+    finetune("fasttext", reviews, out=out, overwrite=True, **words)
+    with pytest.raises(UsageError, match="holds what keel finetune made"):
+        pretrain("ngram", english_corpus, out=out, **words)
+    with pytest.raises(UsageError, match="this run was started with system = 'fasttext', not 'cnn'"):
+        finetune("cnn", reviews, out=out, **words)
+
+
+def test_overwrite_takes_nothing_of_the_users_own(
+    base: Path, reviews: list[tuple[str, str]], tmp_path: Path, english_corpus: Path
+) -> None:
+    out = tmp_path / "m"
+    finetune(base, reviews, out=out, epochs=1, device="cpu")
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(KeelError):
+        finetune(base, tmp_path / "missing.tsv", out=out, overwrite=True)
+    assert Model.load(out).task is not None
+    finetune(base, reviews, out=out, epochs=1, device="cpu", overwrite=True)
+    assert (out / "notes.txt").read_text() == "mine"
+    foreign = tmp_path / "project"
+    (foreign / "run").mkdir(parents=True)
+    (foreign / "config.json").write_text("{}")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="not empty"):
+            pretrain("bert", english_corpus, out=foreign, steps=2, overwrite=overwrite)
+    assert (foreign / "config.json").read_text() == "{}"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file, less the locks and tokenizers of runs."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path): path.read_bytes() for path in files if not path.parent.name.startswith("tokenizer-")}
+
+
+def test_what_is_to_be_overwritten_outlives_every_refusal(
+    base: Path, reviews: list[tuple[str, str]], tmp_path: Path, english_corpus: Path
+) -> None:
+    out, empty = tmp_path / "m", tmp_path / "empty.txt"
+    empty.write_text("")
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    before, fingerprint = contents(out), Model.load(out).fingerprint()
+    anew: dict[str, Any] = {"out": out, "overwrite": True}
+    refusals: dict[str, Any] = {
+        "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
+        "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
+        "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
+        "holds no examples": lambda: finetune(base, empty, **anew),
+        "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
+        "reads text and writes none": lambda: finetune(base, reviews, task="rewrite", **anew),
+        "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
+    }
+    for said, refusal in refusals.items():
+        with pytest.raises(KeelError, match=said):
+            refusal()
+        assert contents(out) == before, said
+    assert Model.load(out).fingerprint() == fingerprint
+    (out / "run").rename(tmp_path / "run")
+    before = contents(out)
+    for said, refusal in refusals.items():  # a model without its run
+        with pytest.raises(KeelError, match=said):
+            refusal()
+        assert contents(out) == before
+        with pytest.raises(UsageError, match="holds a model"):
+            pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    new = pretrain("bert", english_corpus, out=out, steps=3, overwrite=True, **QUICK)
+    assert Model.load(out).fingerprint() == new.fingerprint() != fingerprint
+
+
+def stop_at(kind: str, error: type[BaseException] = KeyboardInterrupt) -> Any:
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == kind and error is Interrupted:
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif event["event"] == kind:
+            raise error
+
+    return stop
+
+
+def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "m"
+    first = pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    before = contents(out)
+    again: dict[str, Any] = {**QUICK, "out": out, "steps": 4, "log_every": 1, "overwrite": True}
+    for error in (KeyboardInterrupt, MemoryError):
+        with pytest.raises(error):
+            pretrain("bert", english_corpus, on_event=stop_at("evaluation", error), **again)
+        assert contents(out) == before
+    with monkeypatch.context() as patch:  # a process that is killed puts nothing back
+        patch.setattr(keel.api.run_folder, "_put_back", lambda run: None)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("bert", english_corpus, on_event=stop_at("evaluation"), **again)
+    assert contents(out) != before
+    assert Model.load(out).fingerprint() == first.fingerprint()
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    steps = [event["step"] for event in map(json.loads, (out / "run" / "log.jsonl").read_text().splitlines())
+             if event["event"] == "step"]  # fmt: skip
+    assert steps == [2], "it was whole already"
+
+
+def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    anew: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
+    with pytest.raises(Interrupted, match=r"step 1 of 4, saved: run the same command again .* without --overwrite"):
+        pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **anew)
+    assert not (out / "model.safetensors").exists()
+    assert [path.name for path in out.iterdir()] == ["run"]
+    said: list[str] = []
+    found = pretrain("bert", english_corpus, out=out, on_event=lambda event: said.append(event.get("text", "")), **anew)
+    assert "going on from step 1 of 4" in said
+    assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **anew).fingerprint()
+
+
+def test_an_overwrite_that_cannot_remove_the_old_run_keeps_the_new_one(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "m"
+    pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    with monkeypatch.context() as patch:  # a process that is killed while it removes
+        patch.setattr(keel.api.run_folder.shutil, "rmtree", lambda path, ignore_errors=False: None)
+        new = pretrain("bert", english_corpus, out=out, overwrite=True, steps=3, **QUICK)
+    assert (out / ".run.replaced").exists()
+    assert Model.load(out).fingerprint() == new.fingerprint()
+    assert pretrain("bert", english_corpus, out=out, steps=3, **QUICK).fingerprint() == new.fingerprint()
+    assert not (out / ".run.replaced").exists()
+
+
+def test_a_run_that_waits_to_be_replaced_is_known_for_ours(english_corpus: Path, tmp_path: Path) -> None:
+    """Killed just after it was moved, there is a model and no run/."""
+    out = tmp_path / "m"
+    first = pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
+    (out / "run").rename(out / ".run.waiting")
+    assert pretrain("bert", english_corpus, out=out, steps=2, **QUICK).fingerprint() == first.fingerprint()
+    assert not (out / ".run.waiting").exists()
+
+
+def test_a_run_on_another_text_is_refused_and_leaves_nothing(english_corpus: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "m", tmp_path / "other.txt"
+    other.write_text(english_corpus.read_text()[5000:])
+    settings: dict[str, Any] = {"out": out, "width": 16, "layers": 1, "steps": 2, "device": "cpu"}
+    pretrain("rnn", english_corpus, **settings)
+    before = contents(out)
+    with pytest.raises(UsageError, match=r"started with the text of english.txt, not the text of other.txt: give that"):
+        pretrain("rnn", other, **settings)
+    assert contents(out) == before
+    assert len([*out.glob("run/tokenizer-*")]) == 1
+
+
+def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.tsv", tmp_path / "other.tsv"
+    one.write_text("text\tlabel\n" + "a good film\tgood\na bad film\tbad\n" * 8)
+    other.write_text("text\tlabel\n" + "a fine film\tgood\na bad film\tbad\n" * 8)
+    settings: dict[str, Any] = {"out": tmp_path / "m", "steps": 1, "device": "cpu"}
+    finetune(base, one, **settings)
+    before = contents(tmp_path / "m")
+    with pytest.raises(UsageError, match=r"started with the examples of .*one\.tsv, not the .* of .*other\.tsv"):
+        finetune(base, other, **settings)
+    with pytest.raises(UsageError, match=r"another version or part of the examples of .*one\.tsv"):
+        finetune(base, one, dev="25%", **settings)
+    assert contents(tmp_path / "m") == before
+
+
+@pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
+def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
+    said: list[str] = []
+    shape = {} if name == "onehot" else {"width": 4, "length": 200, "steps": 1}
+    settings: dict[str, Any] = {"batch": batch, "device": "cpu", "threads": 1, **shape}
+    pretrain(
+        name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
+    )
+    told = [
+        text for text in said if re.fullmatch(r"the text fills [\d,]+ rows and a step of 1,000 rows reads it .*", text)
+    ]
+    assert len(told) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
+
+
+@pytest.mark.parametrize("name", ["rnn", "ulmfit"])
+def test_a_text_of_one_word_is_told_to_be_short(tmp_path: Path, name: str) -> None:
+    (tmp_path / "one.txt").write_text("hello\n")
+    said: list[str] = []
+    settings: dict[str, Any] = {"width": 4, "layers": 1, "steps": 1, "device": "cpu"}
+    out = tmp_path / "m"
+    pretrain(name, tmp_path / "one.txt", out=out, on_event=lambda event: said.append(event.get("text", "")), **settings)
+    assert any(text.endswith("0 tokens held out (the text is too short)") for text in said)
+    assert any("the text fills one row" in text and "give more text" in text for text in said)
+
+
+@pytest.mark.parametrize("name", ["ngram", "wordclass"])
+def test_what_cannot_learn_on_says_so_before_any_text_is_encoded(
+    english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    shape: dict[str, Any] = {"classes": 4} if name == "wordclass" else {"order": 2}
+    pretrain(name, english_corpus, out=tmp_path / "m", **shape)
+    monkeypatch.setattr("keel.api.pretraining.Tokens.build", None)
+    with pytest.raises(UsageError, match=f"cannot learn more.*: start anew with `pretrain {name}`"):
+        pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+
+
+def test_texts_in_memory(english_corpus: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = english_corpus.read_text().split("\n\n")
+    model = pretrain("bert", texts, out=tmp_path / "list", steps=1, **QUICK)
+    framed = pretrain("bert", pandas.DataFrame({"text": texts}), out=tmp_path / "frame", steps=1, **QUICK)
+    assert all(torch.equal(value, weights(framed)[name]) for name, value in weights(model).items())
+    again = pretrain(model, texts, out=tmp_path / "again", steps=1, batch=8, device="cpu")
+    assert again.card.parent == "list"
+    frame = pandas.DataFrame({"text": ["a good film", "a bad film"] * 8, "label": ["good", "bad"] * 8})
+    tuned = finetune(model, frame, dev=frame, epochs=1, device="cpu")
+    assert tuned.card.scores["dev"]["count"] == 16
+
+
+def test_a_continued_run_can_be_repeated_by_its_recipe(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    from keel.cli import main
+
+    pretrain(base, english_corpus, out=tmp_path / "next", steps=1, batch=8, device="cpu")
+    recipe = tmp_path / "next" / "run" / "recipe.toml"
+    words = ["pretrain", str(base), str(english_corpus), "--recipe", str(recipe), "--out", str(tmp_path / "again")]
+    assert main(words) == 0
+
+
+def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = pretrain(
+        base, chinese_corpus, out=tmp_path / "next", steps=3, batch=8, device="cpu", on_event=events.append
+    )
+    assert len([event for event in events if event["event"] == "evaluation"]) == 2
+    assert model.card.parent == "base"
+    assert "base" in (tmp_path / "next" / "README.md").read_text()
+    with pytest.raises(UsageError, match="width"):
+        pretrain(base, chinese_corpus, out=tmp_path / "other", steps=3, width=128)
+    with pytest.raises(UsageError, match="start from"):
+        pretrain(base, chinese_corpus, out=base, steps=3)
+
+
+def test_text_that_a_model_cannot_read_is_said(
+    base: Path, english_corpus: Path, chinese_corpus: Path, reviews: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    def told(verb: Any, *sources: Any, **settings: Any) -> list[str]:
+        heard: list[str] = []
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        verb(
+            *sources, out=out, steps=1, batch=4, on_event=lambda event: heard.append(event.get("text", "")), **settings
+        )
+        return [text for text in heard if re.search(r": \d+% of the pieces are unknown to (base|the model): ", text)]
+
+    assert len(told(pretrain, base, chinese_corpus)) == 1
+    assert len(told(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
+    assert not told(pretrain, base, english_corpus)
+    assert len(told(finetune, base, [("水手在船上", "sea"), ("面包师做面包", "food")] * 8, dev=None, seeds=2)) == 1
+    assert not told(finetune, base, reviews)
+
+
+def test_one_document_is_told_as_one(tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    pretrain("onehot", keel.Corpus.of(["a b c d. " * 9]), out=tmp_path / "m", held_out=0, on_event=heard.append)
+    told = [event["text"] for event in heard if "to learn from" in event.get("text", "")]
+    assert len(told) == 1
+    assert " tokens in 1 document to learn from, 0 tokens held out" in told[0]
+
+
+def test_the_one_head_that_a_model_lacks_is_told_as_one(base: Path, english_corpus: Path, tmp_path: Path) -> None:
+    heard: list[dict[str, Any]] = []
+    headless = dataclasses.replace(Model.load(base), missing=("next sentence head",))
+    pretrain(headless, english_corpus, out=tmp_path / "m", steps=1, batch=4, on_event=heard.append)
+    assert "base lacks next sentence head: it starts at random" in [event.get("text") for event in heard]
+
+
+def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.AutoModel.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
+    events: list[dict[str, Any]] = []
+    pretrain(
+        tmp_path / "theirs", english_corpus, out=tmp_path / "ours", steps=2, batch=8, length=32, on_event=events.append
+    )
+    said = " ".join(event.get("text", "") for event in events)
+    assert re.search("lacks .*, .*: they start at random", said)
+    assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").config.vocab_size == 300
+
+
+def test_finetune_evaluate_predict(base: Path, reviews: list[tuple[str, str]], tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = finetune(
+        base, reviews, out=tmp_path / "m", test=reviews, epochs=30, lr=1e-3, device="cpu", on_event=events.append
+    )
+    assert "held out as dev" in " ".join(event.get("text", "") for event in events)
+    assert model.card.scores["test"]["values"]["accuracy"]["value"] == 1.0
+    scores = evaluate(tmp_path / "m", reviews, out=tmp_path / "scores")
+    assert scores.main_value == 1.0
+    assert {path.name for path in (tmp_path / "scores").iterdir()} == {"scores.json", "confusion.tsv", "errors.tsv"}
+    found = list(predict(tmp_path / "m", ["the farmer is good", "the pilot was bad"]))
+    assert [record["label"] for record in found] == ["good", "bad"]
+    assert model.predict("the farmer is good").name == "good"
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
+    assert set(theirs.config.id2label.values()) == {"good", "bad"}
+
+
+def test_frozen_scratch_seeds_and_folds(base: Path, reviews: list[tuple[str, str]]) -> None:
+    parent = Model.load(base)
+    frozen = finetune(parent, reviews, freeze=True, epochs=1, device="cpu")
+    assert all(
+        torch.equal(value, frozen.encoder.state_dict()[name])
+        for name, value in parent.encoder.state_dict().items()
+        if "pooler" not in name
+    )
+    scratch = finetune(parent, reviews, from_scratch=True, epochs=1, device="cpu")
+    assert not torch.allclose(parent.encoder.state_dict()["words.weight"], scratch.encoder.state_dict()["words.weight"])
+    several = finetune(parent, reviews, seeds=2, folds=2, epochs=1, device="cpu")
+    assert len(several.card.scores["seeds"]["values"]) == 2
+    assert len(several.card.scores["folds"]["values"]) == 2
+
+
+def test_a_label_that_was_not_learned_is_found_before_training(base: Path, reviews: list[tuple[str, str]]) -> None:
+    events: list[dict[str, Any]] = []
+    with pytest.raises(KeelError, match="'ugly'"):
+        finetune(base, reviews, test=[("a film", "ugly")], on_event=events.append)
+    assert not [event for event in events if event["event"] == "step"]
+
+
+def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="not empty"):
+            pretrain("bert", english_corpus, out=tmp_path / "full", overwrite=overwrite, steps=2)
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+    with pytest.raises(UsageError, match="knows no task"):
+        evaluate(base, reviews)
+    with pytest.raises(UsageError, match="classify"):
+        finetune(base, reviews, task="clasify")
+    with pytest.raises(UsageError, match="'brt' is neither a system nor a model folder: did you mean 'bert'"):
+        pretrain("brt", english_corpus, out=tmp_path / "x")
+    with pytest.raises(UsageError, match=r"'models/none' is neither .* take one of .*, or a folder that exists"):
+        finetune("models/none", reviews)
+    nothing: Any = None
+    with pytest.raises(UsageError, match="None is nothing that can learn: give a system"):
+        pretrain(nothing, english_corpus, out=tmp_path / "x")
+    with pytest.raises(UsageError, match="lr"):
+        finetune(base, reviews, learning_rate=1e-3)
+    with pytest.raises(UsageError, match="tiny"):
+        pretrain("bert", english_corpus, out=tmp_path / "x", size="huge")
+    with pytest.raises(KeelError):
+        pretrain("bert", [""], out=tmp_path / "empty", steps=2)
+
+
+def test_labels_that_occur_once_are_learned_without_dev(base: Path) -> None:
+    events: list[dict[str, Any]] = []
+    rows = [(f"text number {number}", f"class {number}") for number in range(12)]
+    model = finetune(base, rows, epochs=1, device="cpu", on_event=events.append)
+    assert "dev" not in model.card.scores
+    assert any("each has a label that no other has" in event.get("text", "") for event in events)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("threads", -2),
+        ("threads", 100_000),
+        ("warmup", -1.0),
+        ("clip", -1.0),
+        ("beta1", 2.0),
+        ("width", 0),
+        ("layers", -1),
+        ("layers", 100_000),
+        ("dropout", 1.5),
+        ("held_out", 1.0),
+        ("sample", 0),
+    ],
+)
+def test_settings_without_sense(english_corpus: Path, tmp_path: Path, setting: str, value: float) -> None:
+    with pytest.raises(UsageError, match=setting):
+        pretrain("bert", english_corpus, out=tmp_path / "m", **{"steps": 1, **QUICK, setting: value})
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("share", ["0%", "100%", "150%", "x%"])
+def test_shares_without_sense(base: Path, reviews: list[tuple[str, str]], share: str) -> None:
+    with pytest.raises(UsageError, match="between 0% and 100%"):
+        finetune(base, reviews, dev=share)
+
+
+def test_one_line_takes_gradients() -> None:
+    source = Path(keel.__file__).parent
+    lines = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if ".backward(" in line]
+    assert len(lines) == 1
+
+
+def test_import_is_light() -> None:
+    assert "pretrain" in dir(keel)
+    assert {kind.__name__: getattr(keel, kind.__name__) for kind in SYSTEMS.values()} == {
+        kind.__name__: kind for kind in SYSTEMS.values()
+    }
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "length": 40, "threads": 1}
+
+
+def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:
+    few = ["a cat sat on the mat", "the dog sat on a rug"]
+    with pytest.raises(KeelError, match=r"no word of .* comes 5 times: .* --min-count 1"):
+        pretrain("word2vec", few, out=tmp_path / "few", **WORDS)
+    assert not (tmp_path / "few" / "config.json").exists()
+    assert len(pretrain("word2vec", few, out=tmp_path / "few", min_count=1, **WORDS).tokenizer) == 13
+    with pytest.raises(UsageError, match="min_count and phrases must not be below 0"):
+        pretrain("word2vec", few, out=tmp_path / "other", min_count=-1, **WORDS)
+
+
+def test_a_model_of_words_cuts_and_joins_later_text_as_it_did_its_corpus(tmp_path: Path, chinese_corpus: Path) -> None:
+    pretrain("word2vec", chinese_corpus, out=tmp_path / "chinese", **WORDS)
+    loaded = Model.load(tmp_path / "chinese")
+    assert [loaded.tokenizer.token_of(number) for number in loaded.tokenizer.encode("船长检查").ids] == ["船长", "检查"]
+    draw = random.Random(0)
+    texts = [" ".join(draw.choice(["new york", "red", "blue", "green"]) for _ in range(8)) for _ in range(60)]
+    filler = [" ".join(f"w{draw.randrange(300)}" for _ in range(8)) for _ in range(400)]
+    pretrain("word2vec", texts + filler, out=tmp_path / "english", phrases=1, **WORDS)
+    assert Model.load(tmp_path / "english").encode("new york").any()
+    assert keel.nearest("new_york", model=tmp_path / "english")
+
+
+def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(tmp_path: Path) -> None:
+    often, seldom = "水手早上修理帆船。", "船长晚上检查地图！"
+    (tmp_path / "text.txt").write_text("\n".join([often] * 30 + [seldom] * 5), encoding="utf-8")
+    said: list[str] = []
+
+    def pieces(**settings: Any) -> tuple[Model, set[str]]:
+        said.clear()
+        system = Gpt(layers=1, width=8, head_width=8, length=16)
+        model = keel.pretrain(
+            system, tmp_path / "text.txt", steps=1, batch=1, held_out=0.0, device="cpu", **settings,
+            on_event=lambda event: said.append(event.get("text", "")),
+        )  # fmt: skip
+        return model, {model.tokenizer.decode([number]) for number in range(len(model.tokenizer))}
+
+    run: dict[str, Any] = {"out": tmp_path / "model"}
+    model, few = pieces(**run)
+    assert "水手早上修理帆船" in few
+    assert "船长晚上检查地图" not in few
+    count = f"{len(model.tokenizer):,} pieces are learned, those that come 10 times or more: --text.vocabulary"
+    assert any(text.startswith(count) for text in said)
+    assert any("looks like Chinese" in text and "--text.tokenizer characters" in text for text in said)
+    again, _ = pieces(**run)
+    assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
+    asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.vocabulary)
+    assert {"水手早上修理帆船", "船长晚上检查地图"} < many
+    assert not any("pieces are learned" in text for text in said)
+    kept = [next((tmp_path / name / "run").glob("tokenizer*")).name for name in ("model", "asked")]
+    assert kept[0] != kept[1], "who asks for a number is not given what another run has kept"
+    counted, _ = pieces(out=tmp_path / "counted", min_count=2)
+    assert counted.tokenizer.fingerprint() == asked.tokenizer.fingerprint()
+    full, _ = pieces(out=tmp_path / "exact", vocabulary=270)
+    assert len(full.tokenizer) == 270

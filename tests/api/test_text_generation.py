@@ -1,0 +1,316 @@
+"""Language models as verbs: what is generated goes on from a prompt, and a text is evaluated by its perplexity."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+import torch
+
+import keel
+from keel.api.text_generation import continuations
+from keel.errors import KeelError, UsageError
+from keel.generation.beam_search import Search
+from keel.generation.next_token import Writer
+from keel.model import Model
+
+
+@pytest.fixture(scope="module")
+def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return keel.pretrain("ngram", english_corpus, out=tmp_path_factory.mktemp("language") / "m")
+
+
+def test_text_goes_on_from_a_prompt_as_it_is_drawn(ngram: Model) -> None:
+    parts: list[str] = []
+    text = assert_type(keel.generate("The sailor", model=ngram, tokens=30, seed=1, on_text=parts.append), str)
+    assert "".join(parts) == text
+    assert 20 < len(parts) <= 30
+    assert text.startswith(" ")
+    assert "[" not in text
+    assert "." in text[:-1], "it goes on after a sentence"
+    assert text == keel.generate("The sailor", model=ngram, tokens=30, seed=1)
+    assert text != keel.generate("The sailor", model=ngram, tokens=30, seed=2)
+    likely = [keel.generate("The sailor", model=ngram, tokens=9, temperature=0, seed=seed) for seed in (1, 2)]
+    assert likely[0] == likely[1]
+    assert keel.generate(model=ngram, tokens=3)
+
+
+def test_several_prompts_are_written_in_one_batch(ngram: Model) -> None:
+    prompts = ["The sailor", "", "The old sailor", "The judge"]
+    texts = assert_type(keel.generate(prompts, model=ngram, tokens=9, seed=4), list[str])
+    for number, prompt in enumerate(prompts):
+        assert texts[number] == keel.generate(prompt, model=ngram, tokens=9, seed=4 + number)
+    assert len(set(texts)) == 4
+
+
+def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
+    whole = keel.generate("The sailor", model=ngram, tokens=40, seed=1)
+    for stop in (".", whole[20:29], whole[-6:]):
+        parts: list[str] = []
+        text = keel.generate("The sailor", model=ngram, tokens=40, seed=1, stop=["qwertz", stop], on_text=parts.append)
+        assert text == whole[: whole.index(stop)]
+        assert "".join(parts) == text, "nothing is shown that is then taken back"
+    long = keel.generate("The sailor", model=ngram, tokens=400, seed=1)
+    assert long.startswith(whole)
+    assert long.split() == long.strip().split(" "), "no word of a long text is cut or doubled"
+    almost = whole[-4:] + "!"
+    assert keel.generate("The sailor", model=ngram, tokens=40, seed=1, stop=almost) == whole, "what was held is given"
+    (one, other) = keel.generate(["The sailor"] * 2, model=ngram, tokens=40, seed=1, stop=[whole[20:29]])
+    assert one == whole[:20]
+    assert len(other.split()) > 10, "the other row goes on"
+    with pytest.raises(UsageError, match="--stop is empty"):
+        keel.generate("The sailor", model=ngram, stop=[""])
+
+
+def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Model) -> None:
+    prompts = ["The sailor", "The judge", "A"]
+    best = continuations(prompts, model=ngram, how=Search(beams=6, best=4, length_penalty=0), tokens=25)
+    greedy = continuations(prompts, model=ngram, how=Search(beams=1, length_penalty=0), tokens=25)
+    for found, (one,) in zip(best, greedy, strict=True):
+        assert found[0].score is not None
+        assert one.score is not None
+        assert found[0].score >= one.score - 1e-5
+        assert len({each.text for each in found}) == 4
+    assert any(found[0].text != one.text for found, (one,) in zip(best, greedy, strict=True))
+    assert keel.generate("The judge", model=ngram, beams=1, tokens=25) == greedy[1][0].text
+    with pytest.raises(UsageError, match="a beam search draws nothing"):
+        keel.generate("The judge", model=ngram, beams=2, top_k=3)
+    listed = keel.generate(prompts, model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
+    assert listed == [[each.text for each in found] for found in best]
+    assert_type(listed, list[list[str]])
+    best = keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
+    assert assert_type(best, list[str]) == listed[2]
+    with pytest.raises(UsageError, match="--best gives the best texts of a search: say --beam N too"):
+        keel.generate("The judge", model=ngram, best=2)
+    with pytest.raises(UsageError, match="--length-penalty compares the texts of a search: say --beam N too"):
+        keel.generate("The judge", model=ngram, length_penalty=0.6)
+    with pytest.raises(UsageError, match="--beam must be 1,000 or less, not 5,000"):
+        keel.generate("The judge", model=ngram, beams=5000)
+    nothing: Any = None
+    for prompt in (nothing, ["The judge", nothing]):
+        with pytest.raises(UsageError, match="the prompt is None: give a text"):
+            keel.generate(prompt, model=ngram)
+
+
+def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
+    prompts, how = ["The sailor", "The judge"], Search(beams=8, best=4)
+    whole = continuations(prompts, model=ngram, how=how, tokens=20)
+    for stop in ([" the"], [".", " a"], ["qwertz"]):
+        found = continuations(prompts, model=ngram, how=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
+        for best in found:
+            assert len({each.text for each in best}) == 4, "no text is given twice"
+            assert not any(end in each.text for end in stop for each in best)
+            scores = [each.score or 0.0 for each in best]
+            assert scores == sorted(scores, reverse=True)
+            for each in best:  # none carries what was written after the string
+                assert each.score is not None
+                assert each.log_probability is not None
+                size = 6 * (each.log_probability / each.score) ** (1 / 0.6) - 5
+                words = len(re.findall(r"\w+|[^\w\s]", each.text))
+                assert size == pytest.approx(words + 1, abs=0.1)
+        assert any(each.stopped for best in found for each in best) == ("qwertz" not in stop)
+    assert [[each.text for each in best] for best in found] == [[each.text for each in best] for best in whole]
+
+
+def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
+    plain = keel.generate("The sailor", model=ngram, tokens=40, temperature=0).split()
+    fresh = keel.generate("The sailor", model=ngram, tokens=40, temperature=0, repetition_penalty=5.0).split()
+    assert len(set(fresh)) > len(set(plain))
+
+
+def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngram.objective, "longest", 6, raising=False)
+    with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into the 6 .*: shorten it"):
+        keel.generate("the sailor " * 4, model=ngram)
+    said: list[str] = []
+    text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: said.append(event["text"]))
+    assert said == ["after this prompt the model has room for 4 of 9 tokens, and stops there"]
+    assert len(text.split()) <= 4
+
+
+@pytest.mark.parametrize("settings", [{"beams": 3}, {"seed": 3}, {"temperature": 0}])
+def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, settings: dict[str, Any]) -> None:
+    texts = keel.generate(["The sailor", "A"], model=ngram, tokens=12, trace=tmp_path / "deep" / "trace", **settings)
+    found = json.loads((tmp_path / "deep" / "trace" / "trace.json").read_text(encoding="utf-8"))
+    page = (tmp_path / "deep" / "trace" / "trace.html").read_text(encoding="utf-8")
+    assert "http" not in page, "it needs nothing else"
+    for text, told in zip(texts, found["texts"], strict=True):
+        words = [told["hypotheses"][number]["word"] for number in told["path"]]
+        assert "".join(text.split()) == "".join(word for word in words if not word.startswith("["))
+        assert told["answers"][0]["text"] == text
+        assert text.strip() in page
+        chances = [told["hypotheses"][number]["chance"] for number in told["path"]]
+        assert all(0 < chance <= 1.0001 for chance in chances)
+    assert {node["fate"] for text in found["texts"] for node in text["hypotheses"]} >= {"kept", "dropped"}
+    assert sum(step["computed"] for step in found["steps"]) > 12
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "one.html", "one.json"]
+    for wrong, why in (("x.png", "neither .html nor .json"), ("nope/x.html", "there is no folder")):
+        with pytest.raises(UsageError, match=why):
+            keel.generate("A", model=ngram, tokens=3, trace=tmp_path / wrong, **settings)
+    assert len([*tmp_path.iterdir()]) == 3
+    said: list[str] = []
+    keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", on_event=lambda e: said.append(e["text"]))
+    assert said == [f"the trace: {tmp_path / 'one.html'}"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KeelError, match="cannot be written"):
+        keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "file" / "x", **settings)
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "ngram": {"order": 3},
+    "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
+    "rnn": {"width": 8, "both": True, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden": 12, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+}
+GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_width": 16, "positions": 32, "length": 32, "vocabulary": 300}
+GPT |= {"steps": 4, "batch": 4}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def tiny(name: str, corpus: Path, out: Path, device: str) -> Model:
+    return keel.pretrain(name, corpus, out=out, device=device, **(GPT if name == "gpt" else TINY[name]))
+
+
+@pytest.fixture(scope="module", params=TINY)
+def model(request: pytest.FixtureRequest, english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return tiny(request.param, english_corpus, tmp_path_factory.mktemp("writer") / "m", "cpu")
+
+
+def test_every_language_model_writes(model: Model) -> None:
+    text = keel.generate("The sailor", model=model, tokens=12, seed=3)
+    assert len(text.split()) > 3
+    assert text == keel.generate("The sailor", model=model, tokens=12, seed=3)
+    assert text != keel.generate("The sailor", model=model, tokens=12, seed=4)
+    one, other = keel.generate(["The sailor", "A boat of"], model=model, tokens=6, beams=3)
+    assert one == keel.generate("The sailor", model=model, tokens=6, beams=3)
+    assert other == keel.generate("A boat of", model=model, tokens=6, beams=3)
+
+
+def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
+    writer = model.objective
+    assert isinstance(writer, Writer)
+    read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
+    ids = torch.tensor([[writer.opening, *part[-2:]] for part in read[:2]])
+    order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
+    with torch.no_grad():
+        _, state = writer.next(ids, writer.begin(2))
+        found, _ = writer.next(further, state.take(order))
+        whole, _ = writer.next(torch.cat([ids[order], further], 1), writer.begin(3))
+    torch.testing.assert_close(found, whole)
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TINY)
+def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path) -> None:
+    tiny(name, english_corpus, tmp_path / "m", "cpu")
+    scores: list[torch.Tensor] = []
+    for device in ("cpu", "cuda"):
+        model = Model.load(tmp_path / "m", device=device)
+        assert keel.generate("The sailor", model=model, tokens=8)
+        writer = model.objective
+        assert isinstance(writer, Writer)
+        with torch.no_grad():
+            scores.append(writer.next(torch.tensor([[writer.opening, 7]]), writer.begin(1))[0].cpu())
+    torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", [*TINY, "gpt"])
+def test_a_seed_gives_the_same_text_however_it_is_drawn(
+    name: str, device: str, english_corpus: Path, tmp_path: Path
+) -> None:
+    tiny(name, english_corpus, tmp_path / "m", "cpu")
+    how: dict[str, Any] = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.3, "tokens": 12}
+    texts = [
+        keel.generate(["The sailor", "A boat of"], model=Model.load(tmp_path / "m", device=device), seed=seed, **how)
+        for seed in (3, 3, 4)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus: Path, tmp_path: Path) -> None:
+    model = tiny("gpt", english_corpus, tmp_path / "m", "cpu")
+    torch.manual_seed(0)
+    with torch.no_grad():  # so far apart that no rounding changes which is likelier
+        for parameter in model.encoder.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.5)
+    model.save(tmp_path / "wide")
+    prompts = ["The sailor", "A boat of"]
+    found = [
+        continuations(prompts, model=Model.load(tmp_path / "wide", device=place), how=Search(beams=3, best=3), tokens=8)
+        for place in ("cpu", device)
+    ]
+    for here, there in zip(*found, strict=True):
+        assert [each.text for each in there] == [each.text for each in here]
+        scores = [[each.score or 0.0 for each in texts] for texts in (there, here)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+        assert min(one - other for one, other in pairwise(scores[1])) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["ngram", "rnn"])
+def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tmp_path: Path) -> None:
+    model = keel.pretrain(name, chinese_corpus, out=tmp_path / "m", device="cpu", **{**TINY[name], "vocabulary": 1200})
+    parts: list[str] = []
+    text = keel.generate("水手", model=model, tokens=30, on_text=parts.append)
+    assert "".join(parts) == text
+    assert len(text) > 25
+    assert not re.search("[一-龥] | [一-龥]", text), "numbers and letters of an untaught network have blanks between"
+
+
+def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
+    writer, special = model.objective, model.tokenizer.special_ids
+    assert isinstance(writer, Writer)
+    likely = writer.next
+
+    def eager(ids: torch.Tensor, state: Any) -> Any:
+        scores, after = likely(ids, state)
+        scores = scores.clone()
+        scores[:, [number for number in special if number != writer.closing]] = 100.0
+        return scores, after
+
+    parts: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "next", eager)
+        keel.generate("The sailor", model=model, tokens=12, on_text=parts.append)
+    assert sum(map(bool, parts)) > 6
+
+
+def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="the model knows no word of 'Qwertz uiop': begin with others"):
+        keel.generate("Qwertz uiop", model=ngram)
+    said: list[str] = []
+    keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
+    assert said == ["1 of 2 words of the prompt are unknown to the model"]
+    words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
+    with pytest.raises(KeelError, match=r"onehot does not write text: take .* such as ngram, nnlm, rnn, ulmfit or gpt"):
+        keel.generate("The", model=words)
+    with pytest.raises(UsageError, match="onehot does not foretell"):
+        keel.perplexity(words, english_corpus)
+
+
+def test_evaluate_gives_the_perplexity_of_a_text(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
+    found = keel.perplexity(ngram, english_corpus)
+    assert keel.evaluate(ngram, english_corpus, out=tmp_path) == found
+    assert (tmp_path / "scores.json").is_file()
+    (tmp_path / "table.csv").write_text("body,n\nThe sailor paints the boat.,1\n")
+    assert keel.evaluate(ngram, tmp_path / "table.csv", text_column="body").count == 7
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(KeelError, match=rf"^{tmp_path}/empty\.txt holds no text"):
+        keel.evaluate(ngram, tmp_path / "empty.txt")
+
+
+def test_sentences_are_told_apart_as_the_model_learned_them(tmp_path: Path) -> None:
+    text = tmp_path / "lines.txt"
+    text.write_text("The sailor came home . He slept .\nThe judge went home . She slept .\n\n" * 40, encoding="utf-8")
+    model = keel.pretrain("ngram", text, out=tmp_path / "m", sentences="lines", held_out=0.0)
+    found = keel.evaluate(model, text)
+    assert str(found) == str(keel.perplexity(model, text, sentences="lines"))
+    assert str(found) != str(keel.perplexity(model, text, sentences="split"))

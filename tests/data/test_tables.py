@@ -1,0 +1,253 @@
+"""Labelled files and lists in all their forms: the right texts and labels, and one sentence where it cannot be."""
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from keel.data.examples import Columns, Examples, read_examples
+from keel.errors import KeelError
+
+
+def write(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / name
+    path.write_text(text, encoding=encoding, newline="")
+    return path
+
+
+def plain(examples: Examples) -> list[tuple[Any, ...]]:
+    return [(e.text, e.label) if e.second is None else (e.text, e.second, e.label) for e in examples]
+
+
+def notes(source: Any, **settings: Any) -> list[str]:
+    events: list[dict[str, Any]] = []
+    read_examples(source, on_event=events.append, **settings)
+    return [event["text"] for event in events]
+
+
+SINGLE = [("so good", "1"), ("so bad", "0"), ("fine", "1")]
+SINGLE_FORMS = {
+    "sst2.tsv": "sentence\tlabel\nso good\t1\nso bad\t0\nfine\t1\n",
+    "windows.tsv": "\ufeffsentence\tlabel\r\nso good\t1\r\nso bad\t0\r\nfine\t1\r\n",
+    "chinese.tsv": "label\ttext_a\n1\tso good\n0\tso bad\n1\tfine\n",
+    "cola.tsv": "gj04\t1\t\tso good\ncj99\t0\t?*\tso bad\ncj99\t1\t\tfine\n",
+    "quoted.csv": 'id,review,sentiment\n1,"so good",1\n2,so bad,0\n3,fine,1\n',
+    "other.csv": "headline,topic\nso good,1\nso bad,0\nfine,1\n",
+    "bare.tsv": "so good\t1\nso bad\t0\nfine\t1\nfine\t1\n",
+    "rows.jsonl": '{"text": "so good", "label": 1}\n\n{"text": "so bad", "label": 0}\n{"label": 1, "text": "fine"}\n',
+    "fast.txt": "__label__1 so good\n__label__0 so bad\n__label__1 fine\n",
+}
+
+
+@pytest.mark.parametrize("name", SINGLE_FORMS)
+def test_one_text_in_every_published_form(tmp_path: Path, name: str) -> None:
+    columns = Columns(text_column="headline", label_column="topic") if name == "other.csv" else Columns()
+    found = read_examples(write(tmp_path, name, SINGLE_FORMS[name]), pair=False, columns=columns)
+    assert plain(found)[:3] == SINGLE
+    assert found.kind == "one"
+    assert found.names == ("0", "1")
+
+
+PAIR_FORMS = {
+    "mrpc.tsv": '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\t" a\tb\n0\t9\t10\tc\td\n',
+    "rte.tsv": 'index\tsentence1\tsentence2\tlabel\n0\t" a\tb\t1\n1\tc\td\t0\n',
+    "qnli.tsv": 'index\tquestion\tsentence\tlabel\n0\t" a\tb\t1\n1\tc\td\t0\n',
+    "nli.jsonl": '{"premise": "\\" a", "hypothesis": "b", "label": 1}\n{"premise": "c", "hypothesis": "d", "label": 0}',
+}
+
+
+@pytest.mark.parametrize("name", PAIR_FORMS)
+def test_pairs_in_every_published_form(tmp_path: Path, name: str) -> None:
+    found = read_examples(write(tmp_path, name, PAIR_FORMS[name]), pair=True)
+    assert plain(found) == [('" a', "b", "1"), ("c", "d", "0")]
+
+
+def test_scores_are_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "sts.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t5.000\n1\tc\td\t3.800\n")
+    assert plain(read_examples(path, pair=True)) == [("a", "b", 5.0), ("c", "d", 3.8)]
+    chinese = write(tmp_path, "sts.txt", "2012-1||一||二||5\n2012-2||三||四||0\n")
+    found = read_examples(chinese, pair=True)
+    assert found.kind == "number"
+    assert plain(found) == [("一", "二", 5.0), ("三", "四", 0.0)]
+
+
+def test_python_objects_are_read_like_files() -> None:
+    frame = pandas.DataFrame({"review": ["so good", "so bad", "fine"], "label": [1, 0, 1]})
+    rows = [{"text": text, "label": label} for text, label in SINGLE]
+    for source in (SINGLE, list(map(list, SINGLE)), frame, rows):
+        assert plain(read_examples(source, pair=False)) == SINGLE
+    assert plain(read_examples(["a", "b"], pair=False)) == [("a", None), ("b", None)]
+    assert plain(read_examples(pandas.Series(["a", "b"]), pair=False)) == [("a", None), ("b", None)]
+    for pairs in ([(("a", "b"), "x")], [("a", "b", "x")]):
+        assert plain(read_examples(pairs, pair=True)) == [("a", "b", "x")]
+    assert plain(read_examples([("a", "b")], pair=True)) == [("a", "b", None)]
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    fast = write(tmp_path, "several.txt", "__label__a __label__b one two\n__label__b three\n")
+    assert plain(read_examples(fast, pair=False)) == [("one two", ("a", "b")), ("three", ("b",))]
+    assert plain(read_examples([("one", ["b", "a"]), ("two", [])], pair=False)) == [("one", ("a", "b")), ("two", ())]
+    table = write(tmp_path, "several.csv", 'text,labels\none,"a,b"\ntwo,b\n')
+    assert plain(read_examples(table, pair=False, columns=Columns(labels="several"))) == [
+        ("one", ("a", "b")),
+        ("two", ("b",)),
+    ]
+
+
+def test_compressed_parquet_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = tmp_path / "sst2.tsv.gz"
+    packed.write_bytes(gzip.compress(SINGLE_FORMS["sst2.tsv"].encode()))
+    parquet = tmp_path / "sst2.parquet"
+    pandas.DataFrame(SINGLE, columns=["sentence", "label"]).to_parquet(parquet)
+    assert plain(read_examples(packed, pair=False)) == plain(read_examples(parquet, pair=False)) == SINGLE
+    for form in ("sst2.tsv", "rows.jsonl", "fast.txt"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SINGLE_FORMS[form].encode())))
+        assert plain(read_examples("-", pair=False)) == SINGLE
+
+
+def test_gb18030_is_found_out(tmp_path: Path) -> None:
+    rows = "".join(f"{number % 2}\t这家酒店的早餐很不错，房间也很干净\n" for number in range(20))
+    path = write(tmp_path, "gb.tsv", "label\ttext_a\n" + rows, "gb18030")
+    assert read_examples(path, pair=False)[0].text == "这家酒店的早餐很不错，房间也很干净"
+
+
+def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",x\nnext,y\n')
+    assert [example.where for example in read_examples(path, pair=False)] == [f"{path}:2", f"{path}:4"]
+
+
+def test_what_was_chosen_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "rte.tsv", PAIR_FORMS["rte.tsv"])
+    assert notes(path, pair=True) == [f"{path}: text in 'sentence1', second text in 'sentence2', label in 'label'"]
+    (said,) = notes(path, pair=False)
+    assert "'sentence2' is not read (--task pair reads both)" in said
+    cola = write(tmp_path, "cola.tsv", SINGLE_FORMS["cola.tsv"])
+    assert notes(cola, pair=False) == [f"{cola}: text in column 4, label in column 2"]
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "text,summary,label,stars\nx,y,a,5\nz,w,b,1\n")
+    stars = Columns(text_column="summary", label_column="stars")
+    assert plain(read_examples(path, pair=False, columns=stars)) == [("y", "5"), ("w", "1")]
+    both = Columns(text_column="summary", second_column="text")
+    assert plain(read_examples(path, pair=True, columns=both)) == [("y", "x", "a"), ("w", "z", "b")]
+    bare = write(tmp_path, "bare.tsv", "1\t2\tx y\n3\t4\tz\n")
+    numbers = Columns(text_column="3", label_column="1")
+    assert plain(read_examples(bare, pair=False, columns=numbers)) == [("x y", "1"), ("z", "3")]
+
+
+def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
+    pairs = [("a", "1.0"), ("b", "2.0"), ("c", "1.0")]
+    (said,) = notes(pairs, pair=False)
+    assert "2 classes (1.0, 2.0)" in said
+    assert "--labels number" in said
+    assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
+    assert plain(read_examples(pairs, pair=False, columns=Columns(labels="number")))[1] == ("b", 2.0)
+    assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == "number"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        (
+            "a.tsv",
+            "sentence\tlabel\nx\t1\n",
+            {"label_column": "stars"},
+            "no column 'stars': it has 'sentence', 'label'",
+        ),
+        (
+            "a.tsv",
+            "one\ttwo\tthree\tlabel\nx\ty\tz\t1\n",
+            {},
+            "'three', 'label'; say so by --text-column",
+        ),
+        ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 column,"),
+        ("a.tsv", "sentence\tlabel\nx\t1\ny\t\n", {}, ":3: the label is empty"),
+        ("a.tsv", "sentence\tlabel\n", {}, "holds no examples"),
+        ("a.tsv", "", {}, "holds no examples"),
+        ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "number"}, ":2: the label 'good' is no number"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 2}\n', {}, ":2: the text is None"),
+        ("a.jsonl", '{"text": "x", "labels": ["a", "b"]}\n', {"labels": "one"}, ":1: there are 2 labels where one"),
+        ("a.txt", "__label__x y\nz\n", {}, ":2: this line does not start with __label__"),
+    ],
+)
+def test_bad_files_get_one_sentence_with_the_place(
+    tmp_path: Path, name: str, text: str, columns: dict[str, Any], message: str
+) -> None:
+    path = write(tmp_path, name, text)
+    with pytest.raises(KeelError) as caught:
+        read_examples(path, pair=False, columns=Columns(**columns))
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+
+
+def test_bad_sources_get_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="is a folder"):
+        read_examples(tmp_path, pair=False)
+    with pytest.raises(KeelError, match="there is no file"):
+        read_examples(tmp_path / "none.tsv", pair=False)
+    single = write(tmp_path, "single.tsv", "sentence\tlabel\nx\t1\n")
+    with pytest.raises(KeelError, match="which columns hold the two texts"):
+        read_examples(single, pair=True)
+    with pytest.raises(KeelError, match=r"item 1 of the list is \('b',\)"):
+        read_examples([("a", "x"), ("b",)], pair=False)
+    with pytest.raises(KeelError, match="item 0 of the list: the text is 3"):
+        read_examples([(3, "x")], pair=False)
+    with pytest.raises(KeelError, match="item 1 of the list is 'b'"):
+        read_examples([("a", "b"), "b"], pair=True)
+
+
+PUBLISHED = {
+    "glue/CoLA": (False, {"train.tsv.xz": 8551, "dev.tsv": 1043, "test.tsv": 1063}),
+    "glue/SST-2": (False, {"train.tsv.xz": 67349, "dev.tsv": 872, "test.tsv.xz": 1821}),
+    "glue/MRPC": (True, {"train.tsv.xz": 3668, "dev.tsv": 408, "test.tsv.xz": 1725}),
+    "glue/RTE": (True, {"train.tsv.xz": 2490, "dev.tsv": 277, "test.tsv.xz": 3000}),
+    "glue/QNLI": (True, {"dev.tsv.xz": 5463, "test.tsv.xz": 5463}),
+    "glue/STS-B": (True, {"train.tsv.xz": 5749, "dev.tsv.xz": 1500, "test.tsv.xz": 1379}),
+    "zh/chnsenticorp": (False, {"train.tsv.xz": 9600, "dev.tsv.xz": 1200, "test.tsv.xz": 1200}),
+    "zh/sts_b_zh": (True, {"cnsd-sts-train.txt.xz": 5231, "cnsd-sts-dev.txt.xz": 1458, "cnsd-sts-test.txt.xz": 1361}),
+}
+NAMES = {"RTE": ("entailment", "not_entailment"), "QNLI": ("entailment", "not_entailment"), "STS-B": (), "sts_b_zh": ()}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("folder", PUBLISHED)
+def test_published_files_are_read_as_they_are(data_dir: Path, folder: str) -> None:
+    pair, files = PUBLISHED[folder]
+    for name, count in files.items():
+        found = read_examples(data_dir / "tasks" / folder / name, pair=pair)
+        assert len(found) == count
+        assert all(example.text for example in found)
+        if folder.startswith("glue") and name.startswith("test"):
+            assert found.kind is None
+        else:
+            task = Path(folder).name
+            assert found.names == NAMES.get(task, ("0", "1"))
+            assert found.kind == ("one" if found.names else "number")
+        if found.kind == "number":
+            assert all(isinstance(example.label, float) and 0 <= example.label <= 5 for example in found)
+
+
+@pytest.mark.data
+def test_cola_and_mrpc_keep_their_text_to_the_letter(data_dir: Path) -> None:
+    cola = read_examples(data_dir / "tasks/glue/CoLA/dev.tsv", pair=False)
+    assert plain(cola)[4] == ("As you eat the most, you want the least.", "0")
+    mrpc = read_examples(data_dir / "tasks/glue/MRPC/dev.tsv", pair=True)
+    assert mrpc[0].second == '" The foodservice pie business does not fit our long-term growth strategy .'
+
+
+def test_records_keep_unicode(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", json.dumps({"text": "naïve 👩‍👩‍👧", "label": "好"}, ensure_ascii=False) + "\n")
+    assert plain(read_examples(path, pair=False)) == [("naïve 👩‍👩‍👧", "好")]
+
+
+def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
+    assert plain(read_examples(("good", "bad"), pair=False)) == [("good", None), ("bad", None)]
+    one = write(tmp_path, "a.txt", "good\n")
+    with pytest.raises(KeelError, match="two files side by side are for --task rewrite"):
+        read_examples((str(one), "b.txt"), pair=False)

@@ -1,0 +1,169 @@
+"""Entities are those that conlleval sees, whatever stands in the tags."""
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keel.data.examples import Example, Examples, Labels
+from keel.data.predictions import TagPredictions
+from keel.data.tag_schemes import Entity, Scheme, all_tags, allowed, breaks, entities, scheme_of, write_tags
+from keel.metrics import scores as score_module
+from keel.metrics.tagging_scores import score_tags
+
+LETTERS: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
+SCHEMES = list(LETTERS)
+
+
+def random_tags(draw: random.Random, letters: str, types: list[str], outside: int = 2) -> list[str]:
+    names = ["O"] * outside + [f"{letter}-{kind}" if kind else letter for letter in letters for kind in types]
+    return draw.choices(names, k=draw.randint(0, 9))
+
+
+def random_entities(draw: random.Random, length: int) -> list[Entity]:
+    found: list[Entity] = []
+    place = draw.randint(0, 2)
+    while place < length:
+        end = min(length, place + draw.randint(1, 4))
+        found.append(Entity(draw.choice(["LOC", "PER"]), place, end))
+        place = end + draw.choice([0, 0, 1, 3])
+    return found
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("types", [["A", "B"], ["A"], ["x-y", "z"], [""]])
+def test_entities_are_those_of_seqeval(scheme: Scheme, types: list[str]) -> None:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    draw = random.Random(f"{scheme} {types}")
+    for _ in range(10_000):
+        tags = random_tags(draw, LETTERS[scheme], types)
+        # seqeval calls the inside I, and what has no type "_".
+        theirs = get_entities([f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags])
+        expected = [Entity("" if kind == "_" else kind, start, end + 1) for kind, start, end in theirs]
+        assert entities(tags) == expected, tags
+
+
+def random_guess(draw: random.Random, tags: list[str], names: list[str], kind: int) -> list[str]:
+    """Tags that err as a model may, or as none would."""
+    if kind == 0:
+        return tags[::-1]
+    if kind == 1:
+        return [tag if draw.random() < 0.8 else draw.choice(names) for tag in tags]
+    if kind == 2:  # all bounds as they are, all types wrong
+        return [tag[0] + tag[1:].translate(str.maketrans("ABC", "BCA")) for tag in tags]
+    if kind == 3:  # all types as they are, every beginning an inside
+        return [f"I{tag[1:]}" if tag[0] in "BS" and tag[1:] else tag for tag in tags]
+    if kind == 4:
+        return ["O"] * len(tags)
+    return draw.choices(names, k=len(tags))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seqeval import metrics as theirs
+
+    judge: Any = theirs.classification_report
+    monkeypatch.setattr(score_module, "RESAMPLES", 1)  # intervals are not compared
+    draw = random.Random(7)
+    letters, types = LETTERS[scheme], ["A", "B", "C"]
+    names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in types)]
+    if "I" not in letters:
+        names += [f"I-{kind}" for kind in types]  # which some guesses have, whatever the scheme
+    for batch in range(400):
+        truth = [random_tags(draw, letters, types) for _ in range(24)] + [[names[1]]]
+        guess = [random_guess(draw, tags, names, draw.randrange(6) if batch % 2 else batch // 2 % 6) for tags in truth]
+        scores = score_tags(*tagged(truth, guess, names))
+        # seqeval calls the inside I.
+        sides = [
+            [[f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags] for tags in side] for side in (truth, guess)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it tells of each type that nobody guessed
+            report = judge(*sides, output_dict=True, zero_division=0)
+        kinds = {*types} & report.keys()
+        assert scores.types.keys() == (kinds if len(kinds) > 1 else set())
+        for kind, values in {"micro avg": scores.values, **scores.types}.items():
+            ours = [values[name].value for name in ("precision", "recall", "f1")]
+            expected = [report[kind][name] for name in ("precision", "recall", "f1-score")]
+            assert ours == pytest.approx(expected), (kind, truth, guess)
+
+
+def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> tuple[Examples, TagPredictions]:
+    words = [tuple("w" * len(tags)) for tags in truth]
+    examples = [
+        Example(text=" ".join(each), second=None, label=tuple(tags), where="", words=each)
+        for each, tags in zip(words, truth, strict=True)
+    ]
+    numbers = np.array([names.index(tag) for tags in guess for tag in tags], int)
+    labels = Labels(kind="tags", names=tuple(names))
+    predictions = TagPredictions(labels, np.ones(len(numbers)), numbers, [(" ".join(each), each) for each in words])
+    return Examples(items=examples, kind="tags", source="made up", names=tuple(names)), predictions
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tags_are_written_read_and_known_again(scheme: Scheme) -> None:
+    draw = random.Random(3)
+    written = []
+    for _ in range(300):
+        length = draw.randint(0, 12)
+        found = random_entities(draw, length)
+        tags = write_tags(found, length, scheme)
+        assert entities(tags) == found
+        assert not list(breaks(tags, scheme))
+        written.append(tags)
+    assert scheme_of(written) == scheme
+    assert {tag for tags in written for tag in tags} <= all_tags(["B-LOC", "I-PER"], scheme)
+
+
+def test_a_scheme_is_known_by_what_most_tags_do() -> None:
+    assert scheme_of([["DET", "NOUN"]]) == "none"
+    assert scheme_of([["O", "O"]]) == "none"
+    assert scheme_of([["O-", "B-A"]]) == "none"
+    assert scheme_of([list("BMESSBE")]) == "BMES"
+    assert scheme_of([["U-A", "O", "B-A", "L-A"]]) == "BIOES"
+    # One slip does not make another scheme of a file.
+    assert scheme_of([["I-A", "O", "I-B"], ["B-A", "I-A"], ["O", "I-A"]]) == "BIO1"
+    assert scheme_of([["B-A", "O", "I-B"], ["B-A", "I-A"]]) == "BIO"
+
+
+def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
+    assert all_tags("BE", "BMES") == {*"BMES"}
+    assert all_tags("BEO", "BMES") == {*"BMESO"}
+    assert all_tags(["O"], "BMES") == {"O"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "places"),
+    [
+        ("O I-A O", "BIO", [1]),
+        ("I-A B-A I-B", "BIO", [0, 2]),
+        ("B-A I-A O", "BIO", []),
+        ("B-A O", "BIOES", [1]),
+        ("B-A", "BIOES", [1]),
+        ("S-A I-A E-A", "BIOES", [1]),
+        ("B E S M", "BMES", [3, 4]),
+        ("I-A B-A", "BIO1", []),
+    ],
+)
+def test_tags_out_of_place_are_found(tags: str, scheme: Scheme, places: list[int]) -> None:
+    assert list(breaks(tags.split(), scheme)) == places
+
+
+def test_what_may_follow_is_what_does_not_break() -> None:
+    names = sorted(all_tags(["B-A", "B-B"], "BIOES"))
+    possible = allowed(names, "BIOES")
+    assert possible is not None
+    starts, steps, ends = possible
+    for number, name in enumerate(names):
+        assert bool(starts[number]) == (0 not in set(breaks([name, *closing(name)], "BIOES")))
+        assert bool(ends[number]) == (name[0] in "OES")
+    assert bool(steps[names.index("B-A"), names.index("E-A")])
+    assert not bool(steps[names.index("B-A"), names.index("E-B")])
+    assert allowed(["NOUN"], "none") is None
+
+
+def closing(name: str) -> list[str]:
+    return [f"E{name[1:]}"] if name[0] in "BI" else []

@@ -1,0 +1,65 @@
+"""The learned mix as somebody reads it."""
+
+from typing import Any
+
+import pytest
+
+from keel.api.finetuning import finetune
+from keel.data.tokenizer import Tokenizer
+from keel.errors import UsageError
+from keel.explain.layer_weights import Layers, layer_weights
+from keel.model import Model
+from keel.systems.ulmfit import Ulmfit
+
+EXAMPLES = [("a fine day", "good"), ("an awful day", "bad")] * 4
+
+
+def test_weights_stand_beside_bars() -> None:
+    lines = Layers([0.25, 0.75], 1.5, [0, 1]).lines()
+    assert lines[0].split() == ["embeddings", "0.250", "#" * 10]
+    assert lines[1].split() == ["layer", "1", "0.750", "#" * 30]
+    assert lines[2:] == [f"{'gamma':>10}  1.500"]
+    assert Layers([0.25, 0.75], 1.5, [0, 1]).brief() == "embeddings 0.250, layer 1 0.750; gamma 1.500"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names"),
+    [([0, 2], "layer 1"), ([0, 3], "layer 1, layer 2"), ([1, 2], "embeddings")],
+)
+def test_layers_that_are_not_in_the_mix_are_named_with_it(numbers: list[int], names: str) -> None:
+    layers, sentence = Layers([0.25, 0.75], 1.5, numbers), f"of another width, so not in the mix: {names}"
+    assert layers.brief().endswith(f"gamma 1.500 ({sentence})")
+    assert layers.lines()[-1] == sentence
+
+
+def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -> None:
+    sizes: dict[str, Any] = {"width": 8, "layers": 3, "length": 8}
+    for hidden, numbers in ((12, [0, 3]), (8, [0, 1, 2, 3])):
+        system, tokenizer = Ulmfit(**sizes, hidden=hidden), Tokenizer.from_words(["a", "an", "fine", "awful", "day"])
+        start = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+        heard: list[dict[str, Any]] = []
+        model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=heard.append)
+        assert any(event.get("text") == f"the learned mix: {layer_weights(model).brief()}" for event in heard)
+        found = layer_weights(model)
+        assert found.numbers == numbers
+        assert len(found.weights) == len(numbers)
+        assert found.to_dict()["layers"] == numbers
+        lines = found.lines()
+        assert lines[len(numbers) - 1].split()[:2] == ["layer", "3"]
+        assert ("another width" in lines[-1]) == (hidden != 8)
+        top, third = (model.encode(["a fine day"], layer=layer, pool="none")[0].vectors for layer in (-1, 3))
+        assert (top == third).all()
+        with pytest.raises(UsageError, match=r"there is no layer 4: this model has 0 \(embeddings\) to 3"):
+            model.encode(["a day"], layer=4)
+        for layer in (1, -2):
+            if hidden == 8:
+                assert model.encode(["a day"], layer=layer).shape == (1, 8)
+                continue
+            with pytest.raises(UsageError, match=rf"layer {layer} is of another width .*: take one of 0, 3"):
+                model.encode(["a day"], layer=layer)
+
+
+def test_a_model_without_a_mix_says_how_to_get_one() -> None:
+    model = finetune("onehot", EXAMPLES, dev=None, epochs=1)
+    with pytest.raises(UsageError, match="--mix"):
+        layer_weights(model)

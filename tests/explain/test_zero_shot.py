@@ -1,0 +1,139 @@
+"""Last words and choices are scored by how likely a model finds them."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import keel
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError
+from keel.explain.zero_shot import Question, choose_likeliest, foretell_last_words
+
+WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass", "green", "very", "and", "of", "deep"])
+
+
+class Parrot(nn.Module):
+    """After "sea ... is" comes blue, after "grass ... is" green, with log-odds of 4; "very" is always likely."""
+
+    opening, closing, longest = WORDS.cls_id, None, None
+
+    def begin(self, rows: int) -> None:
+        return None
+
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+        raise AssertionError("all is foretold at once")
+
+    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+        found = torch.zeros(len(places), len(WORDS))
+        for row, place in enumerate(places.tolist()):
+            time = ids.shape[1]
+            read = WORDS.decode(ids[place // time, : place % time + 1].tolist()).split()
+            found[row, WORDS.id_of("very")] = 2.0
+            if read[-1:] == ["is"] or read[-1:] == [":"]:
+                found[row, WORDS.id_of("blue")] = 4.0 * ("sea" in read)
+                found[row, WORDS.id_of("green")] = 4.0 * ("grass" in read)
+        return found
+
+
+@pytest.fixture
+def model() -> Any:
+    return SimpleNamespace(objective=Parrot(), tokenizer=WORDS, system=SimpleNamespace(name="parrot"))
+
+
+def test_the_last_word_is_foretold_from_all_before(model: Any) -> None:
+    texts = ["the sea is blue", "the grass is green\n", "the grass is  blue", "the sea is purple"]
+    scores = foretell_last_words(model, [(f"f:{number}", text) for number, text in enumerate(texts, 1)])
+    assert (scores.main, scores.count) == ("accuracy", 4)
+    assert scores.main_value == 0.5
+    whole = math.log(math.e**4 + math.e**2 + len(WORDS) - 2)
+    spelled = whole + len("purple ") * math.log(257)  # not in the vocabulary: never right, and as long as it is spelled
+    expected = math.exp((whole - 4 + whole - 4 + whole + spelled) / 4)
+    assert scores.values["perplexity"].value == pytest.approx(expected)
+    assert "1 are not in the vocabulary: wrong" in scores.remark
+    assert {(error.where, error.label, error.predicted) for error in scores.errors} == {
+        ("f:3", "blue", "green"),
+        ("f:4", "purple", "blue"),
+    }
+    accuracy: Any = scores.values["accuracy"]
+    assert accuracy.low < 0.5 < accuracy.high
+
+
+def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:
+    questions = [
+        Question(context="the sea is", choices=("green", "blue"), label=1, where="f:1"),
+        Question(context="the grass is ", choices=("very", "green and deep"), label=1, where="f:2"),
+        Question(context="and the sea ?", choices=("blue", "green"), label=0, where="f:3"),
+    ]
+    scores = choose_likeliest(model, questions)
+    found = {name: score.value for name, score in scores.values.items()}
+    # "green and deep" has two more words to foretell than "very", and gains more by the grass.
+    assert found == pytest.approx(
+        {"accuracy by sum": 2 / 3, "accuracy by token": 1.0, "accuracy by byte": 1.0, "accuracy by gain": 1.0}
+    )
+    assert scores.main == "accuracy by byte"
+    assert "guessing gives 0.500" in scores.remark
+
+
+BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=262)
+
+
+class Pairs(nn.Module):
+    """After "是" or a colon comes "蓝", after "is" or a colon " blue"; to finish "红" or "glue" is as likely."""
+
+    opening, closing, longest = BYTES.sep_id, None, None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.zeros(len(BYTES), len(BYTES))
+        for text in ("是蓝", ":蓝", ": blue", "is blue", "红", "glue"):
+            ids = BYTES.encode(text).ids
+            self.scores[ids[:-1], ids[1:]] = 6.0
+
+    def begin(self, rows: int) -> None:
+        return None
+
+    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+        return self.scores[ids[:, -1]], None
+
+
+@pytest.mark.parametrize(
+    ("context", "choices"),
+    [
+        ("天空是", ("红", "蓝")),
+        ("海是什么颜色？", ("红", "蓝")),
+        ("the sea is", ("glue", "blue")),
+        ("which is the sea?", ("glue", "blue")),
+    ],
+)
+def test_a_blank_stands_before_a_choice_but_not_in_chinese(context: str, choices: tuple[str, ...]) -> None:
+    model: Any = SimpleNamespace(objective=Pairs(), tokenizer=BYTES, system=SimpleNamespace(name="pairs"))
+    scores = choose_likeliest(model, [Question(context=context, choices=choices, label=1, where="f:1")])
+    assert scores.main_value == 1
+
+
+def test_what_cannot_be_foretold_is_said(model: Any) -> None:
+    with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word to foretell from others: give two words"):
+        foretell_last_words(model, [("f:7", "blue")])
+
+
+@pytest.fixture(scope="module")
+def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> keel.Model:
+    return keel.pretrain("ngram", english_corpus, out=tmp_path_factory.mktemp("foretold") / "m", order=3)
+
+
+def test_evaluate_asks_a_language_model(ngram: keel.Model, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("The sailor came after the rain\nThe baker slept before winter\n")
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "The sailor came after the rain"}\n{"text": "The baker slept before winter"}\n')
+    scores = keel.evaluate(ngram, texts, by="last-word", out=tmp_path / "out")
+    assert scores.main_value == 1
+    assert scores.values == keel.evaluate(ngram, lines, by="last-word").values
+    assert (tmp_path / "out" / "scores.json").is_file()
+    with pytest.raises(KeelError, match="--by"):
+        keel.evaluate(ngram, texts, by="words")  # type: ignore

@@ -1,0 +1,50 @@
+"""Batches side by side: in order, a core each, and nothing left behind."""
+
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+import torch
+
+from keel.generation.thread_pool import side_by_side
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_order_from_threads_with_one_core_each() -> None:
+    found = [*side_by_side(lambda number: (number, torch.get_num_threads()), range(7), CPU)]
+    assert found == [(number, 1) for number in range(7)]
+    assert torch.get_num_threads() == 2
+    assert [*side_by_side(lambda _: torch.get_num_threads(), range(2), torch.device("meta"))] == [2, 2]
+
+
+def test_what_goes_wrong_in_a_thread_is_heard_and_all_cores_are_back() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(lambda number: 1 / number, [1, 0, 2], CPU))
+    assert torch.get_num_threads() == 2
+
+
+def test_when_one_goes_wrong_the_others_are_told_and_the_rest_never_begins() -> None:
+    halted, second, begun = Event(), Event(), []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            assert second.wait(30)
+            raise KeyboardInterrupt
+        second.set()
+        assert halted.wait(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(work, range(9), CPU, halted)
+    assert sorted(begun)[:2] == [0, 1]
+    assert len(begun) <= 3
+    assert torch.get_num_threads() == 2

@@ -1,0 +1,45 @@
+"""Lanes: sixteen numbers side by side give what numpy gives one by one."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from keel.kernels.simd import choose, largest, load, padded, prefetch, spread, store, sums, truncate, two_to, zeros
+
+
+@njit
+def _each(table, out):
+    a, b = load(table, 0, 0), load(table, 1, 0)
+    prefetch(table, 1, 0)
+    store(out, 0, 0, a + b)
+    store(out, 1, 0, a - b)
+    store(out, 2, 0, a * b)
+    store(out, 3, 0, a / b)
+    store(out, 4, 0, largest(a, b))
+    store(out, 5, 0, choose(a, b, spread(np.float32(7.0))))
+    store(out, 6, 0, truncate(a))
+    store(out, 7, 0, two_to(truncate(a)))
+    store(out, 8, 0, sums((a, b, a * b)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lanes_do_what_numpy_does(seed: int) -> None:
+    a, b = table = np.random.default_rng(seed).normal(0, 20, (2, 16)).astype(np.float32)
+    out = zeros(9, 16)
+    _each(table, out)
+    expected = [a + b, a - b, a * b, a / b, np.maximum(a, b), np.where(a >= 0, b, 7), np.trunc(a), 2 ** np.trunc(a)]
+    np.testing.assert_allclose(out[:8], expected, rtol=1e-6)
+    np.testing.assert_allclose(out[8, :3], [a.sum(), b.sum(), (a * b).sum()], rtol=1e-5)
+    assert not out[8, 3:].any()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 16), (3, 112), (5, 304)])
+def test_rows_start_cache_lines(rows: int, width: int) -> None:
+    array = zeros(rows, width)
+    assert array.shape == (rows, width)
+    assert all(row.ctypes.data % 64 == 0 for row in array)
+    assert not array.any()
+
+
+def test_widths_are_filled_up() -> None:
+    assert [padded(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]

@@ -1,0 +1,105 @@
+"""Steps of writing are laid out once for one row and once for many, whoever writes beside them."""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier
+from weakref import ref
+
+import pytest
+import torch
+from torch import Tensor
+
+from keel.data.tokenizer import Tokenizer
+from keel.nn import incremental_decoding
+from keel.nn.causal_blocks import CausalBlock
+from keel.nn.incremental_decoding import Graph, OneStep, one_step
+from keel.systems.gpt import Gpt, GptTraining
+
+WORDS = Tokenizer.from_words(["the", "sea", "is", "blue"])
+LAYERS = 2
+
+
+@pytest.fixture
+def objective() -> GptTraining:
+    torch.manual_seed(0)
+    system = Gpt(layers=LAYERS, width=32, head_width=16, positions=128, length=128)
+    return system.objective(system.encoder(len(WORDS)), WORDS).eval()
+
+
+@pytest.fixture
+def laid_out(monkeypatch: pytest.MonkeyPatch) -> "Counter[bool]":
+    """How many matrices were laid out, for one row and for many."""
+    count: Counter[bool] = Counter()
+    plain = incremental_decoding.product
+
+    def counted(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
+        count[rows > 1] += 1
+        return plain(weight, bias, rows)
+
+    monkeypatch.setattr(incremental_decoding, "product", counted)
+    return count
+
+
+@torch.no_grad()
+def written(objective: GptTraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
+    """The likeliest ids after a prompt, each thread's step beside the other's."""
+    ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.begin(rows), []
+    for _ in range(steps):
+        if together:
+            together.wait(timeout=60)
+        scores, state = objective.next(ids, state)
+        ids = scores.argmax(1, keepdim=True)
+        found.append(ids[:, 0].tolist())
+    return found
+
+
+def test_one_row_and_many_side_by_side_are_laid_out_once_each(
+    objective: GptTraining, laid_out: "Counter[bool]"
+) -> None:
+    sizes = 1, 2, 1, 3
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        found = [*pool.map(partial(written, objective, steps=12, together=Barrier(len(sizes))), sizes)]
+    once = 4 * LAYERS + 1
+    assert laid_out == {False: once, True: once}
+    assert found == [written(objective, rows, 12) for rows in sizes]
+    assert laid_out == {False: once, True: once}, "and found again by who writes later"
+
+
+def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptTraining) -> None:
+    encoder = objective.encoder
+    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
+
+    def step(rows: int) -> ref[OneStep]:
+        return ref(one_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))
+
+    one, many = step(1), step(3)
+    assert one() is not many()
+    assert step(1)() is one() is not None
+    assert step(2)() is many() is not None
+    with torch.no_grad():
+        encoder.words.weight.mul_(2)
+    assert step(1)() is not None
+    assert (one(), many()) == (None, None)
+
+
+@pytest.mark.gpu
+def test_two_threads_capture_their_steps(objective: GptTraining) -> None:
+    objective = objective.to("cuda")
+    written(objective, 2, 3)  # what torch sets up once is no part of it
+    graphs: list[Graph] = []
+    plain = Graph._capture
+
+    def heard(self: Graph, ids: Tensor, slot: int) -> None:
+        graphs.append(self)
+        plain(self, ids, slot)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Graph, "_capture", heard)
+        for _ in range(10):
+            with ThreadPoolExecutor(2) as pool:
+                found = [*pool.map(partial(written, objective, steps=100, together=Barrier(2)), (1, 2))]
+            assert found == [written(objective, rows, 100) for rows in (1, 2)]
+    assert len(graphs) >= 80  # room was made once while each of 40 texts was written
+    assert all(graph.graph is not None for graph in graphs)

@@ -1,0 +1,102 @@
+"""What a text's vector is made from."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.api.finetuning import finetune
+from keel.data.examples import Examples
+from keel.data.token_batch import Rows
+from keel.errors import UsageError
+from keel.model import Model
+from keel.nn.pooling import Pool, pooled
+from tests.tiny_task import MakeTask
+
+LENGTHS = [3, 1, 5]
+
+
+@pytest.fixture
+def top() -> torch.Tensor:
+    """[3, 5, 4]: all below zero, so that padding, were it read, would be the largest."""
+    return -torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(0)) - 1
+
+
+def expected(row: torch.Tensor, how: Pool) -> torch.Tensor:
+    ways = {"mean": row.mean(0), "max": row.amax(0), "first": row[0], "last": row[-1]}
+    return torch.cat([ways["last"], ways["max"], ways["mean"]]) if how == "concat" else ways[how]
+
+
+@pytest.mark.parametrize("how", ["concat", "mean", "max", "first", "last"])
+def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool) -> None:
+    padded = Rows(ids=torch.zeros(3, 5, dtype=torch.long), lengths=torch.tensor(LENGTHS))
+    wanted = torch.stack([expected(row[:length], how) for row, length in zip(top, LENGTHS, strict=True)])
+    torch.testing.assert_close(pooled(top, padded, how), wanted)
+    end_to_end = torch.cat([row[:length] for row, length in zip(top, LENGTHS, strict=True)])[None]
+    packed = Rows(
+        ids=torch.zeros(1, 9, dtype=torch.long),
+        lengths=torch.tensor(LENGTHS),
+        starts=torch.tensor([0, 3, 4]),
+        longest=8,
+    )
+    torch.testing.assert_close(pooled(end_to_end, packed, how), wanted)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples, frozen: bool) -> None:
+    task = make_task(reviews, pool="concat", frozen=frozen).eval()
+    assert task.classifier.in_features == 3 * task.encoder.width
+    assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
+    data = task.prepare(reviews)
+    assert (data.features is not None) == frozen
+    rows = data.rows(np.arange(4))
+    picked = task.pick(rows)
+    torch.testing.assert_close(picked, pooled(task.encoder(rows).top, rows, "concat"))
+    if data.features is not None:
+        torch.testing.assert_close(data.features[:4], picked, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(task.respond(picked), task.classifier(picked))
+    assert task.settings == {"pool": "concat"}
+    assert make_task(reviews).settings == {}
+
+
+SETTINGS: dict[str, Any] = {"dev": None, "device": "cpu", "epochs": 1}
+
+
+@pytest.mark.parametrize("how", ["concat", "max"])
+def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples, tmp_path: Path) -> None:
+    task = make_task(reviews)
+    base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)
+    tuned = finetune(base, reviews, pool=how, out=tmp_path / "m", **SETTINGS)
+    again = Model.load(tmp_path / "m")
+    texts = ["a wonderful film", "a dreadful story of it"]
+    for one, other in zip(tuned.predict(texts), again.predict(texts), strict=True):
+        assert one.name == other.name
+        assert one.probability == pytest.approx(other.probability, abs=1e-6)
+    # Their own classifier would read [CLS]: what they find is an encoder without one.
+    transformers = pytest.importorskip("transformers")
+    assert type(transformers.AutoModel.from_pretrained(tmp_path / "m")).__name__ == "BertModel"
+    assert again.card.recipe["pool"] == how
+
+
+def test_the_model_that_it_starts_from_stays_as_it_was(make_task: MakeTask, reviews: Examples) -> None:
+    task = make_task(reviews)
+    base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)
+    before = base.fingerprint()
+    tuned = finetune(base, reviews, pool="max", **SETTINGS)
+    assert all(parameter.requires_grad for parameter in base.encoder.parameters())
+    assert base.fingerprint() == before != tuned.fingerprint()
+
+
+def test_another_way_is_another_run(make_task: MakeTask, reviews: Examples, tmp_path: Path) -> None:
+    task = make_task(reviews)
+    base = Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer)
+    finetune(base, reviews, pool="max", out=tmp_path / "m", **SETTINGS)
+    with pytest.raises(UsageError, match="pool"):
+        finetune(base, reviews, pool="mean", out=tmp_path / "m", **SETTINGS)
+
+
+def test_what_has_no_vector_for_each_word_is_refused(reviews: Examples) -> None:
+    with pytest.raises(UsageError, match="leave out --pool"):
+        finetune("onehot", reviews, pool="max", **SETTINGS)

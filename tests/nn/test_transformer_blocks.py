@@ -1,0 +1,94 @@
+"""What the parts of every Transformer promise."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from keel.config import help_of, to_dict
+from keel.data.token_batch import Rows
+from keel.errors import UsageError
+from keel.nn.transformer_blocks import Attention, Dropout
+from keel.systems import SYSTEMS
+from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
+from keel.systems.transformer import BlockSystem, Transformer
+
+BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, BlockSystem)]
+
+
+@pytest.mark.parametrize(
+    ("system", "published"),
+    [
+        (Transformer, (6, 512, 64, 4.0, 0.1, 0.0, "relu", 1e-5)),
+        (Gpt, (12, 768, 64, 4.0, 0.1, 0.1, "gelu_tanh", 1e-5)),
+        (Bert, (12, 768, 64, 4.0, 0.1, 0.1, "gelu", 1e-12)),
+    ],
+)
+def test_each_system_has_the_shape_of_its_paper(system: type[BlockSystem], published: tuple[Any, ...]) -> None:
+    made = system()
+    assert tuple(to_dict(made)[name] for name in to_dict(BlockSystem())) == published
+    assert (made.heads, made.hidden) == (made.width // 64, 4 * made.width)
+
+
+@pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
+def test_every_setting_has_its_line_of_help(system: type[BlockSystem]) -> None:
+    assert [name for name in to_dict(system()) if not help_of(system).get(name)] == []
+    assert help_of(system)["layers"] == ("Blocks that read." if system is Transformer else "Blocks.")
+
+
+@pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 0}, "layers must lie between 1 and 1000, not at 0"),
+        ({"head_width": 0}, "head_width must lie between 1 and 65536, not at 0"),
+        ({"attention_dropout": 1.0}, "attention_dropout must lie between 0 and 1, not at 1.0"),
+        ({"norm_epsilon": 0.0}, "expansion and norm_epsilon must be above 0"),
+        ({"width": 100}, "width 100 is no multiple of head_width 64: change one of them"),
+    ],
+)
+def test_stacks_that_cannot_be_are_refused(system: type[BlockSystem], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        system(**settings)
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
+    dropout = Dropout(0.1).train()
+    x = torch.ones(401, 999, requires_grad=True)
+    torch.manual_seed(0)
+    y = dropout(x)
+    assert abs(float((y == 0).float().mean()) - 0.1) < 5 * (0.1 * 0.9 / x.numel()) ** 0.5
+    assert set(y.detach().unique().tolist()) == {0.0, float(torch.tensor(1 / 0.9))}
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
+    dropout = Dropout(0.5).train()
+    x = torch.randn(7, 5, 3)
+    torch.manual_seed(1)
+    first = dropout(x)
+    second = dropout(x)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_places_that_look_back_are_not_asked_alone() -> None:
+    with pytest.raises(AssertionError, match="the last places"):
+        Attention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, asking=1)
+
+
+def test_the_gist_is_what_the_whole_output_would_give() -> None:
+    torch.manual_seed(0)
+    encoder = Bert(layers=3, width=64, head_width=16, positions=32, length=32).encoder(100).eval()
+    rows = Rows.pad([[1, *range(5, 5 + length)] for length in (3, 9, 20)])
+    whole, short = encoder.pick(encoder(rows), rows), encoder.gist(rows)
+    torch.testing.assert_close(short, whole, rtol=1e-5, atol=1e-6)
+    expected = torch.autograd.grad(whole.square().sum(), list(encoder.stack.parameters()))
+    found = torch.autograd.grad(short.square().sum(), list(encoder.stack.parameters()))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

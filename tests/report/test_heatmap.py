@@ -1,0 +1,38 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keel.errors import UsageError
+from keel.report.heatmap import draw_grid, write_alignment
+
+
+def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
+    svg = draw_grid(["the", "house", "."], ["das", "<haus>"], np.array([[0.9, 0.1, 0.0], [0.05, 0.85, 1.5]]))
+    squares = list(svg.iter("rect"))
+    assert [float(square.get("fill-opacity", 0)) for square in squares] == [0.9, 0.1, 0.0, 0.05, 0.85, 1.0]
+    assert [text.text for text in svg.iter("text")] == ["the", "house", ".", "das", "<haus>"]
+    assert [title.text for title in svg.iter("title")][4] == "<haus> - house: 0.85"
+    width, height = map(float, svg.get("viewBox", "").split()[2:])
+    for square in squares:
+        assert float(square.get("x", 0)) + float(square.get("width", 0)) <= width
+        assert float(square.get("y", 0)) + float(square.get("height", 0)) <= height
+
+
+@dataclass(frozen=True)
+class Found:
+    source: list[str]
+    target: list[str]
+    weights: np.ndarray
+
+
+def test_alignments_are_drawn_into_a_page_or_a_picture(tmp_path: Path) -> None:
+    found = Found(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
+    page = write_alignment(tmp_path / "a.html", [found, found]).read_text(encoding="utf-8")
+    assert page.count("<figure>") == 2
+    assert "&lt;b&gt;" in page
+    picture = write_alignment(tmp_path / "a.svg", [found]).read_text(encoding="utf-8")
+    assert "haus - &lt;b&gt;: 0.90" in picture
+    with pytest.raises(UsageError, match=r"neither \.svg nor \.html"):
+        write_alignment(tmp_path / "a.png", [found])

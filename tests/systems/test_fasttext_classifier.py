@@ -1,0 +1,217 @@
+"""fastText's classifier: compiled updates are the gradients of the loss, and the path is that of every model."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
+from keel.api.pretraining import pretrain
+from keel.data.collation import Prepared
+from keel.data.examples import read_examples
+from keel.data.tokenizer import Tokenizer
+from keel.errors import Interrupted, KeelError, UsageError
+from keel.model import Model
+from keel.systems.fasttext import FastText
+from keel.systems.fasttext_classifier import BagTraining, label_tree, walk
+from keel.tasks.classify import Classify
+from keel.training.counter_rng import Draw
+
+TEXTS = [
+    ("a warm and funny film", "good"), ("dull , slow and cold", "bad"), ("not funny at all", "bad"),
+    ("warm at last", "good"), ("it is what it is", "so-so"), ("", "so-so"), ("unheardof wordz", "bad"),
+]  # fmt: skip
+WORDS = sorted({word for text, _ in TEXTS for word in text.split()} - {"unheardof", "wordz"})
+QUICK: dict[str, Any] = {"dev": None, "width": 8, "threads": 1, "lr": 0.5, "epochs": 40}
+LOSSES = ["softmax", "hierarchical", "negative", "one-vs-all"]
+
+
+def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTraining, Prepared]:
+    torch.manual_seed(0)
+    read = read_examples(examples, pair=False)
+    system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
+    system = system.teaching.settled(read.labels.kind, read.label_counts, frozen=False)
+    tokenizer = Tokenizer.at_blanks(["</s>", *WORDS])
+    task = Classify(system, system.encoder(len(tokenizer)), tokenizer, read.labels)
+    training = system.teaching.learner(task)
+    assert isinstance(training, BagTraining)
+    tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]
+    for table in tables:
+        torch.nn.init.normal_(table.weight)
+    return training, task.prepare(read)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields"),
+    [
+        *(("one", {"label_loss": loss}) for loss in LOSSES),
+        ("one", {"word_ngrams": 3, "max_n": 0, "min_n": 0, "width": 16}),
+        ("several", {"word_ngrams": 2}),
+    ],
+)
+def test_updates_are_the_gradients_of_the_loss(labels: str, fields: dict[str, Any]) -> None:
+    """Text after text, in float64: one step down the gradient of `forward`."""
+    examples: list[tuple[str, Any]] = list(TEXTS)
+    if labels == "several":
+        examples = [(text, (label, "any")) for text, label in TEXTS]
+    ours, data = prepared(examples, **fields)
+    theirs = deepcopy(ours).double()
+    draw, rate = Draw(seed=3, step=2, first=4), 0.05
+    sums, counts = ours.update(data, draw, range(9), rate, 1)
+    loss = 0.0
+    for row in range(9):
+        batch = theirs.batch(data, draw, range(row, row + 1))
+        theirs.zero_grad()
+        found = theirs(batch)[0]["loss"]
+        found.backward()
+        loss += found.item()
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(rate * parameter.grad)
+    assert sums["loss"] == pytest.approx(loss, rel=1e-5)
+    assert counts["loss"] == 9
+    for name, parameter in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name].double(), parameter, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bag_holds_what_fasttext_reads() -> None:
+    """Words, n-grams of letters, the mark of the end and stretches of words, by a plain copy of its rules."""
+
+    def hashed(word: str) -> int:
+        state = 2166136261
+        for byte in word.encode():
+            state = (state ^ (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
+            state = state * 16777619 & 0xFFFFFFFF
+        return state
+
+    def signed(number: int) -> int:
+        return number - (1 << 32) if number >> 31 else number
+
+    tokenizer = Tokenizer.at_blanks(["</s>", "电影", "好"])
+    system = FastText(width=4, supervised=True, min_n=1, max_n=2, buckets=97, word_ngrams=3)
+    texts = ["好 电影 unseen", "__label__x 好\t\t好", "", "好 </s> 电影"]
+    expected = []
+    for text in texts:
+        words, line = [], []
+        for word in [*text.split(), "</s>"]:
+            if word.startswith("__label__"):
+                continue
+            words.append(signed(hashed(word)))
+            if tokenizer.id_of(word) != tokenizer.unknown_id:
+                line.append(("word", tokenizer.id_of(word)))
+            marked = f"<{word}>" if word != "</s>" else ""
+            for first in range(len(marked)):
+                for n in (1, 2):
+                    if first + n <= len(marked) and not (n == 1 and first in (0, len(marked) - 1)):
+                        line.append(("gram", hashed(marked[first : first + n]) % 97))
+            if word == "</s>":
+                break
+        for first in range(len(words)):
+            state = words[first] & (1 << 64) - 1
+            for after in words[first + 1 : first + 3]:
+                state = (state * 116049371 + after) & (1 << 64) - 1
+                line.append(("gram", state % 97))
+        expected.append(sorted(line))
+    encoded = tokenizer.encode_many(texts, spell=True)
+    ids = np.array([number for row in encoded for number in row], np.int32)
+    starts = np.cumsum([0, *map(len, encoded)])
+    places, starts, spelling = system.teaching.rows(ids, starts, tokenizer)
+    bounds = [*spelling.starts.tolist(), len(spelling.parts)]
+    for row, line in enumerate(expected):
+        found = []
+        for place in places[starts[row] : starts[row + 1]].tolist():
+            found += [("word", int(spelling.words[place]))] if spelling.words[place] >= 0 else []
+            found += [("gram", int(part)) for part in spelling.parts[bounds[place] : bounds[place + 1]]]
+        assert sorted(found) == line
+
+
+def test_the_tree_is_fasttexts() -> None:
+    """Of equals the last label comes first, and a node before a leaf; the lighter branch is the "no"."""
+    tree = label_tree((4, 2, 2, 2))
+    assert tree.nodes.tolist() == [[2, 0, 0], [2, 1, 0], [2, 1, 0], [2, 1, 0]]
+    assert tree.signs.tolist() == [[-1, 0, 0], [1, -1, 0], [1, 1, 1], [1, 1, -1]]
+    scores = torch.randn(5, 7)
+    torch.testing.assert_close(walk(scores, label_tree((9, 5, 5, 3, 2, 1, 1))).exp().sum(1), torch.ones(5))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_whole_path(tmp_path: Path, loss: str) -> None:
+    model = finetune("fasttext", TEXTS * 5, out=tmp_path / "m", label_loss=loss, word_ngrams=2, buckets=100, **QUICK)
+    assert model.predict("not funny at all").name == "bad"
+    again = Model.load(tmp_path / "m")
+    assert again.system == model.system
+    texts = [text for text, _ in TEXTS] + ["an unseen text"]
+    assert again.predict(texts) == model.predict(texts)
+    assert evaluate(again, TEXTS[:5]).main_value == 1.0
+
+
+def test_labels_may_be_several_but_not_numbers() -> None:
+    several = [(text, [label, *(["short"] if len(text) < 18 else ["long"])]) for text, label in TEXTS]
+    model = finetune("fasttext", several * 5, **QUICK)
+    assert {label.name for label in model.predict("warm at last")} == {"good", "short"}
+    with pytest.raises(UsageError, match="not numbers: say --labels one"):
+        finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="number", **QUICK)
+
+
+def test_a_pretrained_model_goes_on(english_corpus: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "vocabulary": 200,
+        "batch": 4,
+        "width": 8,
+        "length": 40,
+        "threads": 1,
+        "buckets": 50,
+        "subsample": 0.0,
+    }
+    pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, **settings)
+    examples = [("the farmer is good", "good"), ("the pilot was bad", "bad")] * 10
+    for freeze in (False, True):
+        tuned = finetune(tmp_path / "m", examples, dev=None, epochs=40, lr=0.5, freeze=freeze, threads=1)
+        tuned.save(tmp_path / f"t{freeze}")
+        assert Model.load(tmp_path / f"t{freeze}").predict("the pilots were bad").name == "bad"
+    with pytest.raises(UsageError, match="learns from labels"):
+        pretrain(tmp_path / "tFalse", english_corpus, out=tmp_path / "n", threads=1, epochs=1)
+
+
+def test_one_thread_gives_equal_bits_also_after_a_stop(tmp_path: Path) -> None:
+    import os
+    import signal
+
+    settings = {**QUICK, "batch": 7, "label_loss": "negative", "log_every": 1}
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        finetune("fasttext", TEXTS, out=tmp_path / "cut", on_event=stop, **settings)
+    cut = finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings)
+    whole = finetune("fasttext", TEXTS, out=tmp_path / "whole", **settings)
+    assert cut.tensors().keys() == whole.tensors().keys()
+    for name, tensor in cut.tensors().items():
+        assert torch.equal(tensor, whole.tensors()[name])
+    with pytest.raises(UsageError, match="word_ngrams"):
+        finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings, word_ngrams=2)
+
+
+def test_two_threads_learn_as_well() -> None:
+    model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})
+    assert model.predict("warm and funny").name == "good"
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="one class only"):
+        finetune("fasttext", [("a b", "x"), ("c", "x")], **QUICK)
+    with pytest.raises(KeelError, match="did not occur in training"):
+        finetune("fasttext", TEXTS, **{**QUICK, "dev": [("a film", "new")]})
+    with pytest.raises(UsageError, match="learned nothing yet"):
+        finetune("fasttext", TEXTS, freeze=True, dev=None)
+    with pytest.raises(UsageError, match="buckets must be 1 or more"):
+        FastText(buckets=0)
+    (tmp_path / "train.txt").write_text("__label__a one two\n__label__b three\n" * 3)
+    assert finetune("fasttext", tmp_path / "train.txt", **QUICK).label_names == ("a", "b")

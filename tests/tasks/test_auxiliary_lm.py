@@ -1,0 +1,142 @@
+"""A task's rows also teach to foretell: the loss of pre-training beside the task's."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import keel
+from keel.data.examples import read_examples
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError, UsageError
+from keel.systems.gpt import Gpt, Stretch
+from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
+from keel.systems.ulmfit import Ulmfit
+from keel.tasks.auxiliary_lm import WithLanguage, followed
+from keel.tasks.classify import Classify
+from keel.training.counter_rng import Draw
+
+RNN = Rnn(width=16, layers=1, dropout=0.0)
+TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("blue garden", "bad")]
+GPT = Gpt(layers=1, width=32, head_width=16, positions=16, length=16)
+SYSTEMS = [
+    (RNN, Streams, "forwards"),
+    (Ulmfit(width=8, hidden=12, layers=2), Streams, "forwards"),
+    (GPT, Stretch, "ids"),
+]
+
+
+def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
+    torch.manual_seed(0)
+    labels = read_examples(TEXTS, pair=False).labels
+    return Classify(system, system.encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
+
+
+@pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
+def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: Any, name: str, tokenizer: Tokenizer):
+    task = made(system, tokenizer)
+    objective = system.objective(task.encoder, tokenizer).eval()
+    both = WithLanguage(task, objective, 0.5).eval()
+    data = task.prepare(read_examples(TEXTS, pair=False), batch_size=4)
+    batch = both.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    assert batch.rows is not None
+    with torch.no_grad():
+        losses, _ = both(batch)
+        alone = 0.0
+        for number in range(4):
+            ids = torch.from_numpy(data.ids[data.starts[number] : data.starts[number + 1]].astype(np.int64))[None]
+            alone += float(objective(batches(**{name: ids}))[0]["next"])
+        assert float(losses["language"]) == pytest.approx(0.5 * alone, rel=1e-5)
+        assert float(losses["loss"]) == pytest.approx(float(task(batch)[0]["loss"]), rel=1e-6)
+    counts = both.counts(batch)
+    assert counts["language"] == (data.lengths - 1).sum()
+    assert counts["loss"] == 4
+
+
+def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
+    task = made(RNN, tokenizer)
+    data = task.prepare(read_examples(TEXTS, pair=False), batch_size=4)
+    index = np.arange(4)
+    lengths = data.lengths.tolist()
+    padded, packed = followed(data.rows(index)), followed(data.packed(index))
+    assert padded.sum(1).tolist() == [length - 1 for length in lengths]
+    ends = (np.cumsum(lengths) - 1).tolist()
+    assert packed[0, : sum(lengths)].tolist() == [float(place not in ends) for place in range(sum(lengths))]
+    assert not packed[0, sum(lengths) :].any()
+
+
+def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
+    corpus = ["the film was old . the house was red .", "a story of an actor . it was long ."] * 20
+    base = keel.pretrain(RNN, keel.Corpus.of(corpus), out=tmp_path / "base", steps=5, tokenizer="words", held_out=0.0)
+    heard: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {
+        "dev": None,
+        "steps": 12,
+        "batch": 4,
+        "log_every": 4,
+        "checkpoint_every": 4,
+        "lm_loss": 0.5,
+    }
+    whole = keel.finetune(base, TEXTS, out=tmp_path / "whole", on_event=heard.append, **settings)
+    losses = [event["losses"] for event in heard if event.get("event") == "step"]
+    assert losses
+    assert all(set(found) == {"loss", "language"} for found in losses)
+    stopped = [0]
+
+    def stop(event: dict[str, Any]) -> None:
+        stopped[0] += event.get("event") == "step"
+        if stopped[0] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keel.finetune(base, TEXTS, out=tmp_path / "part", on_event=stop, **settings)
+    again = keel.finetune(base, TEXTS, out=tmp_path / "part", **settings)
+    assert again.fingerprint() == whole.fingerprint()
+    with pytest.raises(UsageError, match="lm_loss"):
+        keel.finetune(base, TEXTS, out=tmp_path / "part", **{**settings, "lm_loss": 0.25})
+    loaded = keel.Model.load(tmp_path / "whole")
+    assert loaded.fingerprint() == whole.fingerprint()
+    with pytest.raises(KeelError, match="rnn does not write text since it has learned to classify: take the model"):
+        keel.generate("the film", model=loaded)
+    plain = keel.finetune(base, TEXTS, **{**settings, "lm_loss": 0.0})
+    assert plain.fingerprint() != whole.fingerprint()
+
+
+def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: Path):
+    corpus = ["the film was old . the house was red ."] * 20
+    base = keel.pretrain(RNN, keel.Corpus.of(corpus), out=tmp_path / "base", steps=20, tokenizer="words", held_out=0.0)
+    assert isinstance(base.objective, RnnTraining)
+    with torch.no_grad():
+        base.objective.bias.fill_(3.0)
+        base.objective.bias[7] = 30.0  # of a word that everything is then taken for
+    heard: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {"dev": None, "steps": 1, "batch": 4, "log_every": 1}
+    keel.finetune(base, TEXTS, on_event=heard.append, lm_loss=1.0, **settings)
+    (found,) = [event["losses"]["language"] for event in heard if event.get("event") == "step"]
+    assert found > 15
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "said"),
+    [
+        (keel.Bert(layers=1, width=16, head_width=16, positions=16, length=16), {}, "not pre-trained to foretell"),
+        (replace(RNN, both=True), {}, "not pre-trained to foretell"),
+        (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
+        (RNN, {"network": "lstm"}, "leave out --network"),
+        (RNN, {"lm_loss": -1.0}, "0 or more"),
+        (RNN, {"task": "tag"}, "--lm-loss is for --task"),
+    ],
+)
+def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, Any], said: str):
+    with pytest.raises(UsageError, match=said):
+        keel.finetune(system, TEXTS, dev=None, **({"lm_loss": 0.5, "steps": 1} | settings))
+
+
+def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
+    task = made(RNN, tokenizer, frozen=True)
+    assert isinstance(task.encoder, RnnEncoder)
+    with pytest.raises(UsageError, match="--freeze leaves it as it is"):
+        WithLanguage(task, RNN.objective(task.encoder, tokenizer), 0.5)

@@ -1,0 +1,524 @@
+"""One text becomes another: what is learned, written, scored and kept, with one vocabulary or two."""
+
+import random
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import keel
+from keel.api import finetuning_runs
+from keel.api.translation import aligned, translations
+from keel.cli.model_info import describe
+from keel.data.corpus import Corpus
+from keel.data.examples import Labels
+from keel.data.parallel_text import read_aligned
+from keel.data.predictions import Rewritten
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError, UsageError
+from keel.formats.model_folder import read_tensors, write_tensors
+from keel.generation.beam_search import Stopped
+from keel.metrics.scores import Scores
+from keel.model import Model
+from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.transformer import Transformer
+from keel.tasks import sequence_to_sequence
+from keel.tasks.sequence_to_sequence import Rewrite
+from keel.training.counter_rng import Draw
+
+NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
+SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_width": 16, "length": 24}
+SYSTEM = replace(Transformer(dropout=0.0, smoothing=0.01), **SMALL)
+Pairs = list[tuple[str, str]]
+
+
+def numbers(count: int, seed: int = 0) -> Pairs:
+    draw = random.Random(seed)
+    chosen = [draw.choices([*NUMBERS], k=draw.randint(1, 4)) for _ in range(count)]
+    return [(" ".join(words), " ".join(NUMBERS[word] for word in words)) for words in chosen]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(Corpus.of([text for pair in numbers(50) for text in pair]), kind="bpe", size=300)
+
+
+@pytest.fixture
+def task(tokenizer: Tokenizer) -> Rewrite:
+    torch.manual_seed(0)
+    return Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+    """A model that has learned to translate numbers, with a vocabulary for each side, and its folder."""
+    folder = tmp_path_factory.mktemp("rewrite") / "model"
+    settings: dict[str, Any] = {"steps": 250, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
+    model = keel.finetune(
+        SYSTEM, numbers(200), task="rewrite", dev=numbers(20, 1), separate=True, out=folder, device="cpu", **settings
+    )
+    return model, folder
+
+
+def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
+    assert keel.translate("two five one", model=model).text == "Zwei Fünf Eins"
+    several = keel.translate(["three", " ", "one two"], model=model, beams=1)
+    assert [*map(str, several)] == ["Drei", "", "Eins Zwei"]
+    best = keel.translate("three four", model=model, best=3)
+    assert best.text == "Drei Vier"
+    assert len(best.others) == 2
+    scores = [each.score or 0 for each in (best, *best.others)]
+    assert scores == sorted(scores, reverse=True)
+    answer = model.predict("four")
+    assert isinstance(answer, Rewritten)
+    assert answer.text == "Vier"
+
+
+def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    model, _ = learned
+    with pytest.raises(UsageError, match=r"--tokens goes only with --by-pattern: leave it out"):
+        keel.translate("one", model=model, tokens=3)
+    settings: dict[str, Any] = {"beams": 2, "length_penalty": 0.5, "best": 2, "trace": tmp_path / "t.json"}
+    for name, value in settings.items():
+        flag = {"beams": "beam", "length_penalty": "length-penalty"}.get(name, name)
+        with pytest.raises(UsageError, match=f"--{flag} does not go with --by-pattern: leave it out"):
+            keel.translate("one", model=model, by_pattern=[("two", "Zwei")], **{name: value})
+    with pytest.raises(UsageError, match="a trace shows at most 64 texts"):
+        keel.translate(["one"] * 65, model=model, trace=tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_of_a_long_text_what_was_read_is_aligned(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    found = aligned(" ".join(["one"] * 60), "Eins " * 60, model=model)
+    assert 3 < len(found.source) <= 24
+    assert 3 < len(found.target) <= 24
+    np.testing.assert_allclose(found.weights.sum(1), 1, atol=1e-4)
+
+
+def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    model, folder = learned
+    copy = Model.load(folder)
+    assert copy.task is not None
+    assert copy.task.labels.tokenizer is not None
+    assert copy.task.labels.tokenizer.fingerprint() != copy.tokenizer.fingerprint()
+    texts = [source for source, _ in numbers(10, 2)]
+    assert keel.translate(texts, model=copy) == keel.translate(texts, model=model)
+    assert (folder / "target" / "tokenizer.json").exists()
+    copy.save(tmp_path / "again")
+    copy.save(tmp_path / "again", overwrite=True)
+    assert Model.load(tmp_path / "again").task is not None
+    shutil.rmtree(tmp_path / "again" / "target")
+    with pytest.raises(KeelError, match="lacks the folder target, which holds the pieces that it writes: copy it too"):
+        Model.load(tmp_path / "again")
+
+
+def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: Path) -> None:
+    shutil.copytree(learned[1], tmp_path / "m")
+    extra = tmp_path / "m" / "keel.safetensors"
+    extra.unlink()
+    kept = read_tensors(learned[1] / extra.name)
+    lost = next(name for name in kept if name.startswith("decoder."))
+    write_tensors(extra, {name: tensor for name, tensor in kept.items() if name != lost})
+    with pytest.raises(KeelError, match=f"keel.safetensors lacks {re.escape(lost)}, which its task learned"):
+        Model.load(tmp_path / "m")
+    extra.unlink()
+    with pytest.raises(KeelError, match=r"lacks keel\.safetensors, which holds what its task learned: copy it too"):
+        Model.load(tmp_path / "m")
+
+
+def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
+    _, folder = learned
+    further = keel.finetune(folder, numbers(40, 3), task="rewrite", dev=None, steps=1, lr=1e-6, device="cpu")
+    assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
+
+
+def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
+    learned: tuple[Model, Path], tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"task": "rewrite", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
+    others = {"dropout": 0.3, "attention_dropout": 0.1, "smoothing": 0.2, "agreement": 5.0, "length": 16}
+    keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
+    further = Model.load(tmp_path / "m")
+    assert {name: getattr(further.system, name) for name in others} == others
+    assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
+    for name, value in {"width": 64, "decoder_layers": 2, "tied": False}.items():
+        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, smoothing$"):
+            keel.finetune(learned[0], numbers(8), **settings, **{name: value})
+    places = keel.finetune(replace(SYSTEM, positions="learned"), numbers(8), **settings)
+    with pytest.raises(UsageError, match="length is the model's shape"):
+        keel.finetune(places, numbers(8), **settings, length=16)
+
+
+def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
+    model, _ = learned
+    unseen = [*numbers(30, 5), ("one one", "something else")]
+    scores = keel.evaluate(model, unseen, beams=2)
+    assert scores.main == "bleu"
+    bleu: Any = scores.values["bleu"]
+    assert bleu.low < bleu.value < bleu.high
+    assert scores.values["exact"].value < 1
+    assert "tok:13a" in scores.remark
+    from sacrebleu import corpus_bleu, corpus_chrf
+
+    texts = [*map(str, keel.translate([source for source, _ in unseen], model=model, beams=2))]
+    wanted = [[target for _, target in unseen]]
+    assert scores.values["bleu"].value == pytest.approx(corpus_bleu(texts, wanted).score)
+    assert scores.values["chrf"].value == pytest.approx(corpus_chrf(texts, wanted).score)
+    assert [error.text for error in scores.errors if error.label == "something else"] == ["one one"]
+    chinese = keel.evaluate(model, [("one", "一二三四五"), ("two", "二三四五六")])
+    assert "tok:zh" in chinese.remark
+
+
+def test_one_vocabulary_shares_its_vectors(task: Rewrite, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = Model(system=SYSTEM, encoder=task.encoder, tokenizer=tokenizer, task=task)
+    shared = [name for name, tensor in task.state_dict().items() if tensor.shape == (len(tokenizer), 32)]
+    assert [name for name in model.tensors() if name in shared] == ["encoder.words.weight"]
+    model.save(tmp_path / "m")
+    copy = Model.load(tmp_path / "m").task
+    assert isinstance(copy, Rewrite)
+    with torch.no_grad():
+        copy.encoder.get_parameter("words.weight").zero_()
+    assert describe(str(tmp_path / "m"))["shape"].count("shared True") == 1
+    vectors = torch.ones(1, 32)
+    assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
+    assert copy.decoder.scores(vectors).std() < 1e-6
+
+
+def test_the_loss_is_cross_entropy_by_piece(task: Rewrite, tokenizer: Tokenizer) -> None:
+    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    assert batch.rows is not None
+    vectors, _ = task.decoder(batch.ids, task.decoder.read(task.encoder(batch.rows), batch.rows))
+    scores = task.decoder.scores(vectors)
+    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    targets = batch.targets.where(inside, -100).flatten()
+    for training, smoothing in ((True, SYSTEM.smoothing), (False, 0.0)):
+        task.train(training)
+        losses, _ = task(batch)
+        wanted = F.cross_entropy(scores.flatten(0, 1), targets, reduction="sum", label_smoothing=smoothing)
+        torch.testing.assert_close(losses["loss"], wanted)
+    assert float(task.counts(batch)["loss"]) == int(inside.sum())
+    first = data.examples.texts.index(tokenizer.decode(batch.rows.ids[0].tolist()))
+    assert tokenizer.decode(batch.targets[0].tolist()) == data.examples.values[first]
+    by_row, pieces = task.losses_of(data)
+    index = np.concatenate([data.order(0, 0)[:4]])
+    task.eval()
+    torch.testing.assert_close(float(by_row[index].sum()), float(task(batch)[0]["loss"].detach()), rtol=1e-4, atol=0)
+    assert int(pieces[index].sum()) == int(inside.sum())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: Tokenizer, dropout: float) -> None:
+    torch.manual_seed(0)
+    system = replace(SYSTEM, dropout=dropout, agreement=3.0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
+    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    torch.manual_seed(1)
+    found = task(batch)[0]["loss"]
+    gradients = torch.autograd.grad(found, [*task.parameters()])
+    torch.manual_seed(1)  # the same dropout, in the same order
+    twice = batch.take(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    assert twice.rows is not None
+    vectors, _ = task.decoder(twice.ids, task.decoder.read(task.encoder(twice.rows), twice.rows))
+    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    one, other = (task.decoder.scores(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
+    right = [
+        F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.smoothing)
+        for each in (one, other)
+    ]
+    ways = [F.kl_div(*pair, log_target=True, reduction="sum") for pair in ((one, other), (other, one))]
+    apart = torch.stack(ways).mean()
+    wanted = (torch.stack(right).sum() + 3.0 * apart) / 2
+    assert (apart.item() > 1) == (dropout > 0)
+    torch.testing.assert_close(found, wanted)
+    for mine, theirs in zip(gradients, torch.autograd.grad(wanted, [*task.parameters()]), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    task.eval()
+    plain = Rewrite(SYSTEM, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).eval()
+    plain.load_state_dict(task.state_dict())
+    torch.testing.assert_close(task(batch)[0]["loss"], plain(batch)[0]["loss"])
+
+
+def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    task.eval()
+    examples = read_aligned(numbers(9, 4))
+    together = task.predict(examples, batch=9)
+    alone = [task.predict(examples[number : number + 1])[0] for number in range(9)]
+    assert [text.text for (text,) in together.found] == [str(text) for text in alone]
+
+
+@pytest.fixture
+def endless(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> Rewrite:
+    """It never writes an end."""
+    task = Rewrite(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
+    scores, end = task.decoder.scores, torch.tensor([task.target.sep_id])
+    monkeypatch.setattr(task.decoder, "scores", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
+    return task
+
+
+UNEQUAL = ["one", " ".join(["one two"] * 9)]
+
+
+def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: Rewrite, tmp_path: Path) -> None:
+    said: list[str] = []
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: said.append(event["text"]))
+    assert together[0].text == alone[0].text
+    assert together[0].ended is False
+    assert together.to_dicts()[0]["ended"] is False
+    (size,) = endless.limits(endless.prepare(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
+    assert said == [
+        f"2 of 2 texts, such as that for item 0 of the list, had not ended after {size} tokens and are cut off: "
+        "--length-penalty 0 may help"
+    ]
+    model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
+    endless.train()
+    traced = keel.translate("one", model=model, trace=tmp_path / "t.json", on_event=lambda e: said.append(e["text"]))
+    assert traced.text == alone[0].text
+    assert any("1 of 1 texts" in text for text in said)
+    assert endless.training, "it may go on learning"
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_an_interruption_gives_what_is_done(
+    endless: Rewrite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
+) -> None:
+    steps, scores = [0], endless.decoder.scores
+    (short, long) = endless.limits(endless.prepare(read_aligned(UNEQUAL), labelled=False).lengths)
+
+    def interrupted(vectors: torch.Tensor) -> torch.Tensor:
+        steps[0] += 1
+        if steps[0] == (short + long) // 2:
+            raise KeyboardInterrupt
+        return scores(vectors)
+
+    monkeypatch.setattr(endless.decoder, "scores", interrupted)
+    model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
+    texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
+    if not trace:
+        texts.insert(0, " ")
+    with pytest.raises(Stopped) as stopped:
+        list(translations(texts, model=model, trace=asked))
+    *blank, first, second = stopped.value.found
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    assert [*map(str, first)] == [*map(str, alone)]
+    assert second == []
+    assert [text.text for (text,) in blank] == ([] if trace else [""])
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_short_texts_become_long_ones(tmp_path: Path) -> None:
+    long = {word: " ".join(f"{word[0]}{number}" for number in range(40)) for word in ("alpha", "beta")}
+    said: list[str] = []
+    model = keel.finetune(
+        replace(SYSTEM, length=100), [*long.items()] * 8, task="rewrite", dev=None, tokenizer="words", steps=150,
+        batch=8, lr=1e-2, schedule="linear", device="cpu", out=tmp_path / "m",
+    )  # fmt: skip
+    assert keel.translate("alpha", model=model).text == long["alpha"]
+    copy = Model.load(tmp_path / "m")
+    texts = keel.translate([*long], model=copy, on_event=lambda event: said.append(event["text"]))
+    assert [*map(str, texts)] == [*long.values()]
+    assert said == []
+    assert isinstance(copy.task, Rewrite)
+    source = len(copy.task.prepare(read_aligned(["alpha"]), labelled=False).ids)
+    assert copy.task.limits(np.array([source, source + 1, 99])) == [41, 43, 100]
+    further = keel.finetune(copy, [("alpha", "a0"), ("beta", "b0")], task="rewrite", dev=None, steps=1, device="cpu")
+    assert isinstance(further.task, Rewrite)
+    assert further.task.longer == copy.task.longer, "it has not unlearned them"
+
+
+def test_losses_are_taken_of_a_few_places_at_once(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.prepare(read_aligned(numbers(30)))
+    expected, pieces = task.losses_of(data)
+    sizes: list[int] = []
+    whole = task._losses
+
+    def losses(batch: Any) -> Any:
+        sizes.append(batch.ids.numel())
+        return whole(batch)
+
+    monkeypatch.setattr(task, "_losses", losses)
+    monkeypatch.setattr(sequence_to_sequence, "SCORED", 60 * len(task.target))
+    found, again = task.losses_of(data)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (again == pieces).all()
+    assert max(sizes) <= 60
+    assert len(sizes) > 2
+
+
+def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
+    system = Seq2seq(width=16, hidden=16, dropout=0.0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    data = task.prepare(read_aligned(numbers(8)), batch_size=8)
+    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=8), range(8))
+    optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(15):
+        found, _ = task(batch)
+        losses.append(float(found["loss"].detach()))
+        optimizer.zero_grad()
+        found["loss"].backward()
+        optimizer.step()
+    assert losses[-1] < 0.7 * losses[0]
+    assert len(task.predict(read_aligned(["one two"])).found[0]) == 1
+
+
+UPPER, LOWER = "春风花月红山水云雨天明人来去新", "秋雨草星绿海江霞雪地暗客往回旧"
+
+
+def couplets(count: int, seed: int = 0) -> Pairs:
+    draw = random.Random(seed)
+    lines = ["".join(draw.choices(UPPER, k=5)) for _ in range(count)]
+    return [(line, line.translate(str.maketrans(UPPER, LOWER))) for line in lines]
+
+
+def test_couplets_are_learned_by_the_character() -> None:
+    said: list[str] = []
+    model = keel.finetune(
+        SYSTEM, couplets(400), task="rewrite", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
+        schedule="linear", device="cpu", on_event=lambda event: said.append(event.get("text", "")),
+    )  # fmt: skip
+    assert isinstance(model.task, Rewrite)
+    assert (model.tokenizer.kind, model.task.target.kind) == ("characters", "characters")
+    assert any(
+        "the texts look like Chinese: characters are learned" in text and "--tokenizer bpe" in text for text in said
+    )
+    assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
+    assert keel.translate("红山新春风", model=model).text == "绿海旧秋雨"
+    assert aligned("春风花", "秋雨草", model=model).target[:-1] == [*"秋雨草"]
+
+
+ENGLISH_LINES, CHINESE_LINES = ["a red moon", "the sea"], ["Linux 内核的 Boat 很新，春风。", "山水（云雨）……"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "settings", "kinds"),
+    [
+        (CHINESE_LINES, CHINESE_LINES, {}, ("characters", "characters")),
+        (CHINESE_LINES, CHINESE_LINES, {"tokenizer": "bpe"}, ("bpe", "bpe")),
+        (ENGLISH_LINES, CHINESE_LINES, {}, ("bpe", "bpe")),
+        (ENGLISH_LINES, CHINESE_LINES, {"separate": True}, ("bpe", "characters")),
+        (ENGLISH_LINES, ENGLISH_LINES, {"separate": True}, ("bpe", "bpe")),
+    ],
+)
+def test_text_that_is_chinese_on_both_sides_or_apart_is_cut_by_the_character(
+    sources: list[str], targets: list[str], settings: dict[str, Any], kinds: tuple[str, str]
+) -> None:
+    said: list[str] = []
+    model = keel.finetune(
+        SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="rewrite", dev=None, steps=1, batch=2, device="cpu",
+        on_event=lambda event: said.append(event.get("text", "")), **settings,
+    )  # fmt: skip
+    assert isinstance(model.task, Rewrite)
+    written = model.task.target
+    assert (model.tokenizer.kind, written.kind) == kinds
+    assert any("like Chinese" in text for text in said) == ("characters" in kinds)
+    assert [written.decode(written.encode(text).ids) for text in targets] == targets
+
+
+def test_texts_too_long_are_said(task: Rewrite) -> None:
+    said: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        said.append(event["text"])
+
+    long = " ".join(["one"] * 100)
+    pairs = [*numbers(3), (long, "Eins"), ("one", long)]
+    data = task.prepare(read_aligned(pairs), on_event=listen)
+    assert len(data) == 3
+    assert said == ["2 of 5 pairs, such as item 3 of the list, have a text of more than 23 tokens: they are left out"]
+    task.predict(read_aligned(["one", long]), on_event=listen)
+    assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: only the first 23 are read" in said[1]
+    with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
+        task.prepare(read_aligned([(long, "Eins")] * 2))
+
+
+def test_pairs_too_long_have_no_loss_and_that_is_said(task: Rewrite) -> None:
+    def scored(pairs: Pairs) -> Scores:
+        examples = read_aligned(pairs)
+        return task.score(examples, task.predict(examples))
+
+    long = " ".join(["one"] * 100)
+    assert "pairs" not in scored(numbers(3)).remark
+    some = scored([*numbers(3), (long, "Eins"), ("one", long)])
+    assert "the loss is of 3 of 5 pairs" in some.remark
+    assert some.values["loss"].value == pytest.approx(scored(numbers(3)).values["loss"].value)
+    none = scored([(long, "Eins")] * 2)
+    assert "loss" not in none.values
+    assert "there is no loss" in none.remark
+
+
+def test_whoever_reads_on_in_between_may_learn(task: Rewrite) -> None:
+    data = task.prepare(read_aligned(numbers(4)))
+    for _ in sequence_to_sequence._batches(data.lengths, 2):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_without_what_scores_nothing_is_learned_in_vain(
+    learned: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: Any, **settings: Any) -> None:
+        raise AssertionError("it computes")
+
+    model, _ = learned
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    settings: dict[str, Any] = {"task": "rewrite", "steps": 1, "device": "cpu"}
+    assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
+    monkeypatch.setattr(finetuning_runs, "fit", never)
+    monkeypatch.setattr(Rewrite, "predict", never)
+    for split in ({}, {"dev": None, "test": numbers(4)}, {"dev": None, "folds": 2}):
+        with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+            keel.finetune(SYSTEM, numbers(20), **settings, **split)
+    with pytest.raises(KeelError, match="need sacrebleu: pip install"):
+        keel.evaluate(model, numbers(4))
+
+
+def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
+    said: list[str] = []
+    letters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
+    task = Rewrite(SYSTEM, SYSTEM.encoder(len(letters)), letters, Labels(kind="text"))
+    task.predict(read_aligned(["one 龙"]), on_event=lambda event: said.append(event["text"]))
+    assert "such as '龙', are unknown to the model and read as [UNK]" in said[0]
+
+
+def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    def finetune(base: Any, data: Any, **settings: Any) -> None:
+        keel.finetune(base, data, task="rewrite", dev=None, steps=1, device="cpu", **settings)
+
+    with pytest.raises(KeelError, match="there is one pair in"):
+        finetune("transformer", numbers(1))
+    with pytest.raises(KeelError, match="sources without targets"):
+        finetune("transformer", ["one", "two"])
+    bert = replace(Bert(), layers=1, width=32, head_width=16, length=16, positions=16)
+    with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
+        finetune(bert, numbers(4), out=tmp_path / "models" / "m")
+    assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
+    (tmp_path / "own").mkdir()
+    with pytest.raises(UsageError, match="gpt foretells how a text goes on and does not rewrite it: take seq2seq or"):
+        finetune(replace(Gpt(), layers=1, width=32, head_width=16), numbers(4), out=tmp_path / "own")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "own"]
+    with pytest.raises(UsageError, match="leave out --freeze"):
+        Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
+    with pytest.raises(UsageError, match="--separate is for --task rewrite"):
+        keel.finetune("cnn", [("a", "x"), ("b", "y")] * 4, separate=True, dev=None, device="cpu")
+
+
+def test_rows_have_few_shapes_on_a_gpu(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.prepare(read_aligned(numbers(40)), batch_size=4)
+    draws = [Draw(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+    free = {task.batch(data, draw, range(4)).signature() for draw in draws}
+    monkeypatch.setattr(sequence_to_sequence, "grid_of", lambda task: sequence_to_sequence.GRID)
+    assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)

@@ -1,0 +1,305 @@
+"""Two processes compute what one does. As a script under torchrun: all that is asked of two processes, in one start."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from keel.data.corpus import Corpus
+from keel.data.documents import Documents
+from keel.data.examples import Labels
+from keel.data.token_store import Tokens
+from keel.data.tokenizer import Tokenizer
+from keel.errors import Interrupted, KeelError
+from keel.events import Event
+from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
+from keel.systems.rnn import Rnn
+from keel.systems.seq2seq import Seq2seq
+from keel.systems.system import System
+from keel.systems.transformer import Transformer
+from keel.systems.ulmfit import Ulmfit
+from keel.tasks.sequence_to_sequence import Rewrite
+from keel.training.counter_rng import Draw
+from keel.training.distributed import World
+from keel.training.loop import History, fit
+from keel.training.loss_totals import held_out_loss
+from keel.training.objective import Objective, Tensors
+from keel.training.plan import Train
+
+STEPS, HALF = 20, 10
+LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
+"""What each way can do level by level."""
+BERT = Bert(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+RECURRENT: dict[str, System] = {
+    "rnn": Rnn(width=16, layers=2, both=True, length=8, dropout=0.0),
+    "ulmfit": Ulmfit(
+        width=16, hidden=24, layers=2, length=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
+        weight_dropout=0.0,
+    ),
+}  # fmt: skip
+"""Those who hand a state from step to step."""
+WAYS = [("ddp", 1), ("fsdp", 1), ("ddp", 2), ("fsdp", 2)]
+
+
+def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settings: Any) -> History | None:
+    """20 steps of a tiny BERT without dropout, or of another; `until` stops it early by a signal, as a user would."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(3, 12, 200)
+    tokens = SimpleNamespace(
+        ids=generator.integers(5, 90, lengths.sum()).astype(np.uint16),
+        starts=np.concatenate([[0], lengths.cumsum()]),
+        documents=np.arange(0, 201, 4),
+        word_starts=None,
+    )
+    data = Documents.of(cast(Tokens, tokens))
+    torch.manual_seed(0)
+    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
+    return learn(system.objective(system.encoder(vocabulary=90), marks), data, out, until=until, **settings)
+
+
+def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | None:
+    """20 steps of a system that writes numbers backwards."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(map(str, random.integers(0, 99, size))) for size in random.integers(1, 5, 40)]
+    tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
+    torch.manual_seed(0)
+    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    examples = Rewrite.read([(text, text[::-1]) for text in texts])
+    return learn(task, task.prepare(examples, batch_size=10), out, **settings)
+
+
+def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **settings: Any) -> History | None:
+    common: dict[str, Any] = {"device": "cpu", "log_every": 1, "lr": 3e-3, "evaluate_every": HALF}
+    train = Train(steps=STEPS, batch=10, checkpoint_every=HALF, **common, **settings)
+
+    def stop(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == until < STEPS:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        return fit(objective, data, train, out, stop, evaluate=held_out_loss(data, train, rows=20))
+    except Interrupted:
+        return None
+
+
+WRITERS: dict[str, tuple[Callable[..., History | None], System]] = {
+    "gpt": (
+        train_bert,
+        Gpt(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0, attention_dropout=0),
+    ),
+    "seq2seq": (train_rewrite, Seq2seq(width=16, hidden=16, dropout=0)),
+    "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_width=16, dropout=0)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points(Tensors):
+    x: Tensor
+    y: Tensor
+
+
+class Slope(Objective):
+    """y = w x by least squares; row `bad` of step 3 is no number, so that one process alone meets it."""
+
+    def __init__(self, bad: int = -1) -> None:
+        super().__init__()
+        self.bad = bad
+        self.weight = nn.Parameter(torch.zeros(1, 1))
+
+    def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+        x = torch.arange(rows.start, rows.stop, dtype=torch.float32)[:, None] / 10
+        return Points(x=x, y=torch.where((x * 10 == self.bad) & (draw.step == 3), torch.nan, 2 * x))
+
+    def counts(self, batch: Points) -> dict[str, Tensor]:
+        return {"square": torch.tensor(float(len(batch.x)))}
+
+    def forward(self, batch: Points, state: None = None) -> tuple[dict[str, Tensor], None]:
+        return {"square": (batch.x @ self.weight - batch.y).square().sum()}, None
+
+
+def said(objective: Objective, train: Train, out: Path) -> str:
+    """What the user is told when it cannot be done."""
+    try:
+        fit(objective, None, train, out)
+    except KeelError as error:
+        return str(error)
+    return "done"
+
+
+def main(folder: Path) -> None:
+    found: dict[str, Any] = {}
+    for how, accumulate in WAYS:
+        history = train_bert(folder / f"two-{how}-{accumulate}", parallel=how, accumulate=accumulate)
+        assert history
+        found[f"{how}-{accumulate}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for how, settings in LEVELS.items():
+        history = train_bert(folder / f"levels-{how}", parallel=how, **settings)
+        assert history
+        found[f"levels-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, system), how in product(RECURRENT.items(), ("ddp", "fsdp")):
+        history = train_bert(folder / f"{name}-{how}", system=system, parallel=how)
+        assert history
+        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, (train, system)), how in product(WRITERS.items(), ("ddp", "fsdp")):
+        history = train(folder / f"{name}-{how}", system=system, parallel=how)
+        assert history
+        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for how in ("ddp", "fsdp"):
+        train_bert(folder / f"two-then-one-{how}", until=HALF + 2, parallel=how)
+        history = train_bert(folder / f"one-then-two-{how}", parallel=how)
+        assert history
+        found[f"one-then-two-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    quick: dict[str, Any] = {"device": "cpu", "checkpoint_every": 20}
+    found["nan"] = said(Slope(bad=7), Train(steps=10, batch=8, **quick), folder / "nan")
+    found["shards"] = said(
+        Slope(), Train(steps=10, batch=8, unfreeze="gradual", parallel="fsdp", **quick), folder / "shards"
+    )
+    found["few"] = said(Slope(), Train(steps=10, batch=1, **quick), folder / "few")
+    found["clock"] = said(Slope(), Train(minutes=0.01, batch=8, **quick), folder / "clock")
+    (folder / f"found-{os.environ['RANK']}.json").write_text(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one process ran and two ran, and what both of the two found."""
+    folder = tmp_path_factory.mktemp("parallel")
+    for how in ("ddp", "fsdp"):
+        train_bert(folder / f"one-then-two-{how}", until=HALF + 2)
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", __file__, str(folder)]
+    subprocess.run([sys.executable, *command], check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "found-0.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[int, History]:
+    """The same run in one process, by its number of micro-batches."""
+    histories = {accumulate: train_bert(folder / f"alone-{accumulate}", accumulate=accumulate) for accumulate in (1, 2)}
+    return {accumulate: history for accumulate, history in histories.items() if history}
+
+
+def figures(evaluations: list[dict[str, float]]) -> list[float]:
+    return [value for evaluation in evaluations for value in evaluation.values()]
+
+
+def assert_same_figures(found: dict[str, Any], expected: History) -> None:
+    assert [step for step, _ in found["losses"]] == [step for step, _ in expected.losses] == list(range(1, STEPS + 1))
+    assert [loss for _, loss in found["losses"]] == pytest.approx([loss for _, loss in expected.losses], rel=1e-5)
+    assert figures(found["evaluations"]) == pytest.approx(figures(expected.evaluations), rel=1e-5)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize(("how", "accumulate"), WAYS)
+def test_two_processes_learn_as_one(
+    how: str, accumulate: int, found: dict[str, Any], alone: dict[int, History]
+) -> None:
+    assert_same_figures(found[f"{how}-{accumulate}"], alone[accumulate])
+    assert alone[1].losses[-1][1] < alone[1].losses[0][1]
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_learn_level_by_level_as_one(how: str, found: dict[str, Any], tmp_path: Path) -> None:
+    alone = train_bert(tmp_path, **LEVELS[how])
+    assert alone
+    assert_same_figures(found[f"levels-{how}"], alone)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_two_carry_their_states_as_one(name: str, how: str, found: dict[str, Any], folder: Path) -> None:
+    alone = train_bert(folder / f"{name}-alone-{how}", system=RECURRENT[name])
+    assert alone
+    assert_same_figures(found[f"{name}-{how}"], alone)
+    one, two = (
+        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / "extra.safetensors")
+        for run in (f"{name}-alone-{how}", f"{name}-{how}")
+    )
+    assert one
+    for part, value in one.items():
+        torch.testing.assert_close(two[part], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_two_learn_to_write_as_one(name: str, how: str, found: dict[str, Any], tmp_path: Path) -> None:
+    train, system = WRITERS[name]
+    alone = train(tmp_path, system=system)
+    assert alone
+    assert_same_figures(found[f"{name}-{how}"], alone)
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_go_on_where_one_stopped(how: str, found: dict[str, Any], alone: dict[int, History]) -> None:
+    assert_same_figures(found[f"one-then-two-{how}"], alone[1])
+
+
+@pytest.mark.multi
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_one_goes_on_where_two_stopped(how: str, folder: Path, alone: dict[int, History]) -> None:
+    out = folder / f"two-then-one-{how}"
+    assert (out / "checkpoints" / f"step-{HALF + 2:08d}").is_dir()
+    assert not (out / "checkpoints" / f"step-{STEPS:08d}").exists()
+    history = train_bert(out)
+    assert history
+    assert_same_figures({"losses": history.losses, "evaluations": history.evaluations}, alone[1])
+
+
+@pytest.mark.multi
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
+def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
+    one, two = (
+        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / file) for run in ("alone-1", f"two-{how}-1")
+    )
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(
+            two[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.multi
+def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> None:
+    assert "not finite before step 4; no checkpoint was written yet" in found["nan"]
+    assert "use --train.parallel ddp" in found["shards"]
+    assert "1 rows of a step are too few for 2 processes" in found["few"]
+    assert found["clock"] == "done"
+    assert {name: found[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
+        (folder / "found-1.json").read_text()
+    ).items()
+
+
+@pytest.mark.parametrize(("size", "of"), [(1, 1), (1, 3), (2, 1), (2, 2), (3, 4)])
+@pytest.mark.parametrize("rows", [12, 13, 31])
+def test_parts_are_slices_of_the_rows(size: int, of: int, rows: int) -> None:
+    worlds = [World(rank, size, torch.device("cpu")) for rank in range(size)]
+    parts = [world.part(range(rows), of, number) for world in worlds for number in range(of)]
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
