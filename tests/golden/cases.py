@@ -11,14 +11,17 @@ from tests.golden import texts
 
 COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "log_every": 1, "seed": 7}
 VOCABULARY: dict[str, Any] = {"vocabulary": 150, "min_count": 1, "held_out": 0.1}
+ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
+"""Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
+keys' bias, and machines differ in rounding."""
 BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_width": 8, "dropout": 0.05}
-BERT: dict[str, Any] = {**BLOCKS, "length": 24, "positions": 32, "steps": 15, "batch": 4, "lr": 1e-2}
-GPT: dict[str, Any] = {**BLOCKS, "length": 16, "positions": 32, "steps": 15, "batch": 4, "lr": 1e-2, "vocabulary": 360}
-ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "length": 8, "steps": 15, "batch": 4}
-TUNED: dict[str, Any] = {"steps": 24, "batch": 8, "lr": 3e-2, "dev": None}
+BERT: dict[str, Any] = {**BLOCKS, "length": 24, "positions": 32, "steps": 15, "batch": 4, **ADAMW}
+GPT: dict[str, Any] = {**BLOCKS, "length": 16, "positions": 32, "steps": 15, "batch": 4, **ADAMW, "vocabulary": 360}
+ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "length": 8, "steps": 15, "batch": 4, "epsilon": 1e-4}
+TUNED: dict[str, Any] = {"steps": 24, "batch": 8, **ADAMW, "lr": 2e-2, "dev": None}
 TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "length": 32}
 SEQ2SEQ: dict[str, Any] = {"width": 12, "hidden": 12}
-REWRITE: dict[str, Any] = {"steps": 60, "batch": 8, "lr": 2e-2, "vocabulary": 60, "tokenizer": "words"}
+REWRITE: dict[str, Any] = {"steps": 60, "batch": 8, **ADAMW, "lr": 2e-2, "vocabulary": 60, "tokenizer": "words"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,8 @@ CLASSIFY = Labelled(
     examples=texts.single_label(48),
     questions=["the captain hauls the net .", "a heavy cake is what the cook burns .", "the boat and the judge"],
 )
-FASTTEXT = replace(CLASSIFY, settings=TUNED | {"lr": 0.5})
+GENTLY = replace(CLASSIFY, settings=TUNED | {"lr": 1e-2})
+FASTTEXT = replace(CLASSIFY, settings={"steps": 24, "batch": 8, "lr": 0.5, "dev": None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,7 @@ SYSTEM_CASES: dict[str, Case] = {
     "ngram": Case(system="ngram", pretrain={"order": 3}, asks=("perplexity", "generate"), finetune=None),
     "nnlm": Case(
         system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "steps": 15, "batch": 4, "lr": 1e-2},
+        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "steps": 15, "batch": 4, **ADAMW},
         asks=(*CAUSAL, "nearest"),
     ),
     "word2vec": Case(system="word2vec", pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4}, asks=WORDS),
@@ -82,12 +86,12 @@ SYSTEM_CASES: dict[str, Case] = {
         finetune=FASTTEXT,
     ),
     "cnn": Case(system="cnn", new={"width": 8, "filters": 4}),
-    "rnn": Case(system="rnn", pretrain={"width": 12, "length": 8, "steps": 15, "batch": 4, "lr": 1e-2}, asks=CAUSAL),
-    "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4}, asks=CAUSAL),
+    "rnn": Case(system="rnn", pretrain={"width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW}, asks=CAUSAL),
+    "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4, "epsilon": 1e-4}, asks=CAUSAL),
     "elmo": Case(
         system="elmo",
         pretrain={"width": 8, "cells": 12, "filters": (4, 4), "highways": 1, "length": 8, "negatives": 40}
-        | {"steps": 15, "batch": 4, "lr": 1e-2, "warmup": 2},
+        | {"steps": 15, "batch": 4, **ADAMW, "warmup": 2},
         asks=("vectors", "perplexity"),
     ),
     "transformer": Case(
@@ -104,8 +108,14 @@ SYSTEM_CASES: dict[str, Case] = {
             task="rewrite", examples=texts.translations(40), questions=["one two", "five"], settings=REWRITE
         ),
     ),
-    "gpt": Case(system="gpt", pretrain=GPT, asks=CAUSAL),
-    "bert": Case(system="bert", pretrain=BERT, more={"steps": 6, "batch": 4}, asks=("vectors", "fill")),
+    "gpt": Case(system="gpt", pretrain=GPT, asks=CAUSAL, finetune=GENTLY),
+    "bert": Case(
+        system="bert",
+        pretrain=BERT,
+        more={"steps": 6, "batch": 4, "epsilon": 1e-4},
+        asks=("vectors", "fill"),
+        finetune=GENTLY,
+    ),
 }
 """One for each system, by its name in Keel."""
 
@@ -133,20 +143,20 @@ VARIANT_CASES: dict[str, Case] = {
     "nnlm, noise-contrastive": Case(
         system="nnlm",
         pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "loss": "nce", "direct": True}
-        | {"steps": 15, "batch": 4, "lr": 1e-2},
+        | {"steps": 15, "batch": 4, **ADAMW},
         asks=("perplexity",),
         finetune=None,
     ),
     "rnn, GRU, both directions": Case(
         system="rnn",
-        pretrain={"cell": "gru", "both": True, "width": 12, "length": 8, "steps": 15, "batch": 4, "lr": 1e-2},
+        pretrain={"cell": "gru", "both": True, "width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW},
         asks=("vectors", "perplexity"),
     ),
     "gpt, fine-tuned with a language-model loss": Case(
         system="gpt",
         pretrain=GPT,
         asks=(),
-        finetune=replace(CLASSIFY, settings=TUNED | {"lm_loss": 0.5}),
+        finetune=replace(CLASSIFY, settings=TUNED | {"lr": 1e-2, "lm_loss": 0.5}),
     ),
     "fasttext, labels alone": Case(
         system="fasttext",
@@ -169,8 +179,8 @@ TASK_CASES: dict[str, Case] = {
         finetune=Labelled(task="classify", examples=texts.multi_label(48), questions=CLASSIFY.questions),
     ),
     "regression": Case(
-        system="bert",
-        new=NEW_BERT,
+        system="cnn",
+        new={"width": 8, "filters": 4},
         finetune=Labelled(
             task="classify",
             examples=texts.regression(48),
@@ -215,7 +225,12 @@ TASK_CASES: dict[str, Case] = {
     "choose": Case(
         system="bert",
         new=NEW_BERT,
-        finetune=Labelled(task="choose", examples=texts.choices(40), questions=CHOICE_QUESTIONS),
+        finetune=Labelled(
+            task="choose",
+            examples=texts.choices(40),
+            questions=CHOICE_QUESTIONS,
+            settings=TUNED | {"epsilon": 1e-2},  # the head's bias has no gradient but rounding
+        ),
     ),
     "rewrite, two vocabularies": Case(
         system="transformer",

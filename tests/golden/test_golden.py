@@ -14,8 +14,9 @@ from tests.golden.cases import ALL_CASES, SYSTEM_CASES, TASK_CASES, Case
 from tests.golden.record import plain, recorded
 from tests.golden.runs import SYSTEM_NAMES, TASK_NAMES, run_case
 
-RELATIVE, ABSOLUTE = 1e-5, 1e-7
-"""Tolerances of floats, since processors sum in another order; strings and integers are equal."""
+RELATIVE, ABSOLUTE = 2e-5, 2e-6
+"""Tolerances of floats, since processors sum in another order; strings and integers are equal. Measured: with AVX2, and
+with no vector instructions at all, all figures are within half of this of those with AVX-512."""
 
 
 @pytest.mark.parametrize("name", SYSTEM_NAMES)
@@ -42,7 +43,7 @@ def test_nothing_is_recorded_that_is_not_run() -> None:
 def test_a_difference_is_found() -> None:
     weights = [[[2, 2], 0.5, 0.5, 0.1, [0.1, 0.2, 0.3]], [[2, 2], 0.25, 0.5, 0.1, [0.1, 0.2, 0.3]]]
     before = {"loss": [1.0, 2.0], "weights": weights, "predictions": [["sea", 0.5]]}
-    assert not differences(before, {**before, "loss": [1.0, 2.000001], "weights": weights[::-1]})
+    assert not differences(before, {**before, "loss": [1.0, 2.00001], "weights": weights[::-1]})
     for changed in ({"loss": [1.0, 2.001]}, {"weights": weights[:1]}, {"predictions": [["law", 0.5]]}, {"loss": [1.0]}):
         assert differences(before, {**before, **changed})
     moved = [weights[0], [[2, 2], 0.25, 0.5, 0.1, [0.1, 0.2, 0.31]]]

@@ -47,8 +47,8 @@ CHINESE_FORMS = (
     "这{what}真{how}，{who}从来不{does}它！",
 )
 WORDS = {
-    "en": {"how": "small heavy strange beautiful".split(), "when": ["before winter", "every monday", "around noon"]},
-    "zh": {"how": "小 沉重 美丽 古老".split(), "when": "早上 冬天以前 下午六点".split()},
+    "en": {"how": ["small", "heavy", "strange", "beautiful"], "when": ["before winter", "every monday", "around noon"]},
+    "zh": {"how": ["小", "沉重", "美丽", "古老"], "when": ["早上", "冬天以前", "下午六点"]},
 }
 GERMAN = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 
