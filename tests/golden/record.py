@@ -1,7 +1,7 @@
 """Record the golden runs: `OMP_NUM_THREADS=1 python -m tests.golden.record [CASE ...]`, from the repository's root.
 
-It makes every run of tests/golden/cases.py anew, or those that are named, and writes what came out to
-tests/golden/fingerprints.json. Do so only where numbers are meant to change, and say in the commit which and why:
+It repeats every run of tests/golden/cases.py, or the named cases only, and writes the results to
+tests/golden/fingerprints.json. Record only when numbers are meant to change, and state in the commit which and why:
 `git diff` of the file shows them. tests/golden/test_golden.py compares every run with this file.
 """
 

@@ -1,7 +1,7 @@
-"""The golden runs themselves, and all that they ask of Keel: a renamed function or field is changed here alone.
+"""The golden runs, and every call of Keel that they make: a renamed function or field changes here only.
 
-A run is made twice, once straight and once interrupted and resumed: weights and losses of both must be equal to the
-bit. What is recorded is of the model that was read back from its folder.
+Each run is made twice, once uninterrupted and once interrupted and resumed; weights and losses of both must be equal
+bit for bit. What is recorded comes from the model that was loaded from its folder.
 """
 
 import os
@@ -17,11 +17,11 @@ import keel
 from keel.errors import Interrupted
 from keel.systems import SYSTEMS
 from keel.tasks import TASKS
-from tests.golden.cases import COMMON, OTHER_TEXT, VOCABULARY, Case, Labelled
+from tests.golden.cases import COMMON, HELD_OUT, OTHER_TEXT, VOCABULARY, Case, Labelled
 
 SYSTEM_NAMES, TASK_NAMES = tuple(SYSTEMS), tuple(TASKS)
 TEXTS = ["a contract", "soup before winter", "法律"]
-HELD_OUT = ["the clerk reads a heavy letter . the judge signs it .", "every monday the cook warms the bread ."]
+OTHER_TEXTS = ["the clerk reads a heavy letter . the judge signs it .", "every monday the cook warms the bread ."]
 
 Train = Callable[..., Any]
 
@@ -31,58 +31,54 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     base: Any = case.system
     if case.pretrain is not None:
-        settings = COMMON | VOCABULARY | case.pretrain
+        settings = COMMON | VOCABULARY | HELD_OUT | case.pretrain
 
         def pretrain(**more: Any) -> Any:
             return keel.pretrain(case.system, case.corpus, **settings, **more)
 
         base, found["pretrained"] = _train(pretrain, folder / "pretrained", case.stop)
-        found["pretrained"] |= {name: ASKED[name](base, case) for name in case.asks}
+        found["pretrained"] |= {name: QUERIES[name](base, case) for name in case.queries}
     if case.more is not None:
-        parent, more_settings = base, COMMON | {"held_out": 0.1} | case.more
+        parent, more_settings = base, COMMON | HELD_OUT | case.more
 
-        def go_on(**more: Any) -> Any:
+        def continue_pretraining(**more: Any) -> Any:
             return keel.pretrain(parent, OTHER_TEXT, **more_settings, **more)
 
-        base, found["continued"] = _train(go_on, folder / "continued", case.stop)
+        base, found["continued"] = _train(continue_pretraining, folder / "continued", case.stop)
     if case.finetune is not None:
         found["finetuned"] = _finetune(base, case.finetune, case.new, folder / "finetuned")
     return found
 
 
 def _finetune(base: Any, labelled: Labelled, new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    settings = COMMON | new | labelled.settings
+    settings = COMMON | new | labelled.settings | labelled.columns
 
     def finetune(**more: Any) -> Any:
         return keel.finetune(base, labelled.examples, task=labelled.task, **settings, **more)
 
     model, found = _train(finetune, folder, labelled.stop)
-    found["predictions"] = [_answer(each) for each in model.predict(labelled.questions)]
-    found["score"] = keel.evaluate(model, labelled.examples, **_columns(labelled)).main_value
+    found["predictions"] = [_answer(each) for each in model.predict(labelled.inputs)]
+    found["score"] = keel.evaluate(model, labelled.examples, **labelled.columns).main_value
     return found
-
-
-def _columns(labelled: Labelled) -> dict[str, Any]:
-    return {"labels": labelled.settings["labels"]} if "labels" in labelled.settings else {}
 
 
 def _train(train: Train, folder: Path, stop: int) -> tuple[Any, dict[str, Any]]:
     """The model, read from its folder, and its losses and weights; the same run interrupted must end the same."""
     straight, interrupted = Losses(), Losses()
-    model = train(out=folder / "straight", on_event=straight.hear)
+    model = train(out=folder / "straight", on_event=straight.on_event)
     interrupted.stop = stop
     with suppress(Interrupted):
-        train(out=folder / "resumed", on_event=interrupted.hear)
+        train(out=folder / "resumed", on_event=interrupted.on_event)
     assert len(interrupted.steps) == stop < len(straight.steps), "it was not interrupted"
     interrupted.stop = 0
-    resumed = train(out=folder / "resumed", on_event=interrupted.hear)
+    resumed = train(out=folder / "resumed", on_event=interrupted.on_event)
     assert interrupted.steps == straight.steps, "the losses of a resumed run differ"
     assert interrupted.held_out == straight.held_out, "the held-out losses of a resumed run differ"
     loaded = keel.Model.load(folder / "resumed")
     for other, what in ((resumed, "a resumed run differs"), (loaded, "a model read from its folder differs")):
         one, two = model.tensors(), other.tensors()
         assert one.keys() == two.keys(), what
-        # A folder holds fp32, whatever a count was kept in.
+        # A folder stores fp32, also of counts that training keeps in fp64.
         assert all(torch.equal(one[name].to(two[name].dtype), two[name]) for name in one), what
     return loaded, {
         "loss": straight.steps,
@@ -92,14 +88,14 @@ def _train(train: Train, folder: Path, stop: int) -> tuple[Any, dict[str, Any]]:
 
 
 class Losses:
-    """Hears a run's losses, and interrupts it after a step."""
+    """Collects the losses of a run, and interrupts it after step `stop` (0: never)."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
         self.held_out: list[float] = []
         self.stop = 0
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "step":
             self.steps.append(event["loss"])
             if event["step"] == self.stop:
@@ -119,10 +115,10 @@ def fingerprints(tensors: list[torch.Tensor]) -> list[Any]:
 
 def _fingerprint(tensor: torch.Tensor) -> list[Any]:
     values = tensor.detach().double().flatten()
-    values = values[values.abs() < 1e30]  # others stand for "none"
+    values = values[values.abs() < 1e30]  # placeholders for "none"
     if not len(values):
         return [list(tensor.shape), 0.0, 0.0, 0.0, []]
-    waves = torch.cos(torch.arange(len(values), dtype=torch.float64))  # another order gives another projection
+    waves = torch.cos(torch.arange(len(values), dtype=torch.float64))  # sensitive to the order of values
     figures = (values.mean(), values.abs().mean(), (values * waves).mean())
     return [list(tensor.shape), *map(float, figures), values[:3].tolist()]
 
@@ -143,12 +139,12 @@ def _answer(found: Any) -> Any:
 
 
 def _vectors(model: Any, case: Case) -> list[Any]:
-    texts = [case.blanks, *TEXTS]
+    texts = [case.masked_text, *TEXTS]
     return [_fingerprint(torch.from_numpy(model.encode(texts))), _fingerprint(torch.from_numpy(model.encode(texts[0])))]
 
 
 def _perplexity(model: Any, case: Case) -> list[Any]:
-    found = keel.perplexity(model, HELD_OUT)
+    found = keel.perplexity(model, OTHER_TEXTS)
     return [found.tokens, found.unknown, found.words, found.bytes, *(each.value for each in found.values.values())]
 
 
@@ -162,14 +158,14 @@ def _generate(model: Any, case: Case) -> list[Any]:
 
 
 def _fill(model: Any, case: Case) -> list[Any]:
-    return [[[word, chance] for word, chance in words] for words in model.fill(case.blanks, top=3)]
+    return [[[word, chance] for word, chance in words] for words in model.fill(case.masked_text, top=3)]
 
 
 def _nearest(model: Any, case: Case) -> list[Any]:
     return [[word, score] for word, score in keel.nearest("boat", model=model, top=4)]
 
 
-ASKED: dict[str, Callable[[Any, Case], list[Any]]] = {
+QUERIES: dict[str, Callable[[Any, Case], list[Any]]] = {
     "vectors": _vectors,
     "perplexity": _perplexity,
     "generate": _generate,

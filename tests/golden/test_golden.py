@@ -1,6 +1,6 @@
 """Golden runs: every system and every task still gives the numbers that were recorded in fingerprints.json.
 
-A refactoring must leave them equal. Where numbers are meant to change, tests/golden/record.py records them anew. Each
+A refactoring must leave them equal. Where numbers are meant to change, run tests/golden/record.py. Each
 run also shows that an interrupted one ends as an uninterrupted one does, and that a folder gives back what was saved.
 """
 

@@ -53,27 +53,27 @@ WORDS = {
 GERMAN = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 
 
-def sentence(draw: Generator, topic: str, language: str = "en") -> str:
+def sentence(rng: Generator, topic: str, language: str = "en") -> str:
     topics, forms = (ENGLISH, ENGLISH_FORMS) if language == "en" else (CHINESE, CHINESE_FORMS)
-    words = {name: draw.choice(options) for name, options in WORDS[language].items()}
-    words |= {name: draw.choice(getattr(topics[topic], name).split()) for name in ("who", "does", "what")}
-    return draw.choice(forms).format(**words)
+    words = {name: rng.choice(options) for name, options in WORDS[language].items()}
+    words |= {name: rng.choice(getattr(topics[topic], name).split()) for name in ("who", "does", "what")}
+    return rng.choice(forms).format(**words)
 
 
 def documents(count: int, *, language: str = "en", seed: int = 1) -> list[str]:
     """Texts of two to four sentences, each about one topic."""
-    draw, topics, joint = Generator(seed), sorted(ENGLISH), " " if language == "en" else ""
+    rng, topics, joint = Generator(seed), sorted(ENGLISH), " " if language == "en" else ""
     return [
-        joint.join(sentence(draw, topics[number % 3], language) for _ in range(2 + draw.below(3)))
+        joint.join(sentence(rng, topics[number % 3], language) for _ in range(2 + rng.below(3)))
         for number in range(count)
     ]
 
 
 def _sentences(count: int, seed: int, language: str = "en") -> Iterator[tuple[Generator, str, str]]:
-    draw = Generator(seed)
+    rng = Generator(seed)
     for _ in range(count):
-        topic = draw.choice(sorted(ENGLISH))
-        yield draw, topic, sentence(draw, topic, language)
+        topic = rng.choice(sorted(ENGLISH))
+        yield rng, topic, sentence(rng, topic, language)
 
 
 def single_label(count: int, seed: int = 2, language: str = "en") -> list[tuple[str, str]]:
@@ -82,22 +82,22 @@ def single_label(count: int, seed: int = 2, language: str = "en") -> list[tuple[
 
 def multi_label(count: int, seed: int = 3) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
-    for draw, topic, text in _sentences(count, seed):
-        other = draw.choice(sorted(ENGLISH))
-        found.append((f"{text} {sentence(draw, other)}", sorted({topic, other})))
+    for rng, topic, text in _sentences(count, seed):
+        other = rng.choice(sorted(ENGLISH))
+        found.append((f"{text} {sentence(rng, other)}", sorted({topic, other})))
     return found
 
 
 def regression(count: int, seed: int = 4) -> list[tuple[str, float]]:
-    return [(text, len(text.split()) / 4 + draw.below(4) / 8) for draw, _, text in _sentences(count, seed)]
+    return [(text, len(text.split()) / 4 + rng.below(4) / 8) for rng, _, text in _sentences(count, seed)]
 
 
 def pairs(count: int, seed: int = 5) -> list[tuple[tuple[str, str], str]]:
     """Two sentences, and whether they are about one topic."""
     found: list[tuple[tuple[str, str], str]] = []
-    for draw, topic, text in _sentences(count, seed):
-        other = topic if draw.below(2) else draw.choice(sorted(ENGLISH))
-        found.append(((text, sentence(draw, other)), "same" if topic == other else "other"))
+    for rng, topic, text in _sentences(count, seed):
+        other = topic if rng.below(2) else rng.choice(sorted(ENGLISH))
+        found.append(((text, sentence(rng, other)), "same" if topic == other else "other"))
     return found
 
 
@@ -118,10 +118,10 @@ def tagged(count: int, seed: int = 6) -> list[tuple[list[str], list[str]]]:
 
 def segmented(count: int, seed: int = 7) -> list[tuple[list[str], list[str]]]:
     """Chinese characters with tags that say where words begin and end."""
-    draw, found = Generator(seed), []
+    rng, found = Generator(seed), []
     for _ in range(count):
-        topic = CHINESE[draw.choice(sorted(CHINESE))]
-        words = [draw.choice(options.split()) for options in (topic.who, topic.does, topic.what)] + ["。"]
+        topic = CHINESE[rng.choice(sorted(CHINESE))]
+        words = [rng.choice(options.split()) for options in (topic.who, topic.does, topic.what)] + ["。"]
         tags = ["S" if len(word) == 1 else "B" + "M" * (len(word) - 2) + "E" for word in words]
         found.append((list("".join(words)), list("".join(tags))))
     return found
@@ -130,17 +130,17 @@ def segmented(count: int, seed: int = 7) -> list[tuple[list[str], list[str]]]:
 def choices(count: int, seed: int = 8) -> list[tuple[tuple[str, list[str]], int]]:
     """A sentence, and two or three others of which one is about the same topic."""
     found: list[tuple[tuple[str, list[str]], int]] = []
-    for draw, topic, text in _sentences(count, seed):
-        others = [name for name in sorted(ENGLISH) if name != topic][: 1 + draw.below(2)]
-        right = draw.below(len(others) + 1)
+    for rng, topic, text in _sentences(count, seed):
+        others = [name for name in sorted(ENGLISH) if name != topic][: 1 + rng.below(2)]
+        right = rng.below(len(others) + 1)
         topics = [*others[:right], topic, *others[right:]]
-        found.append(((text, [sentence(draw, name) for name in topics]), right))
+        found.append(((text, [sentence(rng, name) for name in topics]), right))
     return found
 
 
 def translations(count: int, seed: int = 9) -> list[tuple[str, str]]:
-    draw, found = Generator(seed), []
+    rng, found = Generator(seed), []
     for _ in range(count):
-        words = [draw.choice(list(GERMAN)) for _ in range(1 + draw.below(4))]
+        words = [rng.choice(list(GERMAN)) for _ in range(1 + rng.below(4))]
         found.append((" ".join(words), " ".join(GERMAN[word] for word in words)))
     return found
