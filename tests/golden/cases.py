@@ -1,0 +1,253 @@
+"""The golden runs: each system and each task with the smallest settings that still exercise it.
+
+Names of settings, systems and tasks are used in this file only; fingerprints.json is keyed by the names of the cases,
+so that a renamed setting does not change it.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.golden import texts
+
+COMMON: dict[str, Any] = {"threads": 1, "device": "cpu", "log_every": 1, "seed": 7}
+VOCABULARY: dict[str, Any] = {"vocabulary": 150, "min_count": 1}
+HELD_OUT: dict[str, Any] = {"held_out": 0.1}
+ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
+"""Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
+keys' bias, and machines differ in rounding."""
+BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_width": 8, "dropout": 0.05}
+BERT: dict[str, Any] = {**BLOCKS, "length": 24, "positions": 32, "steps": 15, "batch": 4, **ADAMW}
+GPT: dict[str, Any] = {**BLOCKS, "length": 16, "positions": 32, "steps": 15, "batch": 4, **ADAMW, "vocabulary": 360}
+ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "length": 8, "steps": 15, "batch": 4, "epsilon": 1e-4}
+TUNED: dict[str, Any] = {"steps": 24, "batch": 8, **ADAMW, "lr": 2e-2, "dev": None}
+TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "length": 32}
+SEQ2SEQ: dict[str, Any] = {"width": 12, "hidden": 12}
+TRANSLATE: dict[str, Any] = {"steps": 60, "batch": 8, **ADAMW, "lr": 2e-2, "vocabulary": 60, "tokenizer": "words"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A task, its training examples and the inputs to predict."""
+
+    task: str
+    examples: list[Any]
+    inputs: list[Any]
+    settings: dict[str, Any] = field(default_factory=lambda: TUNED)
+    columns: dict[str, Any] = field(default_factory=dict)
+    """How the examples are read, in training and in evaluation."""
+    stop: int = 7
+    """The step after which the second run is interrupted."""
+
+
+CLASSIFY = Labelled(
+    task="classify",
+    examples=texts.single_label(48),
+    inputs=["the captain hauls the net .", "a heavy cake is what the cook burns .", "the boat and the judge"],
+)
+LOW_RATE = replace(CLASSIFY, settings=TUNED | {"lr": 1e-2})
+FASTTEXT = replace(CLASSIFY, settings={"steps": 24, "batch": 8, "lr": 0.5, "dev": None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A system through pre-training, if it is pre-trained, and one task."""
+
+    system: str
+    pretrain: dict[str, Any] | None = None
+    corpus: list[str] = field(default_factory=lambda: texts.documents(60))
+    stop: int = 2
+    more: dict[str, Any] | None = None
+    """Settings for continued pre-training on other text."""
+    queries: tuple[str, ...] = ("vectors",)
+    """What is recorded of the pre-trained model: vectors, perplexity, generate, fill, nearest."""
+    masked_text: str = "the ___ paints the ___ ."
+    """The text whose mask tokens are filled in."""
+    finetune: Labelled | None = CLASSIFY
+    new: dict[str, Any] = field(default_factory=dict)
+    """Settings of a system that is trained from scratch on labels."""
+
+
+WORDS = ("vectors", "nearest")
+CAUSAL = ("vectors", "perplexity", "generate")
+OTHER_TEXT = texts.documents(30, seed=11)
+
+SYSTEM_CASES: dict[str, Case] = {
+    "onehot": Case(system="onehot", pretrain={"batch": 20}),
+    "wordclass": Case(system="wordclass", pretrain={"classes": 6, "batch": 10}, queries=WORDS),
+    "ngram": Case(system="ngram", pretrain={"order": 3}, queries=("perplexity", "generate"), finetune=None),
+    "nnlm": Case(
+        system="nnlm",
+        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "steps": 15, "batch": 4, **ADAMW},
+        queries=(*CAUSAL, "nearest"),
+    ),
+    "word2vec": Case(system="word2vec", pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4}, queries=WORDS),
+    "glove": Case(system="glove", pretrain={"width": 8, "steps": 15, "batch": 4}, queries=WORDS),
+    "fasttext": Case(
+        system="fasttext",
+        pretrain={"width": 8, "length": 40, "buckets": 200, "steps": 15, "batch": 4},
+        queries=WORDS,
+        finetune=FASTTEXT,
+    ),
+    "cnn": Case(system="cnn", new={"width": 8, "filters": 4}),
+    "rnn": Case(system="rnn", pretrain={"width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW}, queries=CAUSAL),
+    "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4, "epsilon": 1e-4}, queries=CAUSAL),
+    "elmo": Case(
+        system="elmo",
+        pretrain={"width": 8, "cells": 12, "filters": (4, 4), "highways": 1, "length": 8, "negatives": 40}
+        | {"steps": 15, "batch": 4, **ADAMW, "warmup": 2},
+        queries=("vectors", "perplexity"),
+    ),
+    "transformer": Case(
+        system="transformer",
+        new=TRANSFORMER,
+        finetune=Labelled(
+            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+        ),
+    ),
+    "seq2seq": Case(
+        system="seq2seq",
+        new=SEQ2SEQ,
+        finetune=Labelled(
+            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+        ),
+    ),
+    "gpt": Case(system="gpt", pretrain=GPT, queries=CAUSAL, finetune=LOW_RATE),
+    "bert": Case(
+        system="bert",
+        pretrain=BERT,
+        more={"steps": 6, "batch": 4, "epsilon": 1e-4},
+        queries=("vectors", "fill"),
+        finetune=LOW_RATE,
+    ),
+}
+"""One for each system, by its name in Keel."""
+
+VARIANT_CASES: dict[str, Case] = {
+    "bert, Chinese": Case(
+        system="bert",
+        pretrain=BERT | {"whole_words": True, "vocabulary": 120},
+        corpus=texts.documents(60, language="zh"),
+        queries=("vectors", "fill"),
+        masked_text="渔夫检查___网。",
+        finetune=Labelled(task="tag", examples=texts.segmented(40), inputs=["渔夫检查渔网。", "法官阅读合同"]),
+    ),
+    "bert, two lengths, ramp, average and Muon": Case(
+        system="bert",
+        pretrain=BERT | {"final_length": 32, "final_share": 0.4, "ramp": 0.4, "average": 0.4, "optimizer": "muon"},
+        queries=(),
+        finetune=None,
+    ),
+    "word2vec, CBOW, hierarchical softmax": Case(
+        system="word2vec",
+        pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4, "architecture": "cbow", "loss": "hierarchical"},
+        queries=WORDS,
+        finetune=None,
+    ),
+    "nnlm, noise-contrastive": Case(
+        system="nnlm",
+        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "loss": "nce", "direct": True}
+        | {"steps": 15, "batch": 4, **ADAMW},
+        queries=("perplexity",),
+        finetune=None,
+    ),
+    "rnn, GRU, both directions": Case(
+        system="rnn",
+        pretrain={"cell": "gru", "both": True, "width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW},
+        queries=("vectors", "perplexity"),
+    ),
+    "gpt, fine-tuned with a language-model loss": Case(
+        system="gpt",
+        pretrain=GPT,
+        queries=(),
+        finetune=replace(CLASSIFY, settings=TUNED | {"lr": 1e-2, "lm_loss": 0.5}),
+    ),
+    "fasttext, labels alone": Case(
+        system="fasttext",
+        new={"width": 8, "buckets": 200, "word_ngrams": 2},
+        finetune=FASTTEXT,
+    ),
+}
+"""Options that no default run covers."""
+
+NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "length": 32, "positions": 32, "vocabulary": 150}
+PAIR_INPUTS = [("the cook burns the soup .", "a strange cake"), ("the judge", "the boat is small .")]
+CHOICE_INPUTS = [("the cook burns", ["the soup .", "the net ."]), ("the judge", ["reads", "signs", "hauls"])]
+TAG_INPUTS = ["the cook burns the soup .", "around noon a pilot"]
+
+TASK_CASES: dict[str, Case] = {
+    "single-label": Case(system="bert", new=NEW_BERT, finetune=CLASSIFY),
+    "multi-label": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(task="classify", examples=texts.multi_label(48), inputs=CLASSIFY.inputs),
+    ),
+    "regression": Case(
+        system="cnn",
+        new={"width": 8, "filters": 4},
+        finetune=Labelled(
+            task="classify",
+            examples=texts.regression(48),
+            inputs=CLASSIFY.inputs,
+            columns={"labels": "number"},
+        ),
+    ),
+    "pair": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(task="pair", examples=texts.pairs(48), inputs=PAIR_INPUTS),
+    ),
+    "pair, both orders": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(
+            task="pair", examples=texts.pairs(48), inputs=PAIR_INPUTS, settings=TUNED | {"orders": "both"}
+        ),
+    ),
+    "tag": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(task="tag", examples=texts.tagged(48), inputs=TAG_INPUTS),
+    ),
+    "tag, CRF": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(task="tag", examples=texts.tagged(48), inputs=TAG_INPUTS, settings=TUNED | {"crf": True}),
+    ),
+    "tag, LSTM and characters on an RNN": Case(
+        system="rnn",
+        new={"width": 12, "layers": 1, "both": True},
+        finetune=Labelled(
+            task="tag",
+            examples=texts.tagged(48),
+            inputs=TAG_INPUTS,
+            settings=TUNED | {"network": "lstm", "network_width": 8, "characters": "cnn", "crf": True},
+        ),
+    ),
+    "choose": Case(
+        system="bert",
+        new=NEW_BERT,
+        finetune=Labelled(
+            task="choose",
+            examples=texts.choices(40),
+            inputs=CHOICE_INPUTS,
+            settings=TUNED | {"epsilon": 1e-2},  # the head's bias has no gradient but rounding
+        ),
+    ),
+    "seq2seq, two vocabularies": Case(
+        system="transformer",
+        new=TRANSFORMER | {"agreement": 1.0},
+        finetune=Labelled(
+            task="rewrite",
+            examples=texts.translations(40),
+            inputs=["one two", "five"],
+            settings=TRANSLATE | {"separate": True},
+        ),
+    ),
+}
+"""Each task, trained on labels from scratch."""
+
+ALL_CASES = {
+    **{f"system: {name}": case for name, case in SYSTEM_CASES.items()},
+    **{f"variant: {name}": case for name, case in VARIANT_CASES.items()},
+    **{f"task: {name}": case for name, case in TASK_CASES.items()},
+}
