@@ -4,7 +4,7 @@ Fixed epochs, the last one counts, no setting is chosen on what is scored. Of SW
 is held out (seed 0); CODAH is its published fold 0, RACE is RACE-middle.
 
     python benchmarks/choose.py MODEL [MODEL ...] --sets race swag csqa mutual codah --seeds 3 --epochs 3
-    python benchmarks/choose.py gpt bert --sets swag --seeds 1 --limit 200 --shape layers=1 width=64 head_width=32
+    python benchmarks/choose.py gpt bert --sets swag --seeds 1 --limit 200 --shape layers=1 width=64 head_dim=32
 """
 
 import argparse

@@ -45,7 +45,7 @@ class Tokenwise(Tensors):
 class Plain(Objective):
     """The same network as one would write it: every token spelled out, one nn.LSTM a layer and direction."""
 
-    drawn_ahead = True
+    prefetched = True
 
     def __init__(self, twin: ElmoTraining):
         super().__init__()
@@ -61,7 +61,7 @@ class Plain(Objective):
             nn.ModuleList(_lstm(layer, direction) for direction in (0, 1)) for layer in encoder.stack
         )
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return self.twin[0].rows(data)
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Tokenwise:
@@ -75,7 +75,7 @@ class Plain(Objective):
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
-    def start(self, rows: int) -> Any:
+    def initial_state(self, rows: int) -> Any:
         return self.twin[0].start(rows).to(self.output.device)
 
     def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
@@ -182,7 +182,7 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Documents) -> None:
     system = Elmo.sized(
-        arguments.size, length=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
+        arguments.size, bptt=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
         projection_clip=0.0,
     )  # fmt: skip
     settings: dict[str, Any] = {
@@ -193,7 +193,7 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     every = max(1, arguments.steps // 8)
     train = Train(steps=arguments.steps, batch=arguments.batch, lr=1e-4, warmup=0, log_every=every, **settings)
     torch.manual_seed(0)
-    ours = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     start = deepcopy(ours.state_dict())
     streams = ours.batch(documents, Draw(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
     words = len({*streams.places.flatten().tolist()})

@@ -92,8 +92,8 @@ def read_ours(options: argparse.Namespace) -> tuple[FastText, Documents, Tokeniz
 
 def learn_ours(system: FastText, documents: Documents, tokenizer: Tokenizer, epochs: float, seed: int) -> Model:
     torch.manual_seed(seed)
-    encoder = system.encoder(len(tokenizer))
-    objective = system.objective(encoder, tokenizer)
+    encoder = system.build_encoder(len(tokenizer))
+    objective = system.build_objective(encoder, tokenizer)
     train = Train(epochs=epochs, batch=16, lr=0.05, warmup=0, log_every=100, device="cpu", threads=1, seed=seed)
     fit(objective, documents, train)
     return Model(system=system, encoder=encoder, tokenizer=tokenizer)
@@ -149,7 +149,7 @@ def compare(options: argparse.Namespace, ours: FastText, documents: Documents, t
         theirs = read_vectors(options.folder / "judged.vec")
         for path in options.sets:
             asked = sorted({word for _, line in open_text(path) for word in WORD.findall(line.lower())})
-            vectors = model.space()
+            vectors = model.vector_space()
             for side, space in (
                 ("keel", Space(vectors.words, vectors.matrix)),
                 ("theirs", Space(theirs.words, theirs.matrix)),

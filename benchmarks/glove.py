@@ -97,8 +97,8 @@ def keel(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
         corpus = Corpus(folder / "documents.txt")
         made["tokenizer"] = tokenizer = Tokenizer.train(corpus, kind="words", size=arguments.vocabulary)
         made["data"] = data = Documents.of(Tokens.build(corpus, tokenizer, workers=arguments.threads))
-        made["encoder"] = encoder = system.encoder(len(tokenizer))
-        made["objective"] = objective = system.objective(encoder, tokenizer)
+        made["encoder"] = encoder = system.build_encoder(len(tokenizer))
+        made["objective"] = objective = system.build_objective(encoder, tokenizer)
         objective.rows(data)
 
     def learn() -> None:
@@ -117,7 +117,7 @@ def keel(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
 
     found = {"counts": all_used(count), "train": all_used(learn)}
     model = Model(system=system, encoder=made["encoder"], tokenizer=made["tokenizer"])
-    write_vectors(folder / "keel.txt", model.space(), form="text")
+    write_vectors(folder / "keel.txt", model.vector_space(), form="text")
     return found
 
 

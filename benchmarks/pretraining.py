@@ -38,7 +38,7 @@ def keel_steps(options: argparse.Namespace) -> list[float]:
 
     system, tokenizer, documents = prepare(options)
     torch.manual_seed(0)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     train = Train(
         steps=options.steps,
         batch=options.batch,
@@ -68,7 +68,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
 
     torch.set_num_threads(options.threads)
     system, tokenizer, documents = prepare(options)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     rows: list[dict[str, Any]] = []
     for step in range(options.steps):
         batch = objective.batch(documents, Draw(seed=0, step=step, first=step * options.batch), range(options.batch))
@@ -82,7 +82,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
                     "token_type_ids": batch.rows.segments[row],
                     "attention_mask": shown[row].long(),
                     "labels": labels[row],
-                    "next_sentence_label": batch.unrelated[row],
+                    "next_sentence_label": batch.not_next[row],
                 }
             )
     del objective

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
@@ -80,12 +80,12 @@ def differences(model: Model, folder: Path, random: bool, title: str) -> float:
 
 
 @torch.inference_mode()
-def our_outputs(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
+def our_outputs(model: Model, rows: TokenBatch) -> dict[str, torch.Tensor]:
     output = model.encoder(rows, all_layers=True)
     summary = model.encoder.summary(output, rows)
     found = {"hidden states": torch.stack(output.layers)[:, real(rows)]}
     if model.task is not None:
-        return found | {"classifier": model.task.respond(model.task.pick(rows))}
+        return found | {"classifier": model.task.predict_logits(model.task.select_features(rows))}
     if isinstance(model.objective, BertPretraining):
         everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
         words = model.objective.predict_words(output.top, everywhere)[real(rows)]
@@ -95,7 +95,7 @@ def our_outputs(model: Model, rows: Rows) -> dict[str, torch.Tensor]:
 
 @torch.inference_mode()
 def their_outputs(
-    model: Model, folder: Path, rows: Rows, attention: str, dtype: torch.dtype
+    model: Model, folder: Path, rows: TokenBatch, attention: str, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": dtype}
     kind = "BertForPreTraining" if model.objective is not None else "BertModel"
@@ -113,12 +113,12 @@ def their_outputs(
     return found | {"summary": output.pooler_output}
 
 
-def real(rows: Rows) -> torch.Tensor:
+def real(rows: TokenBatch) -> torch.Tensor:
     """[batch, time]: where there is a token."""
     return torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
 
 
-def sample(model: Model, random: bool) -> Rows:
+def sample(model: Model, random: bool) -> TokenBatch:
     """Pairs of many lengths, the longest that the model reads among them."""
     draw = torch.Generator().manual_seed(0)
     texts = [model.tokenizer.encode(text).ids for text in (PROSE, " ".join(REACTIONS), REACTIONS)]
@@ -132,7 +132,7 @@ def sample(model: Model, random: bool) -> Rows:
         framed = model.system.frame(model.tokenizer, pieces[:first], pieces[first:])
         ids.append(framed.ids)
         segments.append(framed.segments)
-    return Rows.pad(ids, segments)
+    return TokenBatch.pad(ids, segments)
 
 
 def distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:

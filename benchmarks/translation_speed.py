@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import keel
 from keel.data.text_files import open_text
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.generation.beam_search import Search, beam
 from keel.generation.thread_pool import side_by_side
 from keel.systems.transformer import Transformer
@@ -103,7 +103,7 @@ def theirs_of(task: Rewrite) -> Any:
     return model.eval()
 
 
-def search_theirs(model: Any, rows: Rows, beams: int, alpha: float, tokens: int) -> list[list[int]]:
+def search_theirs(model: Any, rows: TokenBatch, beams: int, alpha: float, tokens: int) -> list[list[int]]:
     from joeynmt.search import beam_search
 
     inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
@@ -139,7 +139,7 @@ def main() -> None:
 
     how = Search(beams=options.beam, length_penalty=options.length_penalty)
 
-    def search_ours(rows: Rows) -> list[list[int]]:
+    def search_ours(rows: TokenBatch) -> list[list[int]]:
         limits = task.limits(rows.lengths.numpy())
         with torch.inference_mode():
             found = beam(task.writer(rows), [[]] * len(rows.ids), how, tokens=limits, banned=banned)
@@ -156,7 +156,7 @@ def main() -> None:
                 found[number] = task.target.decode(ids)
         return seconds, found
 
-    def both(rows: Rows) -> list[list[int]]:
+    def both(rows: TokenBatch) -> list[list[int]]:
         tokens = max(task.limits(rows.lengths.numpy()))
         return search_theirs(theirs, rows, options.beam, options.length_penalty, tokens)
 
@@ -179,7 +179,7 @@ def main() -> None:
     print(f"{median(times['joeynmt']) / median(times['Keel']):.2f}x; {same:,} texts are the same")
 
 
-def check_equal(task: Rewrite, theirs: Any, rows: Rows) -> None:
+def check_equal(task: Rewrite, theirs: Any, rows: TokenBatch) -> None:
     """Both networks give the same numbers."""
     ids = torch.full((len(rows.ids), 1), task.target.cls_id)
     inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]

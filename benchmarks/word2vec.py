@@ -96,9 +96,9 @@ def train_keel(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray, l
     system = Word2vec(architecture=options.architecture, width=options.width, loss=options.loss)
     torch.manual_seed(options.seed)
     specials = cast(Tokenizer, SimpleNamespace(special_ids=list(range(SPECIALS)), unknown_id=0))
-    objective = system.objective(system.encoder(len(words) + SPECIALS), specials)
+    objective = system.build_objective(system.build_encoder(len(words) + SPECIALS), specials)
     train = replace(system.train, epochs=options.epochs, threads=options.threads, seed=options.seed)
-    warm = system.objective(system.encoder(len(words) + SPECIALS), specials)
+    warm = system.build_objective(system.build_encoder(len(words) + SPECIALS), specials)
     fit(warm, documents, replace(train, epochs=0.0, steps=1))
     del warm
     start = clocks()
@@ -118,7 +118,7 @@ def whole_keel(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray, l
     model = keel.pretrain(
         "word2vec", folder / "words.txt", out=out, overwrite=True, vocabulary=len(words) + SPECIALS, **settings
     )
-    space = model.space()
+    space = model.vector_space()
     return clocks() - start, space.words, space.matrix
 
 

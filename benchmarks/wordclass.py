@@ -71,8 +71,8 @@ def main() -> None:
                     line = [names[number] for number in tokens.ids[begin:stop].tolist() if number not in marks]
                     file.write(" ".join(line) + "\n" if line else "")
             system = Wordclass(classes=classes)
-            encoder = system.encoder(len(tokenizer))
-            objective = system.objective(encoder, tokenizer)
+            encoder = system.build_encoder(len(tokenizer))
+            objective = system.build_objective(encoder, tokenizer)
             documents = Documents.of(tokens)
             begun, wall = time.process_time(), time.perf_counter()
             fit(objective, documents, system.train)

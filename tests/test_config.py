@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from keel import config
-from keel.api.settings import Text
+from keel.api.settings import TextSettings
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.systems.bert import Bert
@@ -193,12 +193,12 @@ def test_names_of_other_tools_are_known(theirs: str, ours: str) -> None:
 
 
 def test_a_name_that_means_another_figure_says_which() -> None:
-    error = config.unknown_name("num_attention_heads", ["width", "head_width"], "x")
-    assert str(error) == "x: unknown name 'num_attention_heads'; Keel calls it 'head_width' (width / heads)"
+    error = config.unknown_name("num_attention_heads", ["width", "head_dim"], "x")
+    assert str(error) == "x: unknown name 'num_attention_heads'; Keel calls it 'head_dim' (width / heads)"
 
 
 def test_other_tools_names_are_given_real_settings() -> None:
-    ours = {field.name for settings in (Bert, plan.Train, Text, Columns) for field in fields(settings)}
+    ours = {field.name for settings in (Bert, plan.Train, TextSettings, Columns) for field in fields(settings)}
     assert config.SYNONYMS.keys() <= ours
     assert config.MEANINGS.keys() <= config.SYNONYMS.keys()
     theirs = [name for names in config.SYNONYMS.values() for name in names.split()]

@@ -16,7 +16,7 @@ import transformers
 
 from keel.data.corpus import Corpus
 from keel.data.examples import Labels
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
@@ -28,7 +28,7 @@ from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS
 
 SYSTEM = Bert(
-    layers=2, width=32, head_width=8, expansion=2.7, positions=48, length=32, dropout=0.2, activation="gelu_tanh"
+    layers=2, width=32, head_dim=8, mlp_ratio=2.7, max_positions=48, length=32, dropout=0.2, activation="gelu_tanh"
 )
 TEXTS = ["The sailor repairs the boat.", "Bread!", "A judge reads the heavy letter in the morning, says Anna.", ""]
 PAIRS = [("The baker serves soup.", "It is warm."), ("Roses", "The gardener waters the orchard every Monday.")]
@@ -45,8 +45,8 @@ def made(
     """A model with random weights, larger than at birth so that outputs differ."""
     torch.manual_seed(3)
     system = Bert(**{**SYSTEM.__dict__, **settings})
-    encoder = system.encoder(len(tokenizer))
-    objective = system.objective(encoder, tokenizer) if heads else None
+    encoder = system.build_encoder(len(tokenizer))
+    objective = system.build_objective(encoder, tokenizer) if heads else None
     learned = TASKS[task](system, encoder, tokenizer, labels) if labels else None
     for module in (encoder, objective, learned):
         for name, parameter in module.named_parameters() if module else ():
@@ -76,7 +76,7 @@ def assert_equal(model: Model, other: Model) -> None:
 ONE = Labels(kind="one", names=("bad", "好", "so-so"))
 SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "encoder only": ({"heads": False}, "BertModel", False),
-    "pre-trained": ({"whole_words": True, "mask": 0.2}, "BertForPreTraining", False),
+    "pre-trained": ({"whole_word_masking": True, "mask_rate": 0.2}, "BertForPreTraining", False),
     "without next sentence": ({"next_sentence": False}, "BertForMaskedLM", True),
     "classify": ({"heads": False, "task": "classify", "labels": ONE}, "BertForSequenceClassification", False),
     "pair": ({"heads": False, "task": "pair", "labels": ONE}, "BertForSequenceClassification", False),
@@ -124,8 +124,8 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
     pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
     inputs = pieces([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
     lengths = inputs["attention_mask"].sum(1)
-    rows = Rows(ids=inputs["input_ids"], lengths=lengths, segments=inputs["token_type_ids"])
-    ours = [model.system.frame(tokenizer, *tokenizer.encode_many([a, b])) for a, b in PAIRS]
+    rows = TokenBatch(ids=inputs["input_ids"], lengths=lengths, segments=inputs["token_type_ids"])
+    ours = [model.system.build_inputs(tokenizer, *tokenizer.encode_many([a, b])) for a, b in PAIRS]
     assert [row.ids for row in ours] == [ids[:n] for ids, n in zip(rows.ids.tolist(), lengths.tolist(), strict=True)]
     real = torch.arange(rows.ids.shape[1]) < lengths[:, None]
 
@@ -135,7 +135,7 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
     assert body.config.keel["system"] == "bert"
     with torch.inference_mode():
         output = model.encoder(rows)
-        summary = model.encoder.summary(output, rows)
+        summary = model.encoder.pool(output, rows)
         found = body(**inputs)
         torch.testing.assert_close(output.top[real], found.last_hidden_state[real], rtol=1e-5, atol=1e-5)
         if named != "BertForMaskedLM":  # which has no pooler
@@ -148,7 +148,10 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
         if model.task:
             automatic = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
             torch.testing.assert_close(
-                model.task.respond(model.task.pick(rows)), automatic(**inputs).logits, rtol=1e-5, atol=1e-5
+                model.task.predict_logits(model.task.select_features(rows)),
+                automatic(**inputs).logits,
+                rtol=1e-5,
+                atol=1e-5,
             )
             if model.task.labels.names:
                 assert tuple(peer.config.id2label.values()) == model.task.labels.names
@@ -294,9 +297,9 @@ def test_sentence_vectors(tokenizer: Tokenizer) -> None:
         alone = model.encode(text)
         assert alone.shape == (32,)
         np.testing.assert_allclose(alone, vector, rtol=1e-4, atol=1e-5)
-    framed = SYSTEM.frame(tokenizer, tokenizer.encode(TEXTS[0]).ids).ids
+    framed = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[0]).ids).ids
     with torch.inference_mode():
-        layers = model.encoder(Rows.pad([framed]), all_layers=True).layers
+        layers = model.encoder(TokenBatch.pad([framed]), all_layers=True).layers
     for layer in (0, 1, 2, -1, -2):
         np.testing.assert_allclose(model.encode(TEXTS, layer=layer)[0], layers[layer][0].mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(model.encode(TEXTS, pool="cls")[0], layers[-1][0, 0], rtol=1e-4, atol=1e-5)
@@ -322,9 +325,9 @@ def test_word_vectors_know_their_places(tokenizer: Tokenizer) -> None:
         assert words.vectors.shape == (len(words.pieces), 32)
         spelled = [text[start:end].lower() for start, end in words.offsets]
         assert spelled == [piece.removeprefix("##") for piece in words.pieces]
-    framed = SYSTEM.frame(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
+    framed = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
     with torch.inference_mode():
-        top = model.encoder(Rows.pad([framed])).top[0, 1:-1]
+        top = model.encoder(TokenBatch.pad([framed])).top[0, 1:-1]
     np.testing.assert_allclose(found[2].vectors, top, rtol=1e-4, atol=1e-5)
 
 
@@ -336,11 +339,11 @@ def test_a_long_text_is_read_whole_in_parts_and_it_is_said(tokenizer: Tokenizer)
     vector = model.encode([words, "boat"], on_event=lambda event: notes.append(event["text"]))[0]
     assert len(notes) == 1
     assert "1 of 2 texts" in notes[0]
-    parts = [SYSTEM.frame(tokenizer, ids[start : start + 30]).ids for start in range(0, len(ids), 30)]
+    parts = [SYSTEM.build_inputs(tokenizer, ids[start : start + 30]).ids for start in range(0, len(ids), 30)]
     assert len(parts) > 1
     assert f"in {len(parts)} parts" in notes[0]
     with torch.inference_mode():
-        everything = torch.cat([model.encoder(Rows.pad([part])).top[0] for part in parts])
+        everything = torch.cat([model.encoder(TokenBatch.pad([part])).top[0] for part in parts])
     np.testing.assert_allclose(vector, everything.mean(0), rtol=1e-4, atol=1e-5)
     assert model.encode(words, pool="none").vectors.shape == (len(ids), 32)
     with pytest.raises(KeelError, match="reads 32"):
@@ -384,16 +387,16 @@ def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
 def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
     model = made(tokenizer, heads=False, task="classify", labels=ONE)
     one = model.predict(TEXTS[0])
-    assert one.name in ONE.names
-    assert model.predict(TEXTS)[0].name == one.name
-    assert model.predict(TEXTS)[0].probability == pytest.approx(one.probability, rel=1e-4)
+    assert one.label in ONE.names
+    assert model.predict(TEXTS)[0].label == one.label
+    assert model.predict(TEXTS)[0].confidence == pytest.approx(one.confidence, rel=1e-4)
     assert model.predict([]) == []
     with pytest.raises(UsageError, match="item 2"):
         model.predict(["fine", ("a", "b")])
     with pytest.raises(UsageError, match="item 1 is None, but this model was made for a text"):
         model.predict(None)
     pair = made(tokenizer, heads=False, task="pair", labels=ONE)
-    assert pair.predict(PAIRS)[1].name == pair.predict(PAIRS[1]).name
+    assert pair.predict(PAIRS)[1].label == pair.predict(PAIRS[1]).label
     with pytest.raises(UsageError, match="a pair"):
         pair.predict("one text")
     with pytest.raises(KeelError, match="fine-tune"):
@@ -406,13 +409,13 @@ def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> Non
         Model.load(tmp_path, device="gpu9")
 
 
-@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_width=8, length=32), Word2vec(width=8)])
+@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_dim=8, length=32), Word2vec(width=8)])
 def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, system: System) -> None:
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(Corpus(english_corpus), kind="words", size=300)
-    encoder = system.encoder(len(tokenizer))
+    encoder = system.build_encoder(len(tokenizer))
     task = TASKS["classify"](system, encoder, tokenizer, ONE)
-    objective = system.objective(encoder, tokenizer)
+    objective = system.build_objective(encoder, tokenizer)
     model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective, task=task).to("cpu")
     model.tokenizer.compile()
     said = model.predict(TEXTS)

@@ -45,9 +45,15 @@ def make_task(tokenizer: Tokenizer) -> MakeTask:
 
     def make(examples: Examples, name: str = "classify", positions: int = 64, **settings: Any) -> Classify:
         torch.manual_seed(0)
-        size: dict[str, int] = {"layers": 1, "width": 32, "head_width": 16, "positions": positions, "length": positions}
+        size: dict[str, int] = {
+            "layers": 1,
+            "width": 32,
+            "head_dim": 16,
+            "max_positions": positions,
+            "length": positions,
+        }
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **size)
-        task = TASKS[name](system, system.encoder(len(tokenizer)), tokenizer, examples.labels, **settings)
+        task = TASKS[name](system, system.build_encoder(len(tokenizer)), tokenizer, examples.labels, **settings)
         assert isinstance(task, Classify)
         return task
 

@@ -100,7 +100,7 @@ def profile(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     system, train, text = route({**fields, "steps": 1000}, Gpt.sized(settings["size"]), Gpt.train, Text())
     model = keel.Model.load(options.work / "speed")
     tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), model.tokenizer)
-    objective = system.objective(system.encoder(len(model.tokenizer)), model.tokenizer)
+    objective = system.build_objective(system.build_encoder(len(model.tokenizer)), model.tokenizer)
     plan = Plan(1000, train, objective.phases())
     with World.join("cuda") as world:
         stepper = Stepper(objective.to("cuda").train(), Documents.of(tokens), train, world, lambda event: None)

@@ -57,7 +57,7 @@ def settings_of(recipe: str) -> dict[str, Any]:
 def flops_per_token(bert: Bert, vocabulary: int) -> float:
     """Of the products alone, forward and backward, with the head on the hidden tokens."""
     body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.length * bert.width
-    return body + 6 * bert.mask * (bert.width * vocabulary + bert.width**2)
+    return body + 6 * bert.mask_rate * (bert.width * vocabulary + bert.width**2)
 
 
 def pretrain(recipe: str, options: argparse.Namespace, steps: int, **more: Any) -> tuple[list[dict[str, Any]], Path]:
@@ -106,7 +106,7 @@ def objective_of(recipe: str, options: argparse.Namespace) -> tuple[Any, Documen
     tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), tokenizer)
     documents, _ = Documents.of(tokens).split(text.held_out, train.seed)
     torch.manual_seed(0)
-    return system.objective(system.encoder(len(tokenizer)), tokenizer), documents, train
+    return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), documents, train
 
 
 def draw(options: argparse.Namespace) -> None:
@@ -207,7 +207,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         labels = torch.full_like(drawn.rows.ids, -100)
         labels.scatter_(1, drawn.slots, torch.where(drawn.weights > 0, drawn.targets, -100))
         mask = (torch.arange(bert.length, device="cuda") < drawn.rows.lengths[:, None]).long()
-        inputs.append((drawn.rows.ids, mask, drawn.rows.segments, labels, drawn.unrelated))
+        inputs.append((drawn.rows.ids, mask, drawn.rows.segments, labels, drawn.not_next))
     times = []
     for number in range(30):
         ids, mask, segments, labels, unrelated = inputs[number % 4]

@@ -28,17 +28,17 @@ Fit = Callable[[Any, Any, str], Any]
 SYNONYMS = {
     "width": "hidden_size d_model n_embd dim embedding_dim vector_size",
     "layers": "num_hidden_layers num_layers n_layer n_layers depth",
-    "head_width": "heads num_attention_heads num_heads n_head n_heads nhead",
-    "expansion": "intermediate_size dim_feedforward n_inner ffn_dim",
-    "positions": "max_position_embeddings n_positions",
-    "segments": "type_vocab_size",
+    "head_dim": "heads num_attention_heads num_heads n_head n_heads nhead",
+    "mlp_ratio": "intermediate_size dim_feedforward n_inner ffn_dim",
+    "max_positions": "max_position_embeddings n_positions",
+    "segment_types": "type_vocab_size",
     "dropout": "hidden_dropout_prob resid_pdrop",
     "attention_dropout": "attention_probs_dropout_prob attn_pdrop",
     "activation": "hidden_act activation_function",
     "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
     "length": "max_seq_length max_seq_len max_length block_size",
-    "mask": "mlm_probability masked_lm_prob",
-    "whole_words": "whole_word_mask do_whole_word_mask wwm",
+    "mask_rate": "mlm_probability masked_lm_prob",
+    "whole_word_masking": "whole_word_mask do_whole_word_mask wwm",
     "next_sentence": "nsp",
     "text_column": "column text_column_name",
     "label_column": "label label_column_name",
@@ -66,7 +66,7 @@ SYNONYMS = {
     "keep": "save_total_limit",
     "log_every": "logging_steps",
 }
-MEANINGS = {"head_width": "width / heads", "expansion": "the inner size / width"}
+MEANINGS = {"head_dim": "width / heads", "mlp_ratio": "the inner size / width"}
 """What to give where another tool's name means another figure."""
 MOST_LISTED = 12
 EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}

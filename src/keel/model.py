@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from keel.config import to_dict
 from keel.data.examples import Examples, Labels
-from keel.data.input_windows import Framed
-from keel.data.token_batch import Rows
+from keel.data.input_windows import ModelInput
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
@@ -54,7 +54,7 @@ class _Part(NamedTuple):
     text: int
     start: int
     stop: int
-    framed: Framed
+    framed: ModelInput
 
 
 class WordVectors(NamedTuple):
@@ -111,14 +111,14 @@ class Model:
         """A model that knows a vector for each of these words, and nothing of their context."""
         tokenizer = Tokenizer.from_words(vectors.words)
         system = Word2vec(width=vectors.matrix.shape[1])
-        encoder = system.encoder(len(tokenizer))
+        encoder = system.build_encoder(len(tokenizer))
         places = [tokenizer.id_of(word) for word in vectors.words]
         with torch.no_grad():
             encoder.words.weight.zero_()  # the special pieces mean nothing
             encoder.words.weight[places] = torch.from_numpy(vectors.matrix)
         return cls(system=system, encoder=encoder, tokenizer=tokenizer, card=Card(title=title))
 
-    def space(self) -> Vectors:
+    def vector_space(self) -> Vectors:
         """The words it has vectors for and these vectors, special pieces left out."""
         table = self.encoder.table()
         if table is None:
@@ -128,10 +128,12 @@ class Model:
             raise KeelError(f"{self.system.name} {what}: take a word2vec or another with a table")
         special = set(self.tokenizer.special_ids)
         places = [place for place in range(len(self.tokenizer)) if place not in special]
-        if self.system.spells:
+        if self.system.uses_subwords:
             matrix = np.empty((len(places), self.encoder.width), np.float32)
             for start in range(0, len(places), BUDGET):
-                rows = self.system.spelled(Rows.pad([places[start : start + BUDGET]]), self.tokenizer).to(self.device)
+                rows = self.system.with_subword_units(
+                    TokenBatch.pad([places[start : start + BUDGET]]), self.tokenizer
+                ).to(self.device)
                 with torch.inference_mode():
                     matrix[start : start + BUDGET] = self.encoder.embed(rows)[0].float().cpu().numpy()
         else:
@@ -160,7 +162,7 @@ class Model:
     def unknown_share(self, examples: Examples) -> float:
         """The share of the pieces of examples that it does not know; what spells reads any word."""
         texts = [text for column in (examples.texts, examples.seconds or []) for text in column[:SAMPLE]]
-        return 0.0 if self.system.spells else self.tokenizer.unknown_share(texts)
+        return 0.0 if self.system.uses_subwords else self.tokenizer.unknown_share(texts)
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights, by the names that the objective and the task have for them."""
@@ -187,13 +189,13 @@ class Model:
                 config |= huggingface.label_settings(labels.names, kind)
 
         def fill(stage: Path) -> None:
-            purpose = huggingface.write(stage, self.system, self.encoder.vocabulary, tensors, config)
+            purpose = huggingface.write(stage, self.system, self.encoder.vocab_size, tensors, config)
             self.tokenizer.save(stage)
             if self.task is not None and self.task.labels.tokenizer is not None:
                 self.task.labels.tokenizer.save(stage / TARGET)
             text = self.card.render(system=self.system.name, purpose=purpose)
             (stage / "README.md").write_text(text, encoding="utf-8")
-            for name, text in self.encoder.files(self.tokenizer).items():
+            for name, text in self.encoder.extra_files(self.tokenizer).items():
                 (stage / name).write_text(text, encoding="utf-8")
 
         save_folder(Path(folder), fill, overwrite=overwrite)
@@ -242,7 +244,7 @@ class Model:
             found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
-            ids = self.tokenizer.encode_many(many, spell=self.system.spells)
+            ids = self.tokenizer.encode_many(many, spell=self.system.uses_subwords)
             for part, vectors in self._vectors(ids, layer, on_event, carry):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
@@ -257,12 +259,14 @@ class Model:
             raise UsageError(f"{what}: give fewer texts at once")
         found = np.empty((len(texts), self.encoder.width), np.float32)
         for start in range(0, len(texts), 64):
-            framed = [self.system.frame(self.tokenizer, ids).ids for ids in texts[start : start + 64]]
-            found[start : start + 64] = self.encoder.gist(Rows.pad(framed).to(self.device)).float().cpu()
+            framed = [self.system.build_inputs(self.tokenizer, ids).ids for ids in texts[start : start + 64]]
+            found[start : start + 64] = (
+                self.encoder.pooled_features(TokenBatch.pad(framed).to(self.device)).float().cpu()
+            )
         return found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent, carry: bool) -> list[WordVectors]:
-        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.spells)
+        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.uses_subwords)
         found = [
             WordVectors(
                 [self.tokenizer.token_of(number) for number in pieces.ids],
@@ -273,7 +277,7 @@ class Model:
         ]
         for part, vectors in self._vectors([pieces.ids for pieces in encoded], layer, on_event, carry):
             inside = found[part.text].vectors[part.start : part.stop]
-            inside[:] = vectors[part.framed.first :][: len(inside)]
+            inside[:] = vectors[part.framed.first_start :][: len(inside)]
         return found
 
     @torch.inference_mode()
@@ -282,9 +286,9 @@ class Model:
     ) -> Iterator[tuple[_Part, np.ndarray]]:
         """Each part of each text with its [time, width] vectors; parts of one length go together, the longest first,
         unless a state is carried from each to the next."""
-        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
         parts = [
-            _Part(text, start, start + room, self.system.frame(self.tokenizer, ids[start : start + room]))
+            _Part(text, start, start + room, self.system.build_inputs(self.tokenizer, ids[start : start + room]))
             for text, ids in enumerate(texts)
             for start in range(0, max(len(ids), 1), room)
         ]
@@ -298,7 +302,9 @@ class Model:
         while done < len(parts):
             batch = parts[done : done + (1 if carry else max(1, BUDGET // len(parts[done].framed.ids)))]
             done += len(batch)
-            rows = self.system.spelled(Rows.pad([part.framed.ids for part in batch]), self.tokenizer).to(self.device)
+            rows = self.system.with_subword_units(
+                TokenBatch.pad([part.framed.ids for part in batch]), self.tokenizer
+            ).to(self.device)
             output = encoder(rows, state=state, all_layers=layer != -1)
             if carry and (state := output.state) is None:
                 what = f"this {self.system.name} has no state that goes on from text to text"
@@ -328,15 +334,15 @@ class Model:
             raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
-        framed = self.system.frame(self.tokenizer, ids).ids
-        if len(framed) > self.system.longest:
+        framed = self.system.build_inputs(self.tokenizer, ids).ids
+        if len(framed) > self.system.max_length:
             raise KeelError(
-                f"the text has {len(framed)} tokens and this model reads {self.system.longest}: give a shorter one"
+                f"the text has {len(framed)} tokens and this model reads {self.system.max_length}: give a shorter one"
             )
         slots = torch.tensor([[place for place, number in enumerate(framed) if number == mask]], device=self.device)
         if not slots.numel():
             raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
-        output = self.encoder.eval()(Rows.pad([framed]).to(self.device))
+        output = self.encoder.eval()(TokenBatch.pad([framed]).to(self.device))
         scores = predict_words(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
         best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
         return [
@@ -372,8 +378,8 @@ def _build(stored: huggingface.Stored, folder: Path) -> tuple[Encoder, Objective
     system, tokenizer = stored.system, stored.tokenizer
     for place in ("meta", "cpu"):
         with torch.device(place):
-            encoder = system.encoder(stored.vocabulary)
-            objective = system.objective(encoder, tokenizer) if stored.pretrained else None
+            encoder = system.build_encoder(stored.vocabulary)
+            objective = system.build_objective(encoder, tokenizer) if stored.pretrained else None
             task = _task(stored, encoder)
         _refuse_unlearned(stored, task, folder)
         holders = _holders(encoder, objective, task)

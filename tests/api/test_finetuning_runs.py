@@ -22,10 +22,10 @@ from keel.systems.word2vec import Word2vec
 
 EXAMPLES = [("a fine boat", "good"), ("a dull boat", "bad"), ("fine bread", "good"), ("dull bread", "bad")] * 2
 SYSTEMS: list[tuple[System, int]] = [
-    (Bert(layers=2, width=32, head_width=16, positions=16, length=16), 4),
+    (Bert(layers=2, width=32, head_dim=16, max_positions=16, length=16), 4),
     (Word2vec(width=8), 2),
     (Rnn(width=8, layers=2), 4),
-    (Rnn(width=8, layers=2, both=True), 4),
+    (Rnn(width=8, layers=2, bidirectional=True), 4),
     (Ulmfit(width=8, hidden=12, layers=3), 5),
     (Elmo(width=8, cells=12, filters=(4, 3), letter_width=4, highways=1), 4),
 ]
@@ -40,13 +40,13 @@ def tokenizer() -> Tokenizer:
 
 def untrained(system: System, tokenizer: Tokenizer) -> Model:
     torch.manual_seed(0)
-    return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
 def level_of(model: Model, name: str) -> int:
     """From the top: 0 is what belongs to the head."""
     weight = model.encoder.get_parameter(name)
-    if any(weight is other for other in model.encoder.summary_parameters()):
+    if any(weight is other for other in model.encoder.pooler_parameters()):
         return 0
     for number, block in enumerate(reversed(model.encoder.blocks()), 1):
         if any(weight is other for other in block.parameters()):

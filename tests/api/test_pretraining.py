@@ -22,7 +22,7 @@ from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.gpt import Gpt
 
-SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_width": 32, "length": 32, "positions": 64}
+SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "length": 32, "max_positions": 64}
 QUICK: dict[str, Any] = {"vocabulary": 300, "batch": 8, "lr": 1e-3, "threads": 1, "device": "cpu", **SMALL}
 
 
@@ -106,7 +106,7 @@ def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path
     assert "5 rows from step" in plan  # 8 rows of 32 tokens are as many tokens as 5 of 48
     assert "cool-down from step" in plan
     assert "average from step" in plan
-    assert model.system.longest == 48
+    assert model.system.max_length == 48
     assert model.card.seconds < 0.05 * 60 * 3
 
 
@@ -427,7 +427,7 @@ def test_finetune_evaluate_predict(base: Path, reviews: list[tuple[str, str]], t
     assert {path.name for path in (tmp_path / "scores").iterdir()} == {"scores.json", "confusion.tsv", "errors.tsv"}
     found = list(predict(tmp_path / "m", ["the farmer is good", "the pilot was bad"]))
     assert [record["label"] for record in found] == ["good", "bad"]
-    assert model.predict("the farmer is good").name == "good"
+    assert model.predict("the farmer is good").label == "good"
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
     assert set(theirs.config.id2label.values()) == {"good", "bad"}
@@ -564,7 +564,7 @@ def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(t
 
     def pieces(**settings: Any) -> tuple[Model, set[str]]:
         said.clear()
-        system = Gpt(layers=1, width=8, head_width=8, length=16)
+        system = Gpt(layers=1, width=8, head_dim=8, length=16)
         model = keel.pretrain(
             system, tmp_path / "text.txt", steps=1, batch=1, held_out=0.0, device="cpu", **settings,
             on_event=lambda event: said.append(event.get("text", "")),
@@ -580,7 +580,7 @@ def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(t
     assert any("looks like Chinese" in text and "--text.tokenizer characters" in text for text in said)
     again, _ = pieces(**run)
     assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
-    asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.vocabulary)
+    asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)
     assert {"水手早上修理帆船", "船长晚上检查地图"} < many
     assert not any("pieces are learned" in text for text in said)
     kept = [next((tmp_path / name / "run").glob("tokenizer*")).name for name in ("model", "asked")]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import keel
-from keel.data.predictions import Rewritten
+from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
@@ -41,7 +41,7 @@ class Script(nn.Module):
 
 @pytest.fixture
 def model() -> Model:
-    return Model(system=Ngram(), encoder=Ngram().encoder(len(BYTES)), tokenizer=BYTES)
+    return Model(system=Ngram(), encoder=Ngram().build_encoder(len(BYTES)), tokenizer=BYTES)
 
 
 def scripted(model: Model, text: str, longest: int | None = None) -> tuple[Model, Script]:
@@ -109,7 +109,7 @@ def test_a_translation_follows_its_pattern(model: Model, tmp_path: Path) -> None
     pairs = [("sea", "mer"), ("the  anchor", "l'ancre")]
     assert keel.translate("the boat", by_pattern=pairs, model=model) == found
     several = keel.translate(["the boat", " ", "the boat"], by_pattern=iter(pairs), model=model)
-    assert several == [found, Rewritten(""), found]
+    assert several == [found, GeneratedText(""), found]
 
 
 def test_what_a_model_of_documents_writes_ends_with_its_document(model: Model) -> None:

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from keel.api.run_folder import hardware
-from keel.api.settings import Text, corpus_of
+from keel.api.settings import TextSettings, corpus_of
 from keel.errors import KeelError
 from keel.events import ignore
 
 
 def documents(source: Any) -> list[str]:
-    return [*corpus_of(source, Text(), ignore).documents()]
+    return [*corpus_of(source, TextSettings(), ignore).documents()]
 
 
 @pytest.mark.parametrize(

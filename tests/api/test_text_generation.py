@@ -12,8 +12,8 @@ import torch
 import keel
 from keel.api.text_generation import continuations
 from keel.errors import KeelError, UsageError
-from keel.generation.beam_search import Search
-from keel.generation.next_token import Writer
+from keel.generation.beam_search import BeamSearch
+from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 
 
@@ -66,8 +66,8 @@ def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
 
 def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Model) -> None:
     prompts = ["The sailor", "The judge", "A"]
-    best = continuations(prompts, model=ngram, how=Search(beams=6, best=4, length_penalty=0), tokens=25)
-    greedy = continuations(prompts, model=ngram, how=Search(beams=1, length_penalty=0), tokens=25)
+    best = continuations(prompts, model=ngram, how=BeamSearch(beams=6, best=4, length_penalty=0), tokens=25)
+    greedy = continuations(prompts, model=ngram, how=BeamSearch(beams=1, length_penalty=0), tokens=25)
     for found, (one,) in zip(best, greedy, strict=True):
         assert found[0].score is not None
         assert one.score is not None
@@ -95,7 +95,7 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
 
 
 def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
-    prompts, how = ["The sailor", "The judge"], Search(beams=8, best=4)
+    prompts, how = ["The sailor", "The judge"], BeamSearch(beams=8, best=4)
     whole = continuations(prompts, model=ngram, how=how, tokens=20)
     for stop in ([" the"], [".", " a"], ["qwertz"]):
         found = continuations(prompts, model=ngram, how=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
@@ -163,10 +163,10 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
 TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
-    "rnn": {"width": 8, "both": True, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "length": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }
-GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_width": 16, "positions": 32, "length": 32, "vocabulary": 300}
+GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 32, "length": 32, "vocabulary": 300}
 GPT |= {"steps": 4, "batch": 4}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -192,7 +192,7 @@ def test_every_language_model_writes(model: Model) -> None:
 
 def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     writer = model.objective
-    assert isinstance(writer, Writer)
+    assert isinstance(writer, NextTokenModel)
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
     ids = torch.tensor([[writer.opening, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
@@ -214,7 +214,7 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
         model = Model.load(tmp_path / "m", device=device)
         assert keel.generate("The sailor", model=model, tokens=8)
         writer = model.objective
-        assert isinstance(writer, Writer)
+        assert isinstance(writer, NextTokenModel)
         with torch.no_grad():
             scores.append(writer.next(torch.tensor([[writer.opening, 7]]), writer.begin(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
@@ -245,7 +245,9 @@ def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus:
     model.save(tmp_path / "wide")
     prompts = ["The sailor", "A boat of"]
     found = [
-        continuations(prompts, model=Model.load(tmp_path / "wide", device=place), how=Search(beams=3, best=3), tokens=8)
+        continuations(
+            prompts, model=Model.load(tmp_path / "wide", device=place), how=BeamSearch(beams=3, best=3), tokens=8
+        )
         for place in ("cpu", device)
     ]
     for here, there in zip(*found, strict=True):
@@ -267,7 +269,7 @@ def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tm
 
 def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
     writer, special = model.objective, model.tokenizer.special_ids
-    assert isinstance(writer, Writer)
+    assert isinstance(writer, NextTokenModel)
     likely = writer.next
 
     def eager(ids: torch.Tensor, state: Any) -> Any:

@@ -86,7 +86,7 @@ def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_words_of_a_vector_file_can_be_fine_tuned(file: Path) -> None:
     examples = [("the king", "royal"), ("an apple", "fruit"), ("the queen", "royal"), ("apple", "fruit")] * 5
     model = keel.finetune(file, examples, dev=None, epochs=20, lr=0.1, freeze=True)
-    assert model.predict("queen").name == "royal"
+    assert model.predict("queen").label == "royal"
 
 
 def test_what_has_no_vectors_says_so(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from keel.systems.bert import Bert
 @pytest.fixture(scope="module")
 def model(english_corpus: Path) -> Model:
     tokenizer = Tokenizer.train(Corpus(english_corpus), size=400)
-    system = Bert(layers=1, width=64, positions=32, length=32)
-    return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    system = Bert(layers=1, width=64, max_positions=32, length=32)
+    return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
 def found(report: Report, severity: str, *parts: str) -> Finding:

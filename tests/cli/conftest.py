@@ -80,7 +80,7 @@ def refused() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def small() -> list[str]:
     """Flags for a Transformer that is trained in a moment."""
-    shape = ["--system.layers", "1", "--system.decoder_layers", "1", "--system.width", "16", "--system.head_width", "8"]
+    shape = ["--system.layers", "1", "--system.decoder_layers", "1", "--system.width", "16", "--system.head_dim", "8"]
     return [*shape, "--system.length", "24", "--vocabulary", "280", "--batch", "4", "--steps", "2"]
 
 

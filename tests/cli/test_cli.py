@@ -322,9 +322,9 @@ class Abacus(System):
     """Or of wood."""
 
     name: ClassVar[str] = "abacus"
-    train: ClassVar[Train] = Train(steps=3)
+    pretraining_defaults: ClassVar[Train] = Train(steps=3)
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=99)
 
 

@@ -76,7 +76,7 @@ def test_an_interruption_leaves_what_was_written(
 def test_an_interrupted_search_shows_its_best_text(
     ngram: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    found = text_generation.writer_of
+    found = text_generation.next_token_model
     steps: list[int] = []
 
     def writer_of(model: Any) -> Any:
@@ -152,7 +152,7 @@ def test_a_model_that_ends_at_once_says_so(
     assert said("--stop", whole[:2]) == ("", stopped)
     assert said("--stop", whole[1]) == (" ", stopped)
     assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
-    found = text_generation.writer_of
+    found = text_generation.next_token_model
 
     def writer_of(model: Any) -> Any:
         """One that ends a text whatever stands before."""

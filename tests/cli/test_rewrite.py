@@ -16,10 +16,10 @@ import pytest
 
 from keel.api import translation
 from keel.cli.commands import _score_lines
-from keel.data.predictions import Rewritten
+from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.generation.beam_search import Stopped
-from keel.metrics.scores import Mistake, Score, Scores
+from keel.metrics.scores import PredictionError, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -45,7 +45,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
 def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
     line = ["finetune", desk / "ende", desk / "train.en", desk / "train.de", "--task", "rewrite", "--dev", "none"]
     code, _, err = run(
-        *line, "--steps", "1", "--system.dropout", "0.4", "--system.smoothing", "0.2", "--out", tmp_path / "m"
+        *line, "--steps", "1", "--system.dropout", "0.4", "--system.label_smoothing", "0.2", "--out", tmp_path / "m"
     )
     assert code == 0, err
     settings = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["settings"]
@@ -79,7 +79,7 @@ def test_a_trained_model_has_its_size(desk: Path, run: Run, tmp_path: Path) -> N
 
 
 def test_an_empty_answer_is_shown_as_one() -> None:
-    error = Mistake(text="one", second=None, label="Eins", predicted="", sureness=0.03, where="a:1")
+    error = PredictionError(text="one", second=None, label="Eins", predicted="", confidence=0.03, where="a:1")
     scores = Scores(main="exact", values={"exact": Score(value=0.0, low=0.0, high=0.0)}, count=1, errors=[error])
     assert [*_score_lines(scores)][-1] == "a:1: Eins taken for an empty text (0.03): one"
 
@@ -134,8 +134,8 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
     desk: Path, run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
     def stopped(texts: Iterator[str], **settings: Any) -> Iterator[Any]:
-        yield [Rewritten(next(texts))]
-        found = [[Rewritten(text)] if place % 2 else [] for place, text in enumerate([*texts])]
+        yield [GeneratedText(next(texts))]
+        found = [[GeneratedText(text)] if place % 2 else [] for place, text in enumerate([*texts])]
         raise Stopped([*found, []])
 
     monkeypatch.setattr(translation, "translations", stopped)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from keel.data.documents import Documents
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 END = 99
 
@@ -23,7 +23,7 @@ MARKED = [1, 2, END, 3, 4, 5, END, 6, END, END, 7, 8, 9, 10, END, END]
 
 
 def read(documents: Documents, readers: int, step: int, length: int, backwards: bool = False) -> torch.Tensor:
-    draw = Draw(seed=0, step=step, first=step * readers, rows=readers)
+    draw = CounterRng(seed=0, step=step, first=step * readers, rows=readers)
     return documents.read_on(draw, torch.arange(readers), length, end=END, backwards=backwards)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from keel.data.examples import Columns, Examples, Labels, folds, hold_out, read_examples
+from keel.data.examples import Columns, Examples, Labels, folds, read_examples, split_validation
 from keel.data.tagged_sentences import read_sentences
 from keel.errors import KeelError
 
@@ -58,19 +58,19 @@ def test_labels_are_read_as_the_model_was_taught() -> None:
 
 def test_a_tenth_is_held_out_in_proportion() -> None:
     examples = of(["a"] * 600 + ["b"] * 300 + ["c"] * 100)
-    learned, tested = hold_out(examples, 0.1, seed=3)
+    learned, tested = split_validation(examples, 0.1, seed=3)
     assert Counter(example.label for example in tested) == {"a": 60, "b": 30, "c": 10}
     assert {example.text for example in learned} | {example.text for example in tested} == {e.text for e in examples}
     assert len(learned) + len(tested) == 1000
-    assert hold_out(examples, 0.1, seed=3)[1].items == tested.items
-    assert hold_out(examples, 0.1, seed=4)[1].items != tested.items
+    assert split_validation(examples, 0.1, seed=3)[1].items == tested.items
+    assert split_validation(examples, 0.1, seed=4)[1].items != tested.items
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_no_label_is_only_tested(share: float) -> None:
     examples = of(["a"] * 20 + ["b", "c", "d", "d", "e"])
     for seed in range(20):
-        learned, tested = hold_out(examples, share, seed)
+        learned, tested = split_validation(examples, share, seed)
         assert {example.label for example in learned} == set("abcde")
         assert tested.labels == examples.labels
 
@@ -79,17 +79,17 @@ def test_no_label_is_only_tested(share: float) -> None:
 def test_another_is_held_out_for_one_that_has_the_only_label_of_its_kind(odd: str) -> None:
     examples = read_sentences([(["a", "b"], ["B-PER", "E-PER"])] * 10 + [(["a"], [odd])])
     for seed in range(20):
-        learned, tested = hold_out(examples, 0.1, seed)
+        learned, tested = split_validation(examples, 0.1, seed)
         assert [example.names for example in tested] == [("B-PER", "E-PER")]
         assert len(learned) == 10
-    learned, tested = hold_out(of(["a"] * 5 + ["b"] * 5 + list("cdefghijkl")), 0.5, seed=0)
+    learned, tested = split_validation(of(["a"] * 5 + ["b"] * 5 + list("cdefghijkl")), 0.5, seed=0)
     assert len(tested) == 8
     assert {example.label for example in learned} == set("abcdefghijkl")
 
 
 def test_nothing_is_held_out_where_each_has_a_label_of_its_own() -> None:
     examples = read_sentences([(["a", "b"], ["DET", tag]) for tag in ("NOUN", "VERB", "ADJ", "ADV", "NUM")])
-    assert [len(part) for part in hold_out(examples, 0.4, seed=0)] == [5, 0]
+    assert [len(part) for part in split_validation(examples, 0.4, seed=0)] == [5, 0]
 
 
 def test_folds_test_every_example_once_and_spread_the_labels() -> None:
@@ -104,16 +104,16 @@ def test_folds_test_every_example_once_and_spread_the_labels() -> None:
 
 def test_numbers_are_split_at_random() -> None:
     examples = read_examples([(f"t{n}", n / 10) for n in range(100)], pair=False, columns=Columns(labels="number"))
-    learned, tested = hold_out(examples, 0.2, seed=0)
+    learned, tested = split_validation(examples, 0.2, seed=0)
     assert (len(learned), len(tested)) == (80, 20)
     assert [len(tested) for _, tested in folds(examples, 3, seed=0)] == [34, 33, 33]
 
 
 def test_impossible_splits_are_refused() -> None:
     with pytest.raises(KeelError, match="10% of 2 examples cannot be held out"):
-        hold_out(of(["a", "b"]), 0.1, seed=0)
+        split_validation(of(["a", "b"]), 0.1, seed=0)
     with pytest.raises(KeelError, match="10% of 1 example cannot be held out"):
-        hold_out(of(["a"]), 0.1, seed=0)
+        split_validation(of(["a"]), 0.1, seed=0)
     with pytest.raises(KeelError, match="cannot be cut into 5 folds"):
         next(folds(of(["a", "b"]), 5, seed=0))
 

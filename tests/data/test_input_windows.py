@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keel.data.input_windows import Flat, frame_rows, windows
+from keel.data.input_windows import Flat, build_packed_inputs, windows
 from keel.data.tokenizer import Tokenizer
 from keel.systems import SYSTEMS
 
@@ -19,9 +19,9 @@ def flat(texts: list[list[int]]) -> Flat:
 @pytest.mark.parametrize("name", ["bert", "word2vec"])
 def test_rows_are_framed_as_one_by_one(name: str, pair: bool) -> None:
     system, tokenizer = SYSTEMS[name](), Tokenizer.from_words(f"word{number}" for number in range(40))
-    found = frame_rows(system, tokenizer, flat(TEXTS), flat(OTHERS) if pair else None, 20)
+    found = build_packed_inputs(system, tokenizer, flat(TEXTS), flat(OTHERS) if pair else None, 20)
     parts = [windows(text, other if pair else None, 20) for text, other in zip(TEXTS, OTHERS, strict=True)]
-    rows = [system.frame(tokenizer, *part) for each in parts for part in each]
+    rows = [system.build_inputs(tokenizer, *part) for each in parts for part in each]
     assert found.counts.tolist() == list(map(len, parts))
     assert max(found.counts) > 1
     assert [found.ids[a:b].tolist() for a, b in zip(found.starts, found.starts[1:], strict=False)] == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keel.data.examples import Columns, Examples, hold_out
+from keel.data.examples import Columns, Examples, split_validation
 from keel.data.parallel_text import read_aligned
 from keel.errors import KeelError
 
@@ -113,6 +113,6 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
 
 def test_a_share_is_held_out_at_random() -> None:
     examples = read_aligned([(f"text {number}", f"Text {number}") for number in range(50)])
-    learned, held = hold_out(examples, 0.1, seed=3)
+    learned, held = split_validation(examples, 0.1, seed=3)
     assert (len(learned), len(held)) == (45, 5)
     assert {*learned.texts}.isdisjoint(held.texts)

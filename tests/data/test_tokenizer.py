@@ -289,7 +289,7 @@ def test_chinese_is_written_without_the_spaces_that_cut_it(kind: str) -> None:
 
 @pytest.mark.parametrize("words", [["the", "New", "York"], ["我们", "学习", "机器"]])
 def test_a_pickle_keeps_every_rule(words: list[str]) -> None:
-    blanks = Tokenizer.at_blanks(words)
+    blanks = Tokenizer.from_whitespace_words(words)
     joined = Tokenizer.from_words(["in", "New", "York", "New_York"]).to_json()
     joined = Tokenizer.from_json(joined, phrases=[["New York"]])
     assert joined.encode("in New York").ids == [joined.id_of("in"), joined.id_of("New_York")]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from keel.explain.nearest_neighbors import Space
+from keel.explain.nearest_neighbors import VectorSpace
 
 # Royal, male, female, fruit, Chinese.
 ROYAL: dict[str, list[float]] = {
@@ -24,21 +24,21 @@ ROYAL: dict[str, list[float]] = {
 
 
 @pytest.fixture
-def royal() -> Space:
-    return Space(list(ROYAL), np.array(list(ROYAL.values()), dtype=np.float32))
+def royal() -> VectorSpace:
+    return VectorSpace(list(ROYAL), np.array(list(ROYAL.values()), dtype=np.float32))
 
 
 @pytest.fixture
-def random_space() -> Space:
+def random_space() -> VectorSpace:
     random = np.random.default_rng(7)
-    return Space([f"word{number}" for number in range(300)], random.normal(size=(300, 12)).astype(np.float32))
+    return VectorSpace([f"word{number}" for number in range(300)], random.normal(size=(300, 12)).astype(np.float32))
 
 
 @pytest.fixture
 def plain_cosine() -> Callable[..., float]:
     """The cosine of two rows of a space."""
 
-    def cosine(space: Space, x: int, y: int) -> float:
+    def cosine(space: VectorSpace, x: int, y: int) -> float:
         a, b = space.matrix[x].astype(float), space.matrix[y].astype(float)
         return float(a @ b / np.sqrt(a @ a) / np.sqrt(b @ b))
 
@@ -49,7 +49,7 @@ def plain_cosine() -> Callable[..., float]:
 def plain_analogy(plain_cosine: Callable[..., float]) -> Callable[..., list[int]]:
     """All candidate rows, the best first: the formulas as they are printed, one word at a time."""
 
-    def analogy(space: Space, plus: list[int], minus: list[int], by: str, among: int = 0) -> list[int]:
+    def analogy(space: VectorSpace, plus: list[int], minus: list[int], by: str, among: int = 0) -> list[int]:
         def worth(x: int) -> float:
             if by == "add":
                 return sum(plain_cosine(space, x, p) for p in plus) - sum(plain_cosine(space, x, n) for n in minus)

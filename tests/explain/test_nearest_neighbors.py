@@ -9,19 +9,19 @@ import pytest
 
 from keel.errors import KeelError, UsageError
 from keel.explain import nearest_neighbors
-from keel.explain.nearest_neighbors import Neighbour, Space, nearest_texts
+from keel.explain.nearest_neighbors import Neighbor, VectorSpace, nearest_texts
 from keel.explain.vector_benchmarks import evaluate_similarity
 
 
-def space_of(vectors: dict[str, list[float]]) -> Space:
-    return Space(list(vectors), np.array(list(vectors.values()), dtype=np.float32))
+def space_of(vectors: dict[str, list[float]]) -> VectorSpace:
+    return VectorSpace(list(vectors), np.array(list(vectors.values()), dtype=np.float32))
 
 
-def words(found: list[Neighbour]) -> list[str]:
+def words(found: list[Neighbor]) -> list[str]:
     return [neighbour.word for neighbour in found]
 
 
-def test_nearest_words_by_cosine_without_the_word_itself(royal: Space) -> None:
+def test_nearest_words_by_cosine_without_the_word_itself(royal: VectorSpace) -> None:
     found = royal.nearest("apple", top=2)
     assert found[0].word == "pear"
     assert found[0].score == pytest.approx(2 / np.sqrt(4.01), abs=1e-6)
@@ -31,7 +31,7 @@ def test_nearest_words_by_cosine_without_the_word_itself(royal: Space) -> None:
     assert len(royal.nearest("apple", top=1000)) == len(royal.words) - 1
 
 
-def test_nearest_to_a_vector_of_any_length(royal: Space) -> None:
+def test_nearest_to_a_vector_of_any_length(royal: VectorSpace) -> None:
     assert words(royal.nearest(np.array([0, 0, 0, 0.01, 0]), top=2)) == ["apple", "pear"]
 
 
@@ -45,23 +45,25 @@ def test_a_vector_of_zeros_is_like_nothing_and_of_equal_words_the_first_counts()
     space = space_of({"none": [0, 0], "a": [1, 0], "b": [1, 1]})
     assert words(space.nearest("a")) == ["b", "none"]
     assert space.similarity("none", "a") == 0
-    assert Space(["a", "b", "a"], np.array([[1, 0], [1, 1], [0, 1]])).similarity("a", "b") == pytest.approx(0.5**0.5)
+    assert VectorSpace(["a", "b", "a"], np.array([[1, 0], [1, 1], [0, 1]])).similarity("a", "b") == pytest.approx(
+        0.5**0.5
+    )
 
 
 @pytest.mark.parametrize(
     "expression", ["king - man + woman", "king-man+woman", "+ woman − man ＋ king", "King - Man + Woman"]
 )
-def test_king_without_man_but_with_woman_is_queen(royal: Space, expression: str) -> None:
+def test_king_without_man_but_with_woman_is_queen(royal: VectorSpace, expression: str) -> None:
     for by in ("add", "multiply"):
         assert royal.analogy(expression, by=by, top=1)[0].word == "queen"
 
 
-def test_an_analogy_in_chinese_and_as_lists(royal: Space) -> None:
+def test_an_analogy_in_chinese_and_as_lists(royal: VectorSpace) -> None:
     for expression in ("皇帝 - 男 + 女", "皇帝-男+女", (["皇帝", "女"], ["男"])):
         assert royal.analogy(expression, top=1)[0].word == "皇后"
 
 
-def test_a_sign_inside_a_word_is_part_of_it(royal: Space) -> None:
+def test_a_sign_inside_a_word_is_part_of_it(royal: VectorSpace) -> None:
     assert royal.analogy("well-known", top=3) == royal.nearest("well-known", top=3)
     assert {*words(royal.analogy("well-known - apple - man - woman", top=2))} == {"king", "queen"}
 
@@ -88,7 +90,7 @@ def test_one_large_term_wins_by_adding_and_not_by_multiplying() -> None:
 @pytest.mark.parametrize("block", [12, 12 * 70, 1 << 22])
 @pytest.mark.parametrize("by", ["add", "multiply"])
 def test_analogies_equal_a_plain_search(
-    random_space: Space,
+    random_space: VectorSpace,
     by: Any,
     block: int,
     plain_analogy: Callable[..., list[int]],
@@ -101,19 +103,19 @@ def test_analogies_equal_a_plain_search(
         assert words(found) == [random_space.words[row] for row in plain_analogy(random_space, plus, minus, by)[:20]]
 
 
-def test_neighbours_equal_a_plain_search(random_space: Space, plain_cosine: Callable[..., float]) -> None:
+def test_neighbours_equal_a_plain_search(random_space: VectorSpace, plain_cosine: Callable[..., float]) -> None:
     order = sorted((row for row in range(300) if row != 42), key=lambda row: -plain_cosine(random_space, row, 42))
     found = random_space.nearest("word42", top=299)
     assert words(found) == [random_space.words[row] for row in order]
     assert [one.score for one in found] == pytest.approx([plain_cosine(random_space, x, 42) for x in order], abs=1e-6)
 
 
-def test_similarity_is_the_cosine(royal: Space) -> None:
+def test_similarity_is_the_cosine(royal: VectorSpace) -> None:
     assert royal.similarity("king", "queen") == pytest.approx(0.9)
     assert royal.similarity("man", "woman") == 0
 
 
-def test_the_odd_one_out(royal: Space) -> None:
+def test_the_odd_one_out(royal: VectorSpace) -> None:
     found = royal.odd_one_out(["king", "Apple", "queen", "皇帝"])
     assert found[0] == ("Apple", 0)
     king = np.mean([royal.similarity("king", other) for other in ("apple", "queen", "皇帝")])
@@ -141,7 +143,7 @@ def test_nearest_texts() -> None:
         ("k" * 100_000, []),
     ],
 )
-def test_an_unknown_word_is_named_with_the_nearest_spellings(royal: Space, word: str, offered: list[str]) -> None:
+def test_an_unknown_word_is_named_with_the_nearest_spellings(royal: VectorSpace, word: str, offered: list[str]) -> None:
     with pytest.raises(KeelError) as error:
         royal.nearest(word)
     message = str(error.value)
@@ -151,12 +153,12 @@ def test_an_unknown_word_is_named_with_the_nearest_spellings(royal: Space, word:
 
 
 def test_of_equally_near_spellings_the_most_frequent_three_are_offered() -> None:
-    space = Space(["cart", "care", "card", "carp", "dog"], np.eye(5))
+    space = VectorSpace(["cart", "care", "card", "carp", "dog"], np.eye(5))
     with pytest.raises(KeelError, match="mean 'cart', 'care' or 'card'\\?"):
         space.similarity("dog", "carx")
 
 
-BAD: dict[str, tuple[Callable[[Space], Any], str]] = {
+BAD: dict[str, tuple[Callable[[VectorSpace], Any], str]] = {
     "nothing": (lambda space: space.analogy(""), "holds no word"),
     "a sign only": (lambda space: space.analogy(" - "), "holds no word"),
     "no lists": (lambda space: space.analogy(([], [])), "no word to start from"),
@@ -174,7 +176,7 @@ BAD: dict[str, tuple[Callable[[Space], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_questions(royal: Space, name: str) -> None:
+def test_bad_questions(royal: VectorSpace, name: str) -> None:
     ask, message = BAD[name]
     with pytest.raises(KeelError, match=message):
         ask(royal)
@@ -197,23 +199,27 @@ def test_vectors_that_are_no_numbers(fault: float) -> None:
 
 def test_as_many_vectors_as_words() -> None:
     with pytest.raises(UsageError, match="2 words need as many vectors, not an array of 3 x 4"):
-        Space(["a", "b"], np.zeros((3, 4)))
+        VectorSpace(["a", "b"], np.zeros((3, 4)))
 
 
-def test_unseen_words_are_spelled_wherever_words_are_asked_for(royal: Space) -> None:
-    spelled = Space(royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words]))
+def test_unseen_words_are_spelled_wherever_words_are_asked_for(royal: VectorSpace) -> None:
+    spelled = VectorSpace(
+        royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words])
+    )
     assert spelled.similarity("kingx", "king") == pytest.approx(1.0)
     assert spelled.nearest("kingx")[0].word == "king"  # only what is asked for itself is left out
     assert spelled.analogy("kingx - manx + womanx")[0].word == "queen"
     assert {one.word for one in spelled.odd_one_out(["kingx", "queenx", "man"])} == {"kingx", "queenx", "man"}
-    silent = Space(royal.words, royal.matrix, lambda words: np.zeros((len(words), royal.matrix.shape[1])))
+    silent = VectorSpace(royal.words, royal.matrix, lambda words: np.zeros((len(words), royal.matrix.shape[1])))
     with pytest.raises(KeelError, match="did you mean"):
         silent.analogy("kingx - man + woman")
 
 
-def test_a_file_of_pairs_counts_spelled_words_as_known(royal: Space, tmp_path: Path) -> None:
+def test_a_file_of_pairs_counts_spelled_words_as_known(royal: VectorSpace, tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("king\tkingx\t9\nqueen\tman\t2\nking\twoman\t1\n")
-    spelled = Space(royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words]))
+    spelled = VectorSpace(
+        royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words])
+    )
     assert (evaluate_similarity(spelled, path).count, evaluate_similarity(spelled, path).unknown) == (3, 0)
     assert (evaluate_similarity(royal, path).count, evaluate_similarity(royal, path).unknown) == (2, 1)

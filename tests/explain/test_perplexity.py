@@ -25,7 +25,7 @@ from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn, RnnTraining
 from keel.systems.static_vectors import StaticEncoder
 from keel.systems.ulmfit import Ulmfit
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
 
 TEXTS = ["The sailor paints the boat. The judge reads a letter!", "anchor", "Zebra, the baker."]
@@ -108,7 +108,7 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
 ) -> None:
     tokenizer = Tokenizer.from_words([*"abcdefgh"])
     more: dict[str, Any] = {} if kind is Rnn else {"hidden": 8}
-    system = kind(width=8, length=length, **more)
+    system = kind(width=8, bptt=length, **more)
     torch.manual_seed(0)
     model = new(system, tokenizer)
     objective = model.objective
@@ -134,10 +134,10 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
 
 SHAPES: list[Any] = [
     Nnlm(width=4, hidden=4),
-    Rnn(width=4, both=True, length=7),
-    Ulmfit(width=4, hidden=4, length=7),
-    Elmo(width=4, cells=4, letters=6, letter_width=2, filters=(4,), highways=1, length=7),
-    Gpt(layers=1, width=8, head_width=8, positions=8, length=8),
+    Rnn(width=4, bidirectional=True, bptt=7),
+    Ulmfit(width=4, hidden=4, bptt=7),
+    Elmo(width=4, cells=4, letters=6, letter_width=2, filters=(4,), highways=1, bptt=7),
+    Gpt(layers=1, width=8, head_dim=8, max_positions=8, length=8),
 ]
 
 
@@ -161,9 +161,9 @@ def test_by_word_and_by_byte_nobody_pays_for_the_ends_of_documents(system: Any) 
 
 
 def new(system: Any, tokenizer: Tokenizer) -> Model:
-    encoder = system.encoder(len(tokenizer))
+    encoder = system.build_encoder(len(tokenizer))
     return Model(
-        system=system, encoder=encoder, tokenizer=tokenizer, objective=system.objective(encoder, tokenizer).eval()
+        system=system, encoder=encoder, tokenizer=tokenizer, objective=system.build_objective(encoder, tokenizer).eval()
     )
 
 
@@ -181,13 +181,13 @@ class Counting(Objective):
         super().__init__()
         self.end, self.weight = end, nn.Parameter(torch.zeros(1))
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.marked_size / self.length)
 
-    def start(self, rows: int) -> Seen:
+    def initial_state(self, rows: int) -> Seen:
         return Seen(steps=torch.zeros(rows))
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Seen:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Seen:
         raise AssertionError("rows of a step are not the text in its order")
 
     def part(self, data: Documents, number: int) -> Seen:
@@ -227,7 +227,7 @@ def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) 
 
 
 def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"layers": 1, "width": 16, "head_width": 8, "positions": 64, "length": 32}
+    shape: dict[str, Any] = {"layers": 1, "width": 16, "head_dim": 8, "max_positions": 64, "length": 32}
     model = pretrain("gpt", english_corpus, out=tmp_path / "m", steps=1, batch=2, vocabulary=280, device="cpu", **shape)
     found = perplexity(model, Corpus.of(["the boat", "a letter"], sentences="none"))
     values = found.to_dict()["values"]
@@ -251,7 +251,7 @@ def test_a_word_without_end_has_a_perplexity_that_json_lacks(english_corpus: Pat
 
 def test_who_does_not_foretell_has_no_perplexity() -> None:
     tokenizer = Tokenizer.from_words(["a", "b"])
-    bag = Model(system=Onehot(), encoder=Onehot().encoder(7), tokenizer=tokenizer)
+    bag = Model(system=Onehot(), encoder=Onehot().build_encoder(7), tokenizer=tokenizer)
     with pytest.raises(UsageError, match="onehot does not foretell the next word, so that it has no perplexity: take"):
         perplexity(bag, Corpus.of(TEXTS))
     headless = Model(system=Nnlm(width=4), encoder=StaticEncoder(7, 4), tokenizer=tokenizer)

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 from keel.errors import UsageError
-from keel.explain.projection import flatten
+from keel.explain.projection import project
 
 
 def test_pca_keeps_what_differs_most() -> None:
     random = np.random.default_rng(0)
     vectors = random.normal(size=(50, 6)) * [9, 5, 1, 1, 1, 1] + 3
-    flat = flatten(vectors)
+    flat = project(vectors)
     _, sizes, axes = np.linalg.svd(vectors - vectors.mean(0))
     assert np.abs(flat.points) == pytest.approx(np.abs((vectors - vectors.mean(0)) @ axes[:2].T))
     assert flat.kept == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum())
-    assert flatten(-vectors + 6).points == pytest.approx(-flat.points), "no sign is left to chance"
+    assert project(-vectors + 6).points == pytest.approx(-flat.points), "no sign is left to chance"
 
 
 @pytest.mark.parametrize("vectors", [np.ones((3, 4)), np.array([[1.0], [2.0]])])
 def test_what_has_less_than_two_dimensions_is_drawn_too(vectors: np.ndarray) -> None:
-    flat = flatten(vectors)
+    flat = project(vectors)
     assert flat.points.shape == (len(vectors), 2)
     assert flat.kept == pytest.approx(1)
 
@@ -28,16 +28,16 @@ def test_tsne_keeps_neighbours_together_and_is_the_same_every_time() -> None:
     random = np.random.default_rng(0)
     groups = np.repeat(np.arange(3), 20)
     vectors = random.normal(size=(60, 10)) + 12 * np.eye(10)[groups]
-    flat = flatten(vectors, "tsne")
+    flat = project(vectors, "tsne")
     distances = np.linalg.norm(flat.points[:, None] - flat.points, axis=-1)
     np.fill_diagonal(distances, np.inf)
     assert (groups[distances.argmin(1)] == groups).all()
-    assert (flatten(vectors, "tsne").points == flat.points).all()
+    assert (project(vectors, "tsne").points == flat.points).all()
     assert flat.kept is None
 
 
 def test_too_few() -> None:
     with pytest.raises(UsageError, match="two words or more"):
-        flatten(np.ones((1, 3)))
+        project(np.ones((1, 3)))
     with pytest.raises(UsageError, match="nothing to arrange in 4 words"):
-        flatten(np.ones((4, 3)), "tsne")
+        project(np.ones((4, 3)), "tsne")

@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from keel.errors import KeelError, UsageError
 from keel.explain import vector_benchmarks
-from keel.explain.nearest_neighbors import Space
-from keel.explain.vector_benchmarks import evaluate_analogies, evaluate_similarity, judge, published_form
+from keel.explain.nearest_neighbors import VectorSpace
+from keel.explain.vector_benchmarks import evaluate_analogies, evaluate_similarity, evaluate_vectors, published_form
 
 
 def write(folder: Path, text: str, name: str = "file.txt") -> Path:
@@ -74,9 +74,9 @@ def test_labelled_examples_are_no_published_form(tmp_path: Path, text: str, form
     assert published_form(path) == form
 
 
-def test_either_form_is_judged(tmp_path: Path, royal: Space) -> None:
-    assert judge(royal, write(tmp_path, QUESTIONS)).main == "accuracy"
-    assert judge(royal, write(tmp_path, "king\tqueen\t9\nking\tapple\t1\n")).main_value == 1
+def test_either_form_is_judged(tmp_path: Path, royal: VectorSpace) -> None:
+    assert evaluate_vectors(royal, write(tmp_path, QUESTIONS)).main == "accuracy"
+    assert evaluate_vectors(royal, write(tmp_path, "king\tqueen\t9\nking\tapple\t1\n")).main_value == 1
 
 
 def test_what_was_found_is_said(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_was_found_is_said(tmp_path: Path) -> None:
 
 
 def test_spearman_on_known_pairs_with_unknown_ones_counted(
-    tmp_path: Path, random_space: Space, plain_cosine: Callable[..., float]
+    tmp_path: Path, random_space: VectorSpace, plain_cosine: Callable[..., float]
 ) -> None:
     random = np.random.default_rng(3)
     rows = random.integers(0, 300, (80, 2))
@@ -124,7 +124,7 @@ BAD_PAIRS = {
 
 
 @pytest.mark.parametrize("text", BAD_PAIRS)
-def test_bad_files_of_pairs(tmp_path: Path, royal: Space, text: str) -> None:
+def test_bad_files_of_pairs(tmp_path: Path, royal: VectorSpace, text: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(KeelError, match=BAD_PAIRS[text]) as error:
         evaluate_similarity(royal, path)
@@ -145,7 +145,7 @@ king queen apple man
 """
 
 
-def test_analogies_by_section(tmp_path: Path, royal: Space) -> None:
+def test_analogies_by_section(tmp_path: Path, royal: VectorSpace) -> None:
     found = evaluate_analogies(royal, write(tmp_path, QUESTIONS))
     figures = [(part.name, part.right, part.asked, part.unknown) for part in found.sections]
     assert figures == [
@@ -164,7 +164,7 @@ def test_analogies_by_section(tmp_path: Path, royal: Space) -> None:
     assert found.brief()["sections"][0]["accuracy"] == 1
 
 
-def test_only_frequent_words_ask_and_answer(tmp_path: Path, royal: Space) -> None:
+def test_only_frequent_words_ask_and_answer(tmp_path: Path, royal: VectorSpace) -> None:
     path = write(tmp_path, QUESTIONS)
     found = evaluate_analogies(royal, path, most=4)
     assert (found.words, found.count, found.unknown) == (4, 2, 3)
@@ -177,7 +177,7 @@ def test_only_frequent_words_ask_and_answer(tmp_path: Path, royal: Space) -> Non
 @pytest.mark.parametrize("by", ["add", "multiply"])
 def test_blocks_of_questions_equal_a_plain_search(
     tmp_path: Path,
-    random_space: Space,
+    random_space: VectorSpace,
     plain_analogy: Callable[..., list[int]],
     monkeypatch: pytest.MonkeyPatch,
     by: Any,
@@ -207,7 +207,7 @@ BAD_QUESTIONS = {
 
 
 @pytest.mark.parametrize("text", BAD_QUESTIONS)
-def test_bad_files_of_questions(tmp_path: Path, royal: Space, text: str) -> None:
+def test_bad_files_of_questions(tmp_path: Path, royal: VectorSpace, text: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(KeelError, match=BAD_QUESTIONS[text]) as error:
         evaluate_analogies(royal, path)
@@ -237,7 +237,9 @@ def test_real_questions(data_dir: Path, name: str, semantic: int, syntactic: int
     path = data_dir / "tasks" / f"{name}.txt.xz"
     vocabulary = sorted(set(lzma.decompress(path.read_bytes()).decode().split()))
     random = np.random.default_rng(1)
-    found = evaluate_analogies(Space(vocabulary, random.normal(size=(len(vocabulary), 8)).astype(np.float32)), path)
+    found = evaluate_analogies(
+        VectorSpace(vocabulary, random.normal(size=(len(vocabulary), 8)).astype(np.float32)), path
+    )
     asked = {
         name: sum(
             part.asked

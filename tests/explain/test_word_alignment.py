@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.corpus import Corpus
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.explain.word_alignment import Alignment, align
-from keel.nn.encoder import Decoder, Encoder, Output
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 
@@ -29,8 +29,8 @@ def tokenizers() -> tuple[Tokenizer, Tokenizer]:
 
 def aligned(tokenizers: tuple[Tokenizer, Tokenizer], decoder: Decoder | None = None, **settings: Any) -> Alignment:
     torch.manual_seed(0)
-    encoder = SYSTEM.encoder(len(tokenizers[0]))
-    decoder = decoder or SYSTEM.decoder(encoder, len(tokenizers[1]))
+    encoder = SYSTEM.build_encoder(len(tokenizers[0]))
+    decoder = decoder or SYSTEM.build_decoder(encoder, len(tokenizers[1]))
     with torch.no_grad():
         for weights in [*encoder.parameters(), *decoder.parameters()]:
             weights.mul_(5)  # or it would look everywhere alike
@@ -62,7 +62,7 @@ class Looking(Decoder):
         super().__init__(Encoder(), 1, 1, shared=False)
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def read(self, output: Output, rows: Rows) -> Any:
+    def read(self, output: EncoderOutput, rows: TokenBatch) -> Any:
         return output.top
 
     def forward(self, ids: Tensor, source: Any, state: Any = None, *, record: Any = None) -> Any:
@@ -88,9 +88,9 @@ def test_layers_and_heads_are_averaged_or_named(tokenizers: tuple[Tokenizer, Tok
 
 def test_a_transformer_s_layers_look_across(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     torch.manual_seed(0)
-    system = Transformer(layers=2, width=16, head_width=8)
-    encoder = system.encoder(len(tokenizers[0]))
-    decoder = system.decoder(encoder, len(tokenizers[1]))
+    system = Transformer(layers=2, width=16, head_dim=8)
+    encoder = system.build_encoder(len(tokenizers[0]))
+    decoder = system.build_decoder(encoder, len(tokenizers[1]))
     found = align(system, encoder, decoder, tokenizers, ENGLISH, GERMAN)
     one = align(system, encoder, decoder, tokenizers, ENGLISH, GERMAN, layer=1, head=1)
     assert found.weights.shape == one.weights.shape == (len(found.target), len(found.source))
@@ -102,8 +102,8 @@ def test_a_transformer_s_layers_look_across(tokenizers: tuple[Tokenizer, Tokeniz
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
 def test_chinese_has_a_column_for_each_character_or_piece(seen: str, kind: Any) -> None:
     tokenizer = Tokenizer.train(Corpus.of([seen] * 3), kind=kind, size=262 if kind == "bpe" else 60)
-    encoder = SYSTEM.encoder(len(tokenizer))
-    decoder = SYSTEM.decoder(encoder, len(tokenizer))
+    encoder = SYSTEM.build_encoder(len(tokenizer))
+    decoder = SYSTEM.build_decoder(encoder, len(tokenizer))
     found = align(SYSTEM, encoder, decoder, (tokenizer, tokenizer), "春风花月红", "a Boat 春风 红b")
     assert found.source[1:-1] == [*"春风花月红"]
     assert found.target[:-1] == ["a", "Boat", *"春风红b"]
@@ -113,7 +113,7 @@ def test_chinese_has_a_column_for_each_character_or_piece(seen: str, kind: Any) 
 
 def test_a_learned_piece_of_several_chinese_characters_is_one_column() -> None:
     tokenizer = Tokenizer.train(Corpus.of(["春风，花月，红"] * 9), kind="bpe", size=320)
-    encoder = SYSTEM.encoder(len(tokenizer))
-    decoder = SYSTEM.decoder(encoder, len(tokenizer))
+    encoder = SYSTEM.build_encoder(len(tokenizer))
+    decoder = SYSTEM.build_decoder(encoder, len(tokenizer))
     found = align(SYSTEM, encoder, decoder, (tokenizer, tokenizer), "春风花月红", "花月春风")
     assert (found.source[1:-1], found.target[:-1]) == (["春风", "花月", "红"], ["花月", "春风"])

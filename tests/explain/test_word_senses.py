@@ -7,7 +7,7 @@ import pytest
 
 from keel.api.vectors import senses
 from keel.errors import KeelError, UsageError
-from keel.explain.word_senses import Use, compare, find_uses, vectors_of
+from keel.explain.word_senses import WordUse, compare, find_uses, vectors_of
 from keel.formats.vector_files import Vectors
 from keel.model import Model, WordVectors
 
@@ -31,12 +31,12 @@ def test_a_word_is_found_wherever_it_stands_by_itself() -> None:
 
 def test_the_vector_of_a_use_is_the_mean_of_its_pieces() -> None:
     words = WordVectors(["the", "ban", "##k", "."], [(0, 3), (4, 7), (7, 8), (8, 9)], np.arange(8.0).reshape(4, 2))
-    found = vectors_of([Use("the bank.", 4, 8)], [words])
+    found = vectors_of([WordUse("the bank.", 4, 8)], [words])
     assert found.tolist() == [[3.0, 4.0]]
 
 
 def test_uses_that_point_the_same_way_are_one_group() -> None:
-    uses = [Use(f"bank {number}", 0, 4) for number in range(5)]
+    uses = [WordUse(f"bank {number}", 0, 4) for number in range(5)]
     vectors = np.array([[1, 0.1, 0], [0, 1, 0.1], [1, 0, 0.1], [0.1, 1, 0], [0, 0.1, 1]], np.float32)
     found = compare("bank", "m", uses, vectors)
     assert found.groups == [0, 1, 0, 1, 2]
@@ -55,7 +55,7 @@ def test_groups_are_those_of_plain_average_linkage(seed: int) -> None:
     random = np.random.default_rng(seed)
     size = 3 + seed % 8
     vectors = 2 * random.normal(size=(3, 5))[random.integers(3, size=size)] + random.normal(size=(size, 5))
-    uses = [Use(f"bank {number}", 0, 4) for number in range(size)]
+    uses = [WordUse(f"bank {number}", 0, 4) for number in range(size)]
     stages = _stages(compare("bank", "m", uses, vectors).cosines)
     for count, stage in stages.items():
         assert compare("bank", "m", uses, vectors, groups=count).groups == _numbered(stage)
@@ -98,14 +98,14 @@ def test_hundreds_of_uses_are_grouped_at_once() -> None:
     random = np.random.default_rng(0)
     meant = np.arange(600) % 3
     vectors = 5 * np.eye(8)[meant] + random.normal(size=(600, 8)) / 2
-    uses = [Use(f"bank {number}", 0, 4) for number in range(600)]
+    uses = [WordUse(f"bank {number}", 0, 4) for number in range(600)]
     begin = time.process_time()
     assert compare("bank", "m", uses, vectors).groups == meant.tolist()
     assert time.process_time() - begin < 20, "means are updated, not computed again"
 
 
 def test_uses_whose_cosines_are_all_shown_as_one_are_not_told_apart() -> None:
-    uses = [Use(f"bank {number}", 0, 4) for number in range(4)]
+    uses = [WordUse(f"bank {number}", 0, 4) for number in range(4)]
     vectors = np.array([[1, 0], [1, 0.09], [1, 0.01], [1, 0.02]], np.float32)
     found = compare("bank", "m", uses, vectors)
     assert 0.995 < found.cosines.min() < 0.999
@@ -120,7 +120,7 @@ def test_uses_whose_cosines_are_all_shown_as_one_are_not_told_apart() -> None:
 
 
 def test_of_many_uses_the_first_are_shown() -> None:
-    uses = [Use(f"bank {number}", 0, 4) for number in range(300)]
+    uses = [WordUse(f"bank {number}", 0, 4) for number in range(300)]
     vectors = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     lines = compare("bank", "m", uses, vectors, groups=2).lines()
     assert len(lines) == 23

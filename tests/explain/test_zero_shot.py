@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import keel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.explain.zero_shot import Question, choose_likeliest, foretell_last_words
+from keel.explain.zero_shot import Question, choose_most_probable, predict_last_words
 
 WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass", "green", "very", "and", "of", "deep"])
 
@@ -28,7 +28,7 @@ class Parrot(nn.Module):
     def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         found = torch.zeros(len(places), len(WORDS))
         for row, place in enumerate(places.tolist()):
             time = ids.shape[1]
@@ -47,14 +47,14 @@ def model() -> Any:
 
 def test_the_last_word_is_foretold_from_all_before(model: Any) -> None:
     texts = ["the sea is blue", "the grass is green\n", "the grass is  blue", "the sea is purple"]
-    scores = foretell_last_words(model, [(f"f:{number}", text) for number, text in enumerate(texts, 1)])
+    scores = predict_last_words(model, [(f"f:{number}", text) for number, text in enumerate(texts, 1)])
     assert (scores.main, scores.count) == ("accuracy", 4)
     assert scores.main_value == 0.5
     whole = math.log(math.e**4 + math.e**2 + len(WORDS) - 2)
     spelled = whole + len("purple ") * math.log(257)  # not in the vocabulary: never right, and as long as it is spelled
     expected = math.exp((whole - 4 + whole - 4 + whole + spelled) / 4)
     assert scores.values["perplexity"].value == pytest.approx(expected)
-    assert "1 are not in the vocabulary: wrong" in scores.remark
+    assert "1 are not in the vocabulary: wrong" in scores.note
     assert {(error.where, error.label, error.predicted) for error in scores.errors} == {
         ("f:3", "blue", "green"),
         ("f:4", "purple", "blue"),
@@ -69,14 +69,14 @@ def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:
         Question(context="the grass is ", choices=("very", "green and deep"), label=1, where="f:2"),
         Question(context="and the sea ?", choices=("blue", "green"), label=0, where="f:3"),
     ]
-    scores = choose_likeliest(model, questions)
+    scores = choose_most_probable(model, questions)
     found = {name: score.value for name, score in scores.values.items()}
     # "green and deep" has two more words to foretell than "very", and gains more by the grass.
     assert found == pytest.approx(
         {"accuracy by sum": 2 / 3, "accuracy by token": 1.0, "accuracy by byte": 1.0, "accuracy by gain": 1.0}
     )
     assert scores.main == "accuracy by byte"
-    assert "guessing gives 0.500" in scores.remark
+    assert "guessing gives 0.500" in scores.note
 
 
 BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=262)
@@ -112,13 +112,13 @@ class Pairs(nn.Module):
 )
 def test_a_blank_stands_before_a_choice_but_not_in_chinese(context: str, choices: tuple[str, ...]) -> None:
     model: Any = SimpleNamespace(objective=Pairs(), tokenizer=BYTES, system=SimpleNamespace(name="pairs"))
-    scores = choose_likeliest(model, [Question(context=context, choices=choices, label=1, where="f:1")])
+    scores = choose_most_probable(model, [Question(context=context, choices=choices, label=1, where="f:1")])
     assert scores.main_value == 1
 
 
 def test_what_cannot_be_foretold_is_said(model: Any) -> None:
     with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word to foretell from others: give two words"):
-        foretell_last_words(model, [("f:7", "blue")])
+        predict_last_words(model, [("f:7", "blue")])
 
 
 @pytest.fixture(scope="module")

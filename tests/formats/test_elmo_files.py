@@ -59,7 +59,7 @@ def test_it_loads_is_converted_and_learns_a_task(published: Path, tmp_path: Path
     assert tuned.task is not None
     assert tuned.task.mix is not None, "as in the paper: frozen, all layers mixed"
     assert copy.fingerprint() == tuned.fingerprint()
-    assert tuned.predict("a fine day").name == "good"
+    assert tuned.predict("a fine day").label == "good"
 
 
 def test_without_words_it_cannot_go_on_learning_from_text(

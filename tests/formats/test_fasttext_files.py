@@ -32,7 +32,7 @@ def vector(model: Model, word: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["crime-and-punishment.bin", "toy-model.bin", "lee_fasttext_new.bin"])
 def test_files_in_gensims_wheel(name: str) -> None:
     ours, theirs = Model.load(THEIRS / name), load_facebook_model(str(THEIRS / name))
-    space = ours.space()
+    space = ours.vector_space()
     assert space.words == theirs.wv.index_to_key
     cut = [place for place, word in enumerate(space.words) if word != "</s>"]  # fastText does not, gensim does
     np.testing.assert_allclose(space.matrix[cut], theirs.wv.vectors[cut], atol=1e-6)
@@ -44,7 +44,7 @@ def test_a_classifier_in_gensims_wheel(tmp_path: Path) -> None:
     path = THEIRS / "pang_lee_polarity_fasttext.bin"
     model = Model.load(path)
     assert set(model.label_names) == {"pos", "neg"}
-    assert sum(label.probability for label in [model.predict("a gorgeous , witty film")]) > 0.5
+    assert sum(found.confidence for found in [model.predict("a gorgeous , witty film")]) > 0.5
     write_contents(tmp_path / "same.bin", read_contents(path))  # it holds a word that is not UTF-8
     assert (tmp_path / "same.bin").read_bytes() == path.read_bytes()
 
@@ -63,7 +63,7 @@ def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> Non
     ours = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, buckets=60, subsample=0.0, **settings)
     convert(tmp_path / "m", tmp_path / "x.bin")
     theirs = load_facebook_model(str(tmp_path / "x.bin"))
-    space = ours.space()
+    space = ours.vector_space()
     assert space.words == theirs.wv.index_to_key
     np.testing.assert_allclose(theirs.wv.vectors, space.matrix, atol=1e-6)
     for word in ("преступление", "unseenwordz"):  # our own rules cut the others
@@ -145,11 +145,11 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
         ids = np.array(tokenizer.encode_many([text], spell=True)[0], np.int32)
-        places, _, spelling = whole.teaching.rows(ids, np.array([0, len(ids)]), tokenizer)
-        bounds, rows = [*spelling.starts.tolist(), len(spelling.parts)], []
+        places, _, spelling = whole.finetuning_policy.subword_inputs(ids, np.array([0, len(ids)]), tokenizer)
+        bounds, rows = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)], []
         for place in places.tolist():
-            rows += [int(spelling.words[place]) - 5] if spelling.words[place] >= 0 else []
-            parts = spelling.parts[bounds[place] : bounds[place + 1]].tolist()
+            rows += [int(spelling.word_ids[place]) - 5] if spelling.word_ids[place] >= 0 else []
+            parts = spelling.unit_ids[bounds[place] : bounds[place + 1]].tolist()
             rows += [len(words) + kept.index(part) for part in parts if part in kept]
         scores = heads @ expected[rows].mean(0)
         yes = 1 / (1 + np.exp(-scores))
@@ -224,7 +224,7 @@ def test_a_file_cut_short_is_said_and_nothing_is_left(tmp_path: Path) -> None:
 def test_other_files_named_bin_are_not_taken_for_it(tmp_path: Path) -> None:
     (tmp_path / "word2vec.bin").write_bytes(b"1 2\ncat " + struct.pack("<2f", 1, 2) + b"\n")
     assert not is_fasttext(tmp_path / "word2vec.bin")
-    assert Model.load(tmp_path / "word2vec.bin").space().words == ["cat"]
+    assert Model.load(tmp_path / "word2vec.bin").vector_space().words == ["cat"]
     (tmp_path / "pickle.bin").write_bytes(b"\x80\x02}q\x00.")
     with pytest.raises(KeelError):
         Model.load(tmp_path / "pickle.bin")
@@ -239,5 +239,5 @@ def test_words_twice_or_not_utf8_keep_their_rows(tmp_path: Path) -> None:
     data = (tmp_path / "x.bin").read_bytes().replace(b"a \0", b"a\0")
     (tmp_path / "x.bin").write_bytes(data)
     model = Model.load(tmp_path / "x.bin")
-    assert model.space().words == ["</s>", "a 1", "\\x97", "a"]
+    assert model.vector_space().words == ["</s>", "a 1", "\\x97", "a"]
     np.testing.assert_array_equal(model.encode("a"), rows[3])

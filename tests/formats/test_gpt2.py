@@ -10,7 +10,7 @@ import transformers
 
 import keel
 from keel.data.corpus import Corpus
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.model import Model
@@ -41,7 +41,7 @@ def published(folder: Path, tokenizer: Tokenizer, kind: str = "GPT2LMHeadModel",
 
 
 def scores(model: Model, ids: torch.Tensor) -> torch.Tensor:
-    top = model.encoder(Rows(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))).top
+    top = model.encoder(TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))).top
     return top @ model.encoder.words.weight.T  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -62,7 +62,14 @@ def test_theirs_gives_equal_numbers_here_and_after_saving_there(
 
 
 def test_ours_gives_equal_numbers_and_greedy_text_there(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 48, "length": 24, "threads": 1}
+    settings: dict[str, Any] = {
+        "layers": 2,
+        "width": 32,
+        "head_dim": 16,
+        "max_positions": 48,
+        "length": 24,
+        "threads": 1,
+    }
     keel.pretrain(
         "gpt", TEXTS * 5, out=tmp_path / "m", steps=30, batch=8, lr=1e-2, vocabulary=320, device="cpu", **settings
     )
@@ -92,7 +99,7 @@ def test_a_body_alone_and_a_head_of_another_task_are_read(tmp_path: Path, tokeni
     ids = torch.randint(len(tokenizer), (2, 9))
     theirs = published(tmp_path / "bare", tokenizer, "GPT2Model")
     torch.testing.assert_close(
-        Model.load(tmp_path / "bare").encoder(Rows(ids=ids, lengths=torch.tensor([9, 9]))).top,
+        Model.load(tmp_path / "bare").encoder(TokenBatch(ids=ids, lengths=torch.tensor([9, 9]))).top,
         theirs(ids).last_hidden_state,
         atol=1e-5,
         rtol=0,
@@ -114,7 +121,10 @@ def test_a_classifier_is_kept_beside_what_transformers_reads(tmp_path: Path, tok
     theirs: Any = transformers.AutoModel.from_pretrained(tmp_path / "tuned").eval()
     ids = torch.tensor([[5, 6, 7]])
     torch.testing.assert_close(
-        theirs(ids).last_hidden_state, again.encoder(Rows(ids=ids, lengths=torch.tensor([3]))).top, atol=1e-5, rtol=0
+        theirs(ids).last_hidden_state,
+        again.encoder(TokenBatch(ids=ids, lengths=torch.tensor([3]))).top,
+        atol=1e-5,
+        rtol=0,
     )
 
 
@@ -122,9 +132,9 @@ def test_a_classifier_is_kept_beside_what_transformers_reads(tmp_path: Path, tok
 def test_what_gpt2_does_not_have_is_not_called_gpt2(
     tmp_path: Path, tokenizer: Tokenizer, settings: dict[str, Any]
 ) -> None:
-    system = Gpt(layers=1, width=32, head_width=16, positions=16, length=16, **settings)
-    encoder = system.encoder(len(tokenizer))
-    objective = system.objective(encoder, tokenizer)
+    system = Gpt(layers=1, width=32, head_dim=16, max_positions=16, length=16, **settings)
+    encoder = system.build_encoder(len(tokenizer))
+    objective = system.build_objective(encoder, tokenizer)
     model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective)
     model.save(tmp_path / "m")
     assert json.loads((tmp_path / "m/config.json").read_text())["model_type"] == "gpt"

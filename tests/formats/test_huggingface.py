@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from keel.data.examples import Labels
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "max_position_embeddings": 40,
     "initializer_range": 0.2,
 }
-ROWS = Rows.pad(
+ROWS = TokenBatch.pad(
     [[2, 7, 8, 9, 3, 11, 12, 3], [2, 20, 4, 21, 3]], [[0, 0, 0, 0, 0, 1, 1, 1], [0] * 5]
 )  # the second row is padded
 
@@ -80,7 +80,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
         assert len(output.layers) == len(expected.hidden_states)
         for layer, theirs_layer in zip(output.layers, expected.hidden_states, strict=True):
             assert_same(layer, theirs_layer)
-        summary = model.encoder.summary(output, ROWS)
+        summary = model.encoder.pool(output, ROWS)
         if (pooled := getattr(expected, "pooler_output", None)) is not None:
             assert_same(summary, pooled)
         words = getattr(expected, "prediction_logits", None)
@@ -95,7 +95,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
             assert_same(model.objective.predict_next(summary), following)
         if isinstance(peer, transformers.BertForSequenceClassification):
             assert model.task is not None
-            assert_same(model.task.respond(model.task.pick(ROWS)), expected.logits)
+            assert_same(model.task.predict_logits(model.task.select_features(ROWS)), expected.logits)
     return model
 
 
@@ -360,7 +360,7 @@ def test_a_body_needs_no_mask_in_its_vocabulary(tmp_path: Path) -> None:
 
 def test_more_positions_than_a_row_may_have(tmp_path: Path) -> None:
     peer = saved(tmp_path, "BertModel", max_position_embeddings=5000)
-    assert assert_same_as(tmp_path, peer).system.longest == 4096
+    assert assert_same_as(tmp_path, peer).system.max_length == 4096
 
 
 def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:

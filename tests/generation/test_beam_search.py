@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from keel.errors import UsageError
-from keel.generation.beam_search import Hypothesis, Search, Stopped, beam
+from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
 from keel.generation.decoding_trace import Trace
 from keel.generation.sampling import Sampling, sample
-from keel.nn.encoder import Writing
+from keel.nn.encoder import DecodingState
 from keel.training.objective import Tensors
 
 CLOSING = 1
@@ -45,12 +45,12 @@ class Tables:
 
     def begin(self, rows: int) -> Any:
         own = Read(ids=torch.zeros(rows, 1, dtype=torch.int64))
-        return Writing(source=Texts(numbers=torch.arange(self.texts)), own=own) if self.texts else own
+        return DecodingState(source=Texts(numbers=torch.arange(self.texts)), own=own) if self.texts else own
 
     def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.asked.append(len(ids))
         own, numbers = state, torch.zeros(len(ids), dtype=torch.int64)
-        if isinstance(state, Writing):
+        if isinstance(state, DecodingState):
             own, source = state.own, state.source
             assert isinstance(source, Texts)
             numbers = source.numbers.repeat_interleave(len(ids) // len(source.numbers))
@@ -60,7 +60,7 @@ class Tables:
             record("attention", 0, torch.ones(len(ids), 2, ids.shape[1], read.shape[1]) / read.shape[1])
         after = Read(ids=read)
         scores = self.scores[numbers, read[:, -2], read[:, -1]]
-        return scores, Writing(source=state.source, own=after) if isinstance(state, Writing) else after
+        return scores, DecodingState(source=state.source, own=after) if isinstance(state, DecodingState) else after
 
 
 def every(writer: Tables, prompt: list[int], tokens: int, alpha: float, text: int = 0) -> list[tuple[float, list[int]]]:
@@ -85,7 +85,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_there_is(alpha: float, text
     for seed in range(3):
         writer = Tables(vocabulary=4, texts=texts, seed=seed)
         expected = every(writer, [2], 4, alpha)[:5]
-        (found,) = beam(writer, [[2]], Search(beams=256, length_penalty=alpha, best=5), tokens=4)
+        (found,) = beam_search(writer, [[2]], BeamSearch(beams=256, length_penalty=alpha, best=5), tokens=4)
         assert [each.ids for each in found] == [ids for _, ids in expected]
         assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
         for each in found:
@@ -98,7 +98,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_there_is(alpha: float, text
 def test_a_beam_of_one_is_greedy(texts: int, alpha: float) -> None:
     prompts = [[2], [3], [4], [5], [0]]
     writer = Tables(texts=texts, seed=4)
-    found = beam(writer, prompts, Search(beams=1, length_penalty=alpha), tokens=12)
+    found = beam_search(writer, prompts, BeamSearch(beams=1, length_penalty=alpha), tokens=12)
     steps = list(sample(writer, prompts, Sampling(temperature=0), tokens=12, stop={CLOSING}))
     for row, (best,) in enumerate(found):
         ids = [step[row] for step in steps]
@@ -110,13 +110,13 @@ def test_a_beam_of_one_is_greedy(texts: int, alpha: float) -> None:
 @pytest.mark.parametrize("texts", [0, 6])
 def test_in_a_batch_each_text_gets_what_it_gets_alone(texts: int) -> None:
     prompts = [[2], [3, 4], [], [5], [4, 4], [2, 2]]
-    search, tokens = Search(beams=3, best=3), [15, 2, 15, 1, 4, 15]
+    search, tokens = BeamSearch(beams=3, best=3), [15, 2, 15, 1, 4, 15]
     writer = Tables(texts=texts, seed=7)
-    together = beam(writer, prompts, search, tokens=tokens, banned=[3])
+    together = beam_search(writer, prompts, search, tokens=tokens, banned=[3])
     for number, prompt in enumerate(prompts):
         alone = Tables(seed=7)
         alone.scores = writer.scores[number : number + 1] if texts else writer.scores
-        assert same(beam(alone, [prompt], search, tokens=tokens[number], banned=[3])[0], together[number])
+        assert same(beam_search(alone, [prompt], search, tokens=tokens[number], banned=[3])[0], together[number])
         assert all(len(each.closed) <= tokens[number] for each in together[number])
         assert all(3 not in each.ids for each in together[number])
         scores = [each.score for each in together[number]]
@@ -155,7 +155,7 @@ def test_stopping_early_changes_nothing(alpha: float) -> None:
     saved = 0
     for seed in range(12):
         writer = Tables(vocabulary=7, seed=seed, sharp=2.0)
-        (found,) = beam(writer, [[2]], Search(beams=3, length_penalty=alpha, best=2), tokens=20)
+        (found,) = beam_search(writer, [[2]], BeamSearch(beams=3, length_penalty=alpha, best=2), tokens=20)
         expected = reference(writer, [2], 3, 20, alpha, 2)
         assert [each.ids for each in found] == [ids for ids, _ in expected]
         assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=1e-4)
@@ -165,7 +165,7 @@ def test_stopping_early_changes_nothing(alpha: float) -> None:
 
 def test_texts_that_are_done_leave_the_batch() -> None:
     writer = Tables(vocabulary=7, texts=8, seed=3, sharp=3.0)
-    found = beam(writer, [[]] * 8, Search(beams=4), tokens=30)
+    found = beam_search(writer, [[]] * 8, BeamSearch(beams=4), tokens=30)
     assert writer.asked[:2] == [8, 32], "hypotheses of a text begin as one row"
     assert writer.asked == [8, *sorted(writer.asked[1:], reverse=True)]
     assert writer.asked[-1] < 32
@@ -174,9 +174,9 @@ def test_texts_that_are_done_leave_the_batch() -> None:
 
 
 def test_without_a_closing_mark_texts_are_cut_off() -> None:
-    found = beam(Tables(closing=None), [[2], [3]], Search(beams=3, best=3), tokens=5)
+    found = beam_search(Tables(closing=None), [[2], [3]], BeamSearch(beams=3, best=3), tokens=5)
     assert all(len(each.ids) == 5 and not each.ended for text in found for each in text)
-    (few,) = beam(Tables(vocabulary=2), [[]], Search(beams=6, best=6), tokens=1)
+    (few,) = beam_search(Tables(vocabulary=2), [[]], BeamSearch(beams=6, best=6), tokens=1)
     assert len(few) == 2, "there are no more"
 
 
@@ -196,7 +196,7 @@ def test_it_finds_what_transformers_finds() -> None:
             return network(read[:, 1:]).logits[:, -1], Read(ids=read)
 
     prompts = [[5, 6], [7, 8], [9, 2], [3, 4]]
-    found = beam(Gpt(), prompts, Search(beams=4, length_penalty=0.0, best=4), tokens=12)
+    found = beam_search(Gpt(), prompts, BeamSearch(beams=4, length_penalty=0.0, best=4), tokens=12)
     ids = torch.tensor([[0, *prompt] for prompt in prompts])
     theirs = network.generate(
         ids, attention_mask=torch.ones_like(ids), num_beams=4, max_new_tokens=12, num_return_sequences=4,
@@ -216,7 +216,7 @@ def test_it_finds_what_transformers_finds() -> None:
 def test_a_trace_is_the_tree_of_the_search() -> None:
     writer, trace = Tables(texts=3, seed=5), Trace()
     prompts = [[2], [3], [4]]
-    found = beam(writer, prompts, Search(beams=3), tokens=8, trace=trace)
+    found = beam_search(writer, prompts, BeamSearch(beams=3), tokens=8, trace=trace)
     for number, (best,) in enumerate(found):
         nodes = trace.nodes[number]
         steps = {node.step for node in nodes}
@@ -245,7 +245,7 @@ def test_a_trace_is_the_tree_of_the_search() -> None:
     assert (second.rows, second.computed, second.remembered) == (9, 9, 18)
     assert first.source_bytes == 24
     assert first.bytes == 3 * 3 * 8
-    plain = beam(Tables(texts=3, seed=5), prompts, Search(beams=3), tokens=8)
+    plain = beam_search(Tables(texts=3, seed=5), prompts, BeamSearch(beams=3), tokens=8)
     assert [same(one, other) for one, other in zip(plain, found, strict=True)] == [True] * 3, "looking changes nothing"
 
 
@@ -273,13 +273,13 @@ def test_a_trace_of_drawing_has_what_was_drawn_and_what_was_not() -> None:
 )
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        Search(**settings)
+        BeamSearch(**settings)
 
 
 @pytest.mark.parametrize("tokens", [0, [3, 0]])
 def test_nothing_cannot_be_written(tokens: Any) -> None:
     with pytest.raises(UsageError, match="--tokens must be 1 or more, not 0"):
-        beam(Tables(), [[], []], tokens=tokens)
+        beam_search(Tables(), [[], []], tokens=tokens)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
@@ -294,8 +294,8 @@ def test_a_hypothesis_ends_where_it_is_told(alpha: float) -> None:
     for seed in range(4):
         writer = Tables(vocabulary=6, seed=seed)
         trace = Trace()
-        (found,) = beam(
-            writer, [[2]], Search(beams=300, best=8, length_penalty=alpha), tokens=4, ended=ended, trace=trace
+        (found,) = beam_search(
+            writer, [[2]], BeamSearch(beams=300, best=8, length_penalty=alpha), tokens=4, ended=ended, trace=trace
         )
         stops = {CLOSING, *last}
         wanted: list[tuple[float, list[int]]] = []
@@ -327,7 +327,7 @@ def test_a_search_that_is_halted_has_what_was_done() -> None:
     tokens = [2, 100, 3, 100]
     writer = Halting(texts=4, closing=None)
     with pytest.raises(Stopped) as stopped:
-        beam(writer, [[]] * 4, tokens=tokens, halted=halted)
+        beam_search(writer, [[]] * 4, tokens=tokens, halted=halted)
     assert len(writer.asked) == 6, "at once"
     assert [len(best[0].ids) if best else None for best in stopped.value.found] == [2, None, 3, None]
     assert {text: len(best[0].ids) for text, best in stopped.value.best.items()} == {1: 6, 3: 6}

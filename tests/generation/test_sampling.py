@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from keel.errors import UsageError
-from keel.generation.next_token import Writer, likeliest
+from keel.generation.next_token import NextTokenModel, top_candidates
 from keel.generation.sampling import Sampling, draw, penalized, sample
 from keel.training.objective import Tensors
 
@@ -52,7 +52,7 @@ def shares(**settings: Any) -> list[float]:
 
 
 def test_each_is_drawn_as_often_as_it_is_likely() -> None:
-    assert isinstance(Dice(), Writer)
+    assert isinstance(Dice(), NextTokenModel)
     assert shares() == pytest.approx([0, 0.1, 0.2, 0.3, 0.4], abs=0.05)
     assert shares(temperature=0.5) == pytest.approx([0, 1 / 30, 4 / 30, 9 / 30, 16 / 30], abs=0.05)
     assert shares(top_k=2) == pytest.approx([0, 0, 0, 3 / 7, 4 / 7], abs=0.05)
@@ -177,7 +177,7 @@ def test_the_largest_scores_are_found_block_by_block() -> None:
     for vocabulary in (5, 64, 1000, 4099):
         scores = torch.randn(6, vocabulary).round(decimals=2)
         for count in (1, 5, 12):
-            values, places = likeliest(scores, min(count, vocabulary))
+            values, places = top_candidates(scores, min(count, vocabulary))
             assert torch.equal(values, scores.topk(min(count, vocabulary), dim=1).values)
             assert torch.equal(values, scores.gather(1, places))
             assert all(len(set(row)) == len(row) for row in places.tolist())

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 import torch
 
-from keel.generation.thread_pool import side_by_side
+from keel.generation.thread_pool import run_in_threads
 
 CPU = torch.device("cpu")
 
@@ -20,15 +20,15 @@ def _two_threads() -> Iterator[None]:
 
 
 def test_results_come_in_order_from_threads_with_one_core_each() -> None:
-    found = [*side_by_side(lambda number: (number, torch.get_num_threads()), range(7), CPU)]
+    found = [*run_in_threads(lambda number: (number, torch.get_num_threads()), range(7), CPU)]
     assert found == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 2
-    assert [*side_by_side(lambda _: torch.get_num_threads(), range(2), torch.device("meta"))] == [2, 2]
+    assert [*run_in_threads(lambda _: torch.get_num_threads(), range(2), torch.device("meta"))] == [2, 2]
 
 
 def test_what_goes_wrong_in_a_thread_is_heard_and_all_cores_are_back() -> None:
     with pytest.raises(ZeroDivisionError):
-        list(side_by_side(lambda number: 1 / number, [1, 0, 2], CPU))
+        list(run_in_threads(lambda number: 1 / number, [1, 0, 2], CPU))
     assert torch.get_num_threads() == 2
 
 
@@ -44,7 +44,7 @@ def test_when_one_goes_wrong_the_others_are_told_and_the_rest_never_begins() -> 
         assert halted.wait(30)
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(work, range(9), CPU, halted)
+        run_in_threads(work, range(9), CPU, halted)
     assert sorted(begun)[:2] == [0, 1]
     assert len(begun) <= 3
     assert torch.get_num_threads() == 2

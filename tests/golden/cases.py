@@ -15,10 +15,10 @@ HELD_OUT: dict[str, Any] = {"held_out": 0.1}
 ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
 """Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
 keys' bias, and machines differ in rounding."""
-BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_width": 8, "dropout": 0.05}
-BERT: dict[str, Any] = {**BLOCKS, "length": 24, "positions": 32, "steps": 15, "batch": 4, **ADAMW}
-GPT: dict[str, Any] = {**BLOCKS, "length": 16, "positions": 32, "steps": 15, "batch": 4, **ADAMW, "vocabulary": 360}
-ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "length": 8, "steps": 15, "batch": 4, "epsilon": 1e-4}
+BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_dim": 8, "dropout": 0.05}
+BERT: dict[str, Any] = {**BLOCKS, "length": 24, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW}
+GPT: dict[str, Any] = {**BLOCKS, "length": 16, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW, "vocabulary": 360}
+ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "bptt": 8, "steps": 15, "batch": 4, "epsilon": 1e-4}
 TUNED: dict[str, Any] = {"steps": 24, "batch": 8, **ADAMW, "lr": 2e-2, "dev": None}
 TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "length": 32}
 SEQ2SEQ: dict[str, Any] = {"width": 12, "hidden": 12}
@@ -89,11 +89,11 @@ SYSTEM_CASES: dict[str, Case] = {
         finetune=FASTTEXT,
     ),
     "cnn": Case(system="cnn", new={"width": 8, "filters": 4}),
-    "rnn": Case(system="rnn", pretrain={"width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW}, queries=CAUSAL),
+    "rnn": Case(system="rnn", pretrain={"width": 12, "bptt": 8, "steps": 15, "batch": 4, **ADAMW}, queries=CAUSAL),
     "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4, "epsilon": 1e-4}, queries=CAUSAL),
     "elmo": Case(
         system="elmo",
-        pretrain={"width": 8, "cells": 12, "filters": (4, 4), "highways": 1, "length": 8, "negatives": 40}
+        pretrain={"width": 8, "cells": 12, "filters": (4, 4), "highways": 1, "bptt": 8, "negatives": 40}
         | {"steps": 15, "batch": 4, **ADAMW, "warmup": 2},
         queries=("vectors", "perplexity"),
     ),
@@ -125,7 +125,7 @@ SYSTEM_CASES: dict[str, Case] = {
 VARIANT_CASES: dict[str, Case] = {
     "bert, Chinese": Case(
         system="bert",
-        pretrain=BERT | {"whole_words": True, "vocabulary": 120},
+        pretrain=BERT | {"whole_word_masking": True, "vocabulary": 120},
         corpus=texts.documents(60, language="zh"),
         queries=("vectors", "fill"),
         masked_text="渔夫检查___网。",
@@ -152,7 +152,7 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "rnn, GRU, both directions": Case(
         system="rnn",
-        pretrain={"cell": "gru", "both": True, "width": 12, "length": 8, "steps": 15, "batch": 4, **ADAMW},
+        pretrain={"cell": "gru", "bidirectional": True, "width": 12, "bptt": 8, "steps": 15, "batch": 4, **ADAMW},
         queries=("vectors", "perplexity"),
     ),
     "gpt, fine-tuned with a language-model loss": Case(
@@ -169,7 +169,7 @@ VARIANT_CASES: dict[str, Case] = {
 }
 """Options that no default run covers."""
 
-NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "length": 32, "positions": 32, "vocabulary": 150}
+NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "length": 32, "max_positions": 32, "vocabulary": 150}
 PAIR_INPUTS = [("the cook burns the soup .", "a strange cake"), ("the judge", "the boat is small .")]
 CHOICE_INPUTS = [("the cook burns", ["the soup .", "the net ."]), ("the judge", ["reads", "signs", "hauls"])]
 TAG_INPUTS = ["the cook burns the soup .", "around noon a pilot"]
@@ -215,7 +215,7 @@ TASK_CASES: dict[str, Case] = {
     ),
     "tag, LSTM and characters on an RNN": Case(
         system="rnn",
-        new={"width": 12, "layers": 1, "both": True},
+        new={"width": 12, "layers": 1, "bidirectional": True},
         finetune=Labelled(
             task="tag",
             examples=texts.tagged(48),
@@ -235,7 +235,7 @@ TASK_CASES: dict[str, Case] = {
     ),
     "seq2seq, two vocabularies": Case(
         system="transformer",
-        new=TRANSFORMER | {"agreement": 1.0},
+        new=TRANSFORMER | {"r_drop": 1.0},
         finetune=Labelled(
             task="rewrite",
             examples=texts.translations(40),

@@ -133,8 +133,8 @@ def _answer(found: Any) -> Any:
         return [list(found.tags), list(found.probabilities)]
     if hasattr(found, "probabilities"):
         return [found.number, found.text, list(found.probabilities)]
-    if hasattr(found, "name"):
-        return [found.name, found.probability]
+    if hasattr(found, "confidence"):
+        return [found.label, found.confidence]
     return [found.text, found.score]
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn import metrics as reference
 
 from keel.data.examples import Columns, Examples, Labels, read_examples
-from keel.data.predictions import Label, Predictions
+from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
 from keel.metrics.scores import Score, main_text, positive_class, score, score_text
 
@@ -64,7 +64,7 @@ def test_several_labels_equal_scikit_learn() -> None:
     assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, average="micro"))
     assert scores.values["macro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="macro"))
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
-    assert scores.errors[0].sureness >= scores.errors[-1].sureness > 0.5
+    assert scores.errors[0].confidence >= scores.errors[-1].confidence > 0.5
 
 
 def test_intervals_equal_resampling_one_by_one() -> None:
@@ -109,10 +109,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 def test_intervals_that_do_not_overlap_are_apart() -> None:
     low, middle, high = (Score(value=x, low=x - 0.1, high=x + 0.1) for x in (0.4, 0.55, 0.7))
-    assert low.apart(high)
-    assert high.apart(low)
-    assert not low.apart(middle)
-    assert not low.apart(Score(value=0.9, low=None, high=None))
+    assert low.differs_from(high)
+    assert high.differs_from(low)
+    assert not low.differs_from(middle)
+    assert not low.differs_from(Score(value=0.9, low=None, high=None))
     assert f"{low:.0%} or {high}" == "40% (30% to 50%) or 0.700 (0.600 to 0.800)"
 
 
@@ -128,7 +128,7 @@ def test_the_surest_errors_come_first() -> None:
     examples = read_examples(pairs, pair=False)
     estimates = np.array([[0.2, 0.8], [0.1, 0.9], [0.05, 0.95], [0.6, 0.4]])
     scores = score(examples, predictions(examples, estimates))
-    assert [(e.text, e.label, e.predicted, e.sureness) for e in scores.errors] == [
+    assert [(e.text, e.label, e.predicted, e.confidence) for e in scores.errors] == [
         ("c", "no", "yes", 0.95),
         ("a", "no", "yes", 0.8),
         ("d", "yes", "no", 0.6),
@@ -189,12 +189,12 @@ def test_confusion_and_errors_are_written_as_tables(tmp_path: Path) -> None:
 def test_predictions_read_as_labels_names_or_numbers() -> None:
     one = Predictions(Labels(kind="one", names=("bad", "good")), np.array([[0.012, 0.988], [0.7, 0.3]]))
     assert repr(one[0]) == "Label('good', 0.99)"
-    assert [label.name for label in one if isinstance(label, Label)] == ["good", "bad"]
+    assert [label.label for label in one if isinstance(label, Prediction)] == ["good", "bad"]
     assert one.to_dicts()[1] == {"label": "bad", "probability": 0.7}
     several = Predictions(Labels(kind="several", names=("a", "b", "c")), np.array([[0.6, 0.2, 0.9], [0.1, 0.1, 0.1]]))
-    assert list(several) == [[Label("c", 0.9), Label("a", 0.6)], []]
+    assert list(several) == [[Prediction("c", 0.9), Prediction("a", 0.6)], []]
     assert several.to_dicts()[1] == {"labels": []}
     number = Predictions(Labels(kind="number"), np.array([1.5, 2.0]))
     assert list(number) == [1.5, 2.0]
     assert number.to_dicts()[0] == {"number": 1.5}
-    assert list(one[1:]) == [Label("bad", 0.7)]
+    assert list(one[1:]) == [Prediction("bad", 0.7)]

@@ -14,7 +14,7 @@ from torch import Tensor
 from keel.data.tokenizer import Tokenizer
 from keel.nn import incremental_decoding
 from keel.nn.causal_blocks import CausalBlock
-from keel.nn.incremental_decoding import Graph, OneStep, one_step
+from keel.nn.incremental_decoding import DecodingGraph, DecodingStep, decoding_step
 from keel.systems.gpt import Gpt, GptTraining
 
 WORDS = Tokenizer.from_words(["the", "sea", "is", "blue"])
@@ -24,8 +24,8 @@ LAYERS = 2
 @pytest.fixture
 def objective() -> GptTraining:
     torch.manual_seed(0)
-    system = Gpt(layers=LAYERS, width=32, head_width=16, positions=128, length=128)
-    return system.objective(system.encoder(len(WORDS)), WORDS).eval()
+    system = Gpt(layers=LAYERS, width=32, head_dim=16, max_positions=128, length=128)
+    return system.build_objective(system.build_encoder(len(WORDS)), WORDS).eval()
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptTrainin
     encoder = objective.encoder
     blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
 
-    def step(rows: int) -> ref[OneStep]:
-        return ref(one_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))
+    def step(rows: int) -> ref[DecodingStep]:
+        return ref(decoding_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))
 
     one, many = step(1), step(3)
     assert one() is not many()
@@ -88,15 +88,15 @@ def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptTrainin
 def test_two_threads_capture_their_steps(objective: GptTraining) -> None:
     objective = objective.to("cuda")
     written(objective, 2, 3)  # what torch sets up once is no part of it
-    graphs: list[Graph] = []
-    plain = Graph._capture
+    graphs: list[DecodingGraph] = []
+    plain = DecodingGraph._capture
 
-    def heard(self: Graph, ids: Tensor, slot: int) -> None:
+    def heard(self: DecodingGraph, ids: Tensor, slot: int) -> None:
         graphs.append(self)
         plain(self, ids, slot)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Graph, "_capture", heard)
+        patch.setattr(DecodingGraph, "_capture", heard)
         for _ in range(10):
             with ThreadPoolExecutor(2) as pool:
                 found = [*pool.map(partial(written, objective, steps=100, together=Barrier(2)), (1, 2))]

@@ -9,7 +9,7 @@ import torch
 
 from keel.api.finetuning import finetune
 from keel.data.examples import Examples
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.model import Model
 from keel.nn.pooling import Pool, pooled
@@ -31,15 +31,15 @@ def expected(row: torch.Tensor, how: Pool) -> torch.Tensor:
 
 @pytest.mark.parametrize("how", ["concat", "mean", "max", "first", "last"])
 def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool) -> None:
-    padded = Rows(ids=torch.zeros(3, 5, dtype=torch.long), lengths=torch.tensor(LENGTHS))
+    padded = TokenBatch(ids=torch.zeros(3, 5, dtype=torch.long), lengths=torch.tensor(LENGTHS))
     wanted = torch.stack([expected(row[:length], how) for row, length in zip(top, LENGTHS, strict=True)])
     torch.testing.assert_close(pooled(top, padded, how), wanted)
     end_to_end = torch.cat([row[:length] for row, length in zip(top, LENGTHS, strict=True)])[None]
-    packed = Rows(
+    packed = TokenBatch(
         ids=torch.zeros(1, 9, dtype=torch.long),
         lengths=torch.tensor(LENGTHS),
-        starts=torch.tensor([0, 3, 4]),
-        longest=8,
+        sequence_starts=torch.tensor([0, 3, 4]),
+        max_seqlen=8,
     )
     torch.testing.assert_close(pooled(end_to_end, packed, how), wanted)
 
@@ -49,14 +49,14 @@ def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples,
     task = make_task(reviews, pool="concat", frozen=frozen).eval()
     assert task.classifier.in_features == 3 * task.encoder.width
     assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
-    data = task.prepare(reviews)
+    data = task.encode_examples(reviews)
     assert (data.features is not None) == frozen
     rows = data.rows(np.arange(4))
-    picked = task.pick(rows)
+    picked = task.select_features(rows)
     torch.testing.assert_close(picked, pooled(task.encoder(rows).top, rows, "concat"))
     if data.features is not None:
         torch.testing.assert_close(data.features[:4], picked, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(task.respond(picked), task.classifier(picked))
+    torch.testing.assert_close(task.predict_logits(picked), task.classifier(picked))
     assert task.settings == {"pool": "concat"}
     assert make_task(reviews).settings == {}
 

@@ -5,18 +5,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.nn.sampled_softmax import SampledWords
-from keel.training.counter_rng import Draw
+from keel.nn.sampled_softmax import SampledSoftmax
+from keel.training.counter_rng import CounterRng
 
 MARKS = (0, 2, 5)
 
 
-def sampled(vocabulary: int, count: int) -> SampledWords:
-    return SampledWords(vocabulary, count, MARKS)
+def sampled(vocabulary: int, count: int) -> SampledSoftmax:
+    return SampledSoftmax(vocabulary, count, MARKS)
 
 
-def draw(step: int) -> Draw:
-    return Draw(seed=0, step=step, first=0, rows=2)
+def draw(step: int) -> CounterRng:
+    return CounterRng(seed=0, step=step, first=0, rows=2)
 
 
 def may_follow(vocabulary: int) -> list[int]:

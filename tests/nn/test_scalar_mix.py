@@ -26,9 +26,9 @@ TAGGED = [(["a", "film"], ["DET", "NOUN"]), (["the", "old", "house"], ["DET", "A
 @pytest.fixture
 def parent(tokenizer: Tokenizer) -> Model:
     torch.manual_seed(0)
-    size: dict[str, int] = {"layers": 2, "width": 32, "head_width": 16, "positions": 32, "length": 16}
+    size: dict[str, int] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 32, "length": 16}
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **size)
-    return Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
 def test_the_mix_is_the_formula() -> None:
@@ -77,7 +77,10 @@ def test_frozen_features_give_what_the_encoder_gives(make_task: Callable[..., An
     assert data.features is not None
     assert data.features.shape == (len(examples), 2, 32)
     torch.testing.assert_close(
-        *(torch.cat([found for _, found in task.responses(task.prepare(examples), 64)]) for task in (frozen, live))
+        *(
+            torch.cat([found for _, found in task.predict_all_logits(task.encode_examples(examples), 64)])
+            for task in (frozen, live)
+        )
     )
 
 

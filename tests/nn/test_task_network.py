@@ -11,7 +11,7 @@ from keel.api.finetuning import finetune
 from keel.errors import UsageError
 from keel.formats.vector_files import Vectors
 from keel.model import Model
-from keel.nn.task_network import BEGIN, END, LONGEST, Letters, Network, spell
+from keel.nn.task_network import BEGIN, END, LONGEST, CharacterEncoder, HeadNetwork, character_units
 from keel.systems.bert import Bert
 from keel.systems.fasttext import FastText
 from keel.systems.onehot import Onehot
@@ -61,7 +61,7 @@ def test_without_a_network_order_is_lost(vectors: Model) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_a_transformer_takes_a_network_and_stays_one_for_others(tmp_path: Path, freeze: bool) -> None:
-    system = Bert(layers=1, width=16, head_width=8, positions=32, length=32)
+    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, length=32)
     parent = finetune(system, EXAMPLES, dev=None, epochs=1)
     model = finetune(parent, EXAMPLES, network="lstm", freeze=freeze, epochs=4, out=tmp_path / "m", **QUICK)
     again = Model.load(tmp_path / "m")
@@ -82,9 +82,9 @@ def test_characters_tell_words_without_vectors_apart(vectors: Model, tmp_path: P
 
 def test_words_are_read_the_same_whatever_stands_beside_them() -> None:
     torch.manual_seed(0)
-    network = Network(6, kind="gru", width=4, layers=2, dropout=0.5, characters="cnn").eval()
+    network = HeadNetwork(6, kind="gru", width=4, layers=2, dropout=0.5, characters="cnn").eval()
     x, counts, words = torch.randn(2, 5, 6), torch.tensor([5, 2]), torch.tensor([[0, 1, 2, 1, 0], [2, 1, 0, 0, 0]])
-    letters = spell(["a", "boat", "é" * 100])
+    letters = character_units(["a", "boat", "é" * 100])
     together = network(x, counts, words, letters)
     alone = network(x[1:, :2], counts[1:], words[1:, :2], letters)
     assert together.shape == (2, 5, network.width)
@@ -93,21 +93,21 @@ def test_words_are_read_the_same_whatever_stands_beside_them() -> None:
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
 def test_a_word_s_letters_are_its_own(kind: Any) -> None:
-    reader = Letters(kind, 0.5).eval()
-    together = reader(spell(["a", "boat", "in Oslo"]))
+    reader = CharacterEncoder(kind, 0.5).eval()
+    together = reader(character_units(["a", "boat", "in Oslo"]))
     for word, vector in zip(["a", "boat", "in Oslo"], together, strict=True):
-        assert torch.allclose(reader(spell([word]))[0], vector, atol=1e-6)
+        assert torch.allclose(reader(character_units([word]))[0], vector, atol=1e-6)
     assert together.shape == (3, reader.width)
 
 
 def test_words_are_spelled_by_bytes_and_long_ones_cut() -> None:
-    spelling = spell(["né", "x" * 5000 + "y"])
-    assert spelling.parts[:5].tolist() == [BEGIN, ord("n"), 0xC3, 0xA9, END]
-    assert spelling.sizes.tolist() == [5, LONGEST + 2]
-    assert spelling.parts[-2:].tolist() == [ord("y"), END]
+    spelling = character_units(["né", "x" * 5000 + "y"])
+    assert spelling.unit_ids[:5].tolist() == [BEGIN, ord("n"), 0xC3, 0xA9, END]
+    assert spelling.unit_counts.tolist() == [5, LONGEST + 2]
+    assert spelling.unit_ids[-2:].tolist() == [ord("y"), END]
 
 
-@pytest.mark.parametrize("system", [Onehot(), FastText().teaching.anew()])
+@pytest.mark.parametrize("system", [Onehot(), FastText().finetuning_policy.from_scratch_system()])
 def test_what_has_no_vectors_of_words_takes_no_network(system: Any) -> None:
     with pytest.raises(UsageError, match="vectors of words in their order"):
         finetune(system, EXAMPLES, network="lstm", **QUICK)
@@ -121,7 +121,7 @@ def test_flags_that_do_not_fit_are_refused(vectors: Model) -> None:
 
 
 def test_a_frozen_encoder_gives_in_training_what_it_gives_later() -> None:
-    system = Bert(layers=1, width=16, head_width=8, positions=32, length=32, dropout=0.5)
+    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, length=32, dropout=0.5)
     parent = finetune(system, EXAMPLES, dev=None, epochs=1)
     task = finetune(parent, EXAMPLES, network="cnn", freeze=True, epochs=1, **QUICK).task
     assert task is not None

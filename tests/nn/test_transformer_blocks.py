@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from keel.config import help_of, to_dict
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.nn.transformer_blocks import Attention, Dropout
+from keel.nn.transformer_blocks import Dropout, MultiHeadAttention
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
-from keel.systems.transformer import BlockSystem, Transformer
+from keel.systems.transformer import Transformer, TransformerSystem
 
-BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, BlockSystem)]
+BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, TransformerSystem)]
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, B
         (Bert, (12, 768, 64, 4.0, 0.1, 0.1, "gelu", 1e-12)),
     ],
 )
-def test_each_system_has_the_shape_of_its_paper(system: type[BlockSystem], published: tuple[Any, ...]) -> None:
+def test_each_system_has_the_shape_of_its_paper(system: type[TransformerSystem], published: tuple[Any, ...]) -> None:
     made = system()
-    assert tuple(to_dict(made)[name] for name in to_dict(BlockSystem())) == published
+    assert tuple(to_dict(made)[name] for name in to_dict(TransformerSystem())) == published
     assert (made.heads, made.hidden) == (made.width // 64, 4 * made.width)
 
 
 @pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
-def test_every_setting_has_its_line_of_help(system: type[BlockSystem]) -> None:
+def test_every_setting_has_its_line_of_help(system: type[TransformerSystem]) -> None:
     assert [name for name in to_dict(system()) if not help_of(system).get(name)] == []
     assert help_of(system)["layers"] == ("Blocks that read." if system is Transformer else "Blocks.")
 
@@ -42,13 +42,15 @@ def test_every_setting_has_its_line_of_help(system: type[BlockSystem]) -> None:
     ("settings", "message"),
     [
         ({"layers": 0}, "layers must lie between 1 and 1000, not at 0"),
-        ({"head_width": 0}, "head_width must lie between 1 and 65536, not at 0"),
+        ({"head_dim": 0}, "head_dim must lie between 1 and 65536, not at 0"),
         ({"attention_dropout": 1.0}, "attention_dropout must lie between 0 and 1, not at 1.0"),
-        ({"norm_epsilon": 0.0}, "expansion and norm_epsilon must be above 0"),
-        ({"width": 100}, "width 100 is no multiple of head_width 64: change one of them"),
+        ({"norm_epsilon": 0.0}, "mlp_ratio and norm_epsilon must be above 0"),
+        ({"width": 100}, "width 100 is no multiple of head_dim 64: change one of them"),
     ],
 )
-def test_stacks_that_cannot_be_are_refused(system: type[BlockSystem], settings: dict[str, Any], message: str) -> None:
+def test_stacks_that_cannot_be_are_refused(
+    system: type[TransformerSystem], settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         system(**settings)
 
@@ -79,14 +81,14 @@ def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
 
 def test_places_that_look_back_are_not_asked_alone() -> None:
     with pytest.raises(AssertionError, match="the last places"):
-        Attention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, asking=1)
+        MultiHeadAttention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, asking=1)
 
 
 def test_the_gist_is_what_the_whole_output_would_give() -> None:
     torch.manual_seed(0)
-    encoder = Bert(layers=3, width=64, head_width=16, positions=32, length=32).encoder(100).eval()
-    rows = Rows.pad([[1, *range(5, 5 + length)] for length in (3, 9, 20)])
-    whole, short = encoder.pick(encoder(rows), rows), encoder.gist(rows)
+    encoder = Bert(layers=3, width=64, head_dim=16, max_positions=32, length=32).build_encoder(100).eval()
+    rows = TokenBatch.pad([[1, *range(5, 5 + length)] for length in (3, 9, 20)])
+    whole, short = encoder.pool_features(encoder(rows), rows), encoder.pooled_features(rows)
     torch.testing.assert_close(short, whole, rtol=1e-5, atol=1e-6)
     expected = torch.autograd.grad(whole.square().sum(), list(encoder.stack.parameters()))
     found = torch.autograd.grad(short.square().sum(), list(encoder.stack.parameters()))

@@ -10,17 +10,17 @@ from torch import Tensor
 from transformers import BertConfig, BertForPreTraining
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.systems.bert import Bert, BertBatch, BertPretraining, initialize
-from keel.training.counter_rng import Draw
-from keel.training.parameter_groups import levels_of
+from keel.training.counter_rng import CounterRng
+from keel.training.parameter_groups import layer_groups
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
-TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_width": 16, "positions": 64, "length": 64}
+TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
 
 
 def make_documents(
@@ -46,11 +46,11 @@ def random_documents(count: int, seed: int = 0, **options: Any) -> Documents:
 def make_objective(data: Documents, **fields: Any) -> BertPretraining:
     torch.manual_seed(0)
     system = Bert(**(TINY | fields))
-    return system.objective(system.encoder(vocabulary=len(data.ids) + 10), MARKS)
+    return system.build_objective(system.build_encoder(vocabulary=len(data.ids) + 10), MARKS)
 
 
 def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields: Any) -> BertBatch:
-    return make_objective(data, **fields).batch(data, Draw(seed=1, step=step, first=step * len(rows)), rows)
+    return make_objective(data, **fields).batch(data, CounterRng(seed=1, step=step, first=step * len(rows)), rows)
 
 
 def unmask(batch: BertBatch) -> Tensor:
@@ -97,7 +97,7 @@ def within(count: float, of: float, share: float) -> bool:
 )
 def test_sizes_are_those_of_google(size: str, parameters: int) -> None:
     with torch.device("meta"):
-        encoder = Bert.sized(size).encoder(30_522)
+        encoder = Bert.sized(size).build_encoder(30_522)
     assert sum(parameter.numel() for parameter in encoder.parameters()) == parameters
 
 
@@ -109,12 +109,12 @@ def test_size_with_a_field_changed() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"width": 100}, "width 100 is no multiple of head_width 64"),
+        ({"width": 100}, "width 100 is no multiple of head_dim 64"),
         ({"length": 600}, r"length 600 must lie between 8 and positions \(512"),
         ({"length": 4}, "length 4 must lie"),
-        ({"mask": 0.0}, "mask 0.0 must lie between 0 and 1"),
-        ({"mask": 15.0}, "mask 15.0 must lie between 0 and 1"),
-        ({"segments": 0}, "segments must be 1 or more, not 0"),
+        ({"mask_rate": 0.0}, "mask 0.0 must lie between 0 and 1"),
+        ({"mask_rate": 15.0}, "mask 15.0 must lie between 0 and 1"),
+        ({"segment_types": 0}, "segments must be 1 or more, not 0"),
     ],
 )
 def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -125,7 +125,7 @@ def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) 
 def test_weights_start_as_in_the_paper() -> None:
     torch.manual_seed(0)
     system = Bert(layers=2, width=256)
-    objective = system.objective(system.encoder(2000), MARKS)
+    objective = system.build_objective(system.build_encoder(2000), MARKS)
     for name, value in objective.state_dict().items():
         if name.endswith("norm.weight"):
             assert (value == 1).all(), name
@@ -145,12 +145,12 @@ def test_initialize_leaves_other_modules_alone() -> None:
 
 
 def test_frame_puts_the_marks() -> None:
-    alone = Bert().frame(MARKS, [10, 11])
+    alone = Bert().build_inputs(MARKS, [10, 11])
     assert (alone.ids, alone.segments) == ([CLS, 10, 11, SEP], [0, 0, 0, 0])
-    pair = Bert().frame(MARKS, [10, 11], [12])
+    pair = Bert().build_inputs(MARKS, [10, 11], [12])
     assert (pair.ids, pair.segments) == ([CLS, 10, 11, SEP, 12, SEP], [0, 0, 0, 0, 1, 1])
-    assert pair.ids[pair.first] == 10
-    assert Bert(segments=1).frame(MARKS, [10], [12]).segments == [0] * 5
+    assert pair.ids[pair.first_start] == 10
+    assert Bert(segment_types=1).build_inputs(MARKS, [10], [12]).segments == [0] * 5
 
 
 @pytest.mark.parametrize("next_sentence", [True, False])
@@ -159,7 +159,9 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
     batch = batch_of(data, range(3000), next_sentence=next_sentence)
     used = batch.weights > 0
     text = batch.rows.lengths - (3 if next_sentence else 2)
-    assert torch.equal(used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).slots(Bert(**TINY).length)))
+    assert torch.equal(
+        used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).prediction_slots(Bert(**TINY).length))
+    )
     assert float(used.sum() / text.sum()) == pytest.approx(0.15, abs=0.004)
     shown = batch.rows.ids.gather(1, batch.slots)[used]
     hidden = batch.targets[used]
@@ -198,7 +200,7 @@ def test_unchosen_tokens_are_left_as_they_are() -> None:
 def test_loss_has_no_weight_off_the_chosen_places() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
     spare = batch.weights == 0
     assert spare.any()
     changed = BertBatch(
@@ -206,14 +208,14 @@ def test_loss_has_no_weight_off_the_chosen_places() -> None:
         slots=batch.slots,
         targets=torch.where(spare, 77, batch.targets),
         weights=batch.weights,
-        unrelated=batch.unrelated,
+        not_next=batch.not_next,
     )
     moved = BertBatch(
         rows=batch.rows,
         slots=torch.where(spare, 9, batch.slots),
         targets=batch.targets,
         weights=batch.weights,
-        unrelated=batch.unrelated,
+        not_next=batch.not_next,
     )
     found = []
     for one in (batch, changed, moved):
@@ -231,7 +233,7 @@ def test_loss_has_no_weight_off_the_chosen_places() -> None:
 def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
     scores: list[Tensor] = []
 
     def keep(top: Tensor, slots: Tensor) -> Tensor:
@@ -251,7 +253,7 @@ def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_counts_are_what_the_losses_sum_over() -> None:
     data = random_documents(50)
     objective = make_objective(data)
-    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
     counts = objective.counts(batch)
     assert counts["mlm"] == (batch.weights > 0).sum()
     assert counts["nsp"] == 16
@@ -265,7 +267,7 @@ def test_counts_are_what_the_losses_sum_over() -> None:
 def test_losses_are_summed_in_full_precision_under_bf16() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(64))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(64))
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = objective(batch)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
@@ -275,10 +277,10 @@ def test_losses_are_summed_in_full_precision_under_bf16() -> None:
 def test_half_of_the_pairs_follow_and_half_are_from_another_document() -> None:
     data = random_documents(100)
     batch = batch_of(data, range(2000))
-    assert batch.unrelated is not None
-    assert within(int(batch.unrelated.sum()), 2000, 0.5)
+    assert batch.not_next is not None
+    assert within(int(batch.not_next.sum()), 2000, 0.5)
     starts = set((data.starts + 10).tolist())
-    for (a, b), unrelated in zip(halves(batch), batch.unrelated.tolist(), strict=True):
+    for (a, b), unrelated in zip(halves(batch), batch.not_next.tolist(), strict=True):
         assert document_of(data, a[0]) == document_of(data, a[-1])
         assert document_of(data, b[0]) == document_of(data, b[-1])
         if unrelated:
@@ -293,10 +295,10 @@ def test_half_of_the_pairs_follow_and_half_are_from_another_document() -> None:
 def test_false_half_may_be_any_other_document() -> None:
     data = random_documents(20)
     batch = batch_of(data, range(4000))
-    assert batch.unrelated is not None
+    assert batch.not_next is not None
     met = {
         (document_of(data, a[0]), document_of(data, b[0]))
-        for (a, b), unrelated in zip(halves(batch), batch.unrelated.tolist(), strict=True)
+        for (a, b), unrelated in zip(halves(batch), batch.not_next.tolist(), strict=True)
         if unrelated
     }
     assert len(met) > 0.8 * 20 * 19
@@ -315,7 +317,7 @@ def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None
     lengths = np.random.default_rng(3).integers(1, 5, len(plain.ids))
     bits = words_of(lengths)[: len(plain.ids)]
     data = random_documents(100, starts_word=bits)
-    batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_words=True)
+    batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_word_masking=True)
     ids, length = unmask(batch), Bert(**TINY).length
     hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.slots, batch.weights > 0)
     # A piece follows its neighbour's fate where both are of one word in one text.
@@ -334,16 +336,18 @@ def test_a_lone_word_longer_than_all_slots_is_hidden_in_part() -> None:
     bits = np.zeros(200, dtype=bool)
     bits[::100] = True
     data = make_documents([[100], [100]], starts_word=bits)
-    batch = batch_of(data, range(8), next_sentence=False, whole_words=True)
-    assert torch.equal(batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).slots(Bert(**TINY).length))))
+    batch = batch_of(data, range(8), next_sentence=False, whole_word_masking=True)
+    assert torch.equal(
+        batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).prediction_slots(Bert(**TINY).length)))
+    )
 
 
 def coverage(data: Documents, objective: BertPretraining, epochs: int) -> float:
     """The share of tokens that some row of these epochs shows."""
-    rows = objective.rows(data)
+    rows = objective.epoch_size(data)
     seen = torch.zeros(len(data.ids) + 10, dtype=torch.bool)
     for epoch in range(epochs):
-        batch = objective.batch(data, Draw(seed=1, step=epoch, first=epoch * rows), range(rows))
+        batch = objective.batch(data, CounterRng(seed=1, step=epoch, first=epoch * rows), range(rows))
         seen[unmask(batch)] = True
     return float(seen[10:].float().mean())
 
@@ -375,7 +379,7 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
 def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
     data = random_documents(60)
     objective = make_objective(data, next_sentence=next_sentence)
-    draw = Draw(seed=4, step=7, first=7 * 32)
+    draw = CounterRng(seed=4, step=7, first=7 * 32)
     whole = objective.batch(data, draw, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
         found = objective.batch(data, draw, part)
@@ -385,7 +389,7 @@ def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None
         assert torch.equal(found.slots, whole.slots[rows])
         assert torch.equal(found.targets, whole.targets[rows])
         assert torch.equal(found.weights, whole.weights[rows])
-    other = objective.batch(data, Draw(seed=5, step=7, first=7 * 32), range(32))
+    other = objective.batch(data, CounterRng(seed=5, step=7, first=7 * 32), range(32))
     assert not torch.equal(other.rows.ids, whole.rows.ids)
 
 
@@ -401,7 +405,7 @@ def test_one_document_has_no_false_half() -> None:
     with pytest.raises(KeelError, match="at least two documents: put a blank line between documents, or turn it off"):
         batch_of(data)
     batch = batch_of(data, range(4), next_sentence=False)
-    assert batch.unrelated is None
+    assert batch.not_next is None
     assert batch.rows.segments is None
     assert (batch.rows.lengths == 26).all()
     losses, _ = make_objective(data, next_sentence=False)(batch)
@@ -410,16 +414,16 @@ def test_one_document_has_no_false_half() -> None:
 
 def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> None:
     objective = make_objective(random_documents(3))
-    head, *_, lowest = levels_of(objective)
+    head, *_, lowest = layer_groups(objective)
     assert {objective.encoder.words.weight, objective.bias} <= {*head}
     assert objective.encoder.positions.weight in {*lowest}
-    assert len(levels_of(objective)) == 2 + len(objective.blocks())
+    assert len(layer_groups(objective)) == 2 + len(objective.blocks())
 
 
 def test_without_pairs_nothing_idle_is_trained() -> None:
     data = make_documents([[9, 8, 7]])
     objective = make_objective(data, next_sentence=False)
-    losses, _ = objective(objective.batch(data, Draw(seed=0, step=0, first=0), range(4)))
+    losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first=0), range(4)))
     losses["mlm"].backward()
     assert all((value.grad is not None) == value.requires_grad for value in objective.parameters())
 
@@ -427,9 +431,9 @@ def test_without_pairs_nothing_idle_is_trained() -> None:
 @pytest.fixture(scope="module")
 def twins() -> tuple[BertPretraining, BertForPreTraining]:
     """Our network and transformers' with the same weights."""
-    system = Bert(layers=3, width=48, head_width=12, positions=40, length=40)
+    system = Bert(layers=3, width=48, head_dim=12, max_positions=40, length=40)
     torch.manual_seed(0)
-    ours = system.objective(system.encoder(200), MARKS).eval()
+    ours = system.build_objective(system.build_encoder(200), MARKS).eval()
     with torch.no_grad():
         for value in ours.parameters():
             value.add_(torch.randn_like(value) * 0.1)
@@ -502,11 +506,11 @@ def twin_batch() -> tuple[BertBatch, dict[str, Tensor]]:
     weights = torch.tensor([[1.0] * 6, [1.0] * 3 + [0.0] * 3, [1.0] + [0.0] * 5, [1.0] * 4 + [0.0] * 2])
     unrelated = torch.tensor([0, 1, 1, 0])
     batch = BertBatch(
-        rows=Rows(ids=ids, lengths=lengths, segments=segments),
+        rows=TokenBatch(ids=ids, lengths=lengths, segments=segments),
         slots=slots,
         targets=targets,
         weights=weights,
-        unrelated=unrelated,
+        not_next=unrelated,
     )
     labels = torch.full((4, 40), -100).scatter(1, slots, torch.where(weights > 0, targets, -100))
     theirs = {"input_ids": ids, "attention_mask": inside.long(), "token_type_ids": segments}
@@ -522,7 +526,7 @@ def test_logits_losses_and_gradients_equal_transformers(twins: tuple[BertPretrai
     inside = inputs["attention_mask"] == 1
     words = ours.predict_words(output.top, every)
     torch.testing.assert_close(words[inside], expected.prediction_logits[inside], rtol=1e-5, atol=1e-5)
-    related = ours.predict_next(ours.encoder.summary(output, batch.rows))
+    related = ours.predict_next(ours.encoder.pool(output, batch.rows))
     torch.testing.assert_close(related, expected.seq_relationship_logits, rtol=1e-5, atol=1e-5)
 
     losses, _ = ours(batch)
@@ -571,24 +575,24 @@ def test_padding_changes_nothing(twins: tuple[BertPretraining, BertForPreTrainin
     ours, _ = twins
     sequences = [[1, 20, 30, 2], [1, *range(40, 70), 2], [1, 5, 2]]
     with torch.no_grad():
-        rows = Rows.pad(sequences)
+        rows = TokenBatch.pad(sequences)
         together = ours.encoder(rows)
         padding = torch.arange(rows.ids.shape[1]) >= rows.lengths[:, None]
         noisy = ours.encoder(replace(rows, ids=rows.ids.masked_fill(padding, 99)))
         for row, sequence in enumerate(sequences):
-            alone = ours.encoder(Rows.pad([sequence]))
+            alone = ours.encoder(TokenBatch.pad([sequence]))
             length = len(sequence)
             torch.testing.assert_close(together.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(noisy.top[row, :length], alone.top[0], rtol=1e-5, atol=1e-5)
         segments = [[0] * len(sequence) for sequence in sequences]
-        told = ours.encoder(Rows.pad(sequences, segments))
+        told = ours.encoder(TokenBatch.pad(sequences, segments))
         torch.testing.assert_close(told.top[1], together.top[1])
 
 
 def test_dropout_acts_in_training_alone() -> None:
     torch.manual_seed(0)
-    encoder = Bert(**TINY).encoder(50)
-    rows = Rows.pad([[1, 5, 6, 2]])
+    encoder = Bert(**TINY).build_encoder(50)
+    rows = TokenBatch.pad([[1, 5, 6, 2]])
     with torch.no_grad():
         assert not torch.equal(encoder(rows).top, encoder(rows).top)
         encoder.eval()
@@ -597,19 +601,19 @@ def test_dropout_acts_in_training_alone() -> None:
 
 def test_the_last_steps_read_longer_rows() -> None:
     documents = random_documents(100)
-    objective = make_objective(documents, positions=128, final_length=96, final_share=0.25)
+    objective = make_objective(documents, max_positions=128, final_length=96, final_share=0.25)
     system = objective.system
     short, long = objective.phases()
     assert (short.share, long.share) == (0.75, 0.25)
-    assert long.rows == system.length / 96
+    assert long.batch_share == system.length / 96
     for phase, length in enumerate((system.length, 96)):
-        batch = objective.batch(documents, Draw(seed=0, step=0, first=0, phase=phase), range(8))
+        batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, phase=phase), range(8))
         assert batch.rows.ids.shape == (8, length)
-        assert batch.slots.shape == (8, system.slots(length))
+        assert batch.slots.shape == (8, system.prediction_slots(length))
         losses, _ = objective(batch)
         assert all(value.isfinite() for value in losses.values())
-    assert system.longest == 96
-    assert replace(system, final_length=0).after(system).longest == 96
+    assert system.max_length == 96
+    assert replace(system, final_length=0).continued_from(system).max_length == 96
 
 
 @pytest.mark.parametrize("fields", [{"final_length": 8}, {"final_length": 4096}, {"final_share": 0.0}])
@@ -623,17 +627,17 @@ def test_a_step_as_a_tensor_draws_the_same() -> None:
     documents = random_documents(100)
     objective = make_objective(documents)
     for step, first in ((0, 0), (7, 56), (123_456, 987_648)):
-        one = objective.batch(documents, Draw(seed=3, step=step, first=first), range(8))
+        one = objective.batch(documents, CounterRng(seed=3, step=step, first=first), range(8))
         tensors = torch.tensor([step, first])
-        two = objective.batch(documents, Draw(seed=3, step=tensors[0], first=tensors[1]), range(8))
+        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first=tensors[1]), range(8))
         assert all(map(torch.equal, one.tensors(), two.tensors()))
 
 
 def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the blocks, the embeddings and the head are cut otherwise; here by the kernels' twins, in fp32."""
     data = random_documents(40)
-    objective = make_objective(data, dropout=0.0, attention_dropout=0.0, whole_words=False)
-    batch = objective.batch(data, Draw(seed=1, step=0, first=0), range(8))
+    objective = make_objective(data, dropout=0.0, attention_dropout=0.0, whole_word_masking=False)
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(8))
 
     def outcome() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         objective.zero_grad()
@@ -642,9 +646,9 @@ def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch:
         return losses, {name: value.grad for name, value in objective.named_parameters() if value.grad is not None}
 
     losses, gradients = outcome()
-    for kernel in ("attention", "gelu", "norm", "loss"):
+    for kernel in ("attention", "gelu", "layer_norm", "cross_entropy"):
         monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
-    monkeypatch.setattr("keel.systems.bert.fast", lambda x: True)
+    monkeypatch.setattr("keel.systems.bert.use_kernels", lambda x: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
     fused_losses, fused_gradients = outcome()
     assert fused_gradients.keys() == gradients.keys()

@@ -11,11 +11,11 @@ from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.claims.claim import Say
 from keel.claims.network_claims import shrinking_pictures
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.events import ignore
 from keel.model import Model
-from keel.nn.convolution import Filters, strongest
+from keel.nn.convolution import ConvolutionFilters, max_over_time
 from keel.systems.cnn import Cnn
 
 EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and warm", "yes"), ("not good", "no")] * 5
@@ -23,7 +23,7 @@ EXAMPLES = [("what a good film", "yes"), ("not at all good", "no"), ("good, and 
 
 def test_filters_correlate_and_a_convolution_has_them_turned() -> None:
     draw = np.random.default_rng(0)
-    filters = Filters(1, {3: 1})
+    filters = ConvolutionFilters(1, {3: 1})
     row, kernel = draw.normal(size=8).astype(np.float32), draw.normal(size=3).astype(np.float32)
     filters.load_state_dict(
         {"windows.0.weight": torch.from_numpy(kernel)[None, None], "windows.0.bias": torch.zeros(1)}
@@ -42,12 +42,12 @@ def test_ten_layers_without_padding_cost_forty_rows() -> None:
 
 
 @pytest.fixture
-def filters() -> Filters:
+def filters() -> ConvolutionFilters:
     torch.manual_seed(0)
-    return Filters(4, {2: 3, 3: 5})
+    return ConvolutionFilters(4, {2: 3, 3: 5})
 
 
-def by_hand(filters: Filters, x: Tensor, *, centered: bool) -> Tensor:
+def by_hand(filters: ConvolutionFilters, x: Tensor, *, centered: bool) -> Tensor:
     """[places, filters] of one row, by the sum over each window; not centered, only where all of a filter fits."""
     found = []
     for window in filters.windows:
@@ -62,7 +62,7 @@ def by_hand(filters: Filters, x: Tensor, *, centered: bool) -> Tensor:
     return torch.cat(found, 1) if centered else torch.cat([each.amax(0) for each in found])
 
 
-def test_filters_say_what_the_sums_say_and_see_no_padding(filters: Filters) -> None:
+def test_filters_say_what_the_sums_say_and_see_no_padding(filters: ConvolutionFilters) -> None:
     vectors, lengths = torch.randn(3, 6, 4), torch.tensor([6, 4, 1])
     centered, largest = filters(vectors, lengths), filters.strongest(vectors, lengths)
     assert centered.shape == (3, 6, filters.width)
@@ -74,14 +74,14 @@ def test_filters_say_what_the_sums_say_and_see_no_padding(filters: Filters) -> N
 
 def test_the_largest_is_of_a_row_s_own_places() -> None:
     x = torch.tensor([[[1.0], [5.0], [9.0]]])
-    assert strongest(x, torch.tensor([2])).item() == 5
-    assert strongest(x).item() == 9
+    assert max_over_time(x, torch.tensor([2])).item() == 5
+    assert max_over_time(x).item() == 9
 
 
 def test_a_place_sees_its_window_and_nothing_else() -> None:
-    encoder = Cnn(width=8, filters=4, windows=(3, 5)).encoder(50)
+    encoder = Cnn(width=8, filters=4, windows=(3, 5)).build_encoder(50)
     vectors = torch.randn(1, 9, 8, requires_grad=True)
-    top = encoder.contextualize(vectors, Rows(ids=torch.zeros(1, 9).long(), lengths=torch.tensor([9]))).top
+    top = encoder.contextualize(vectors, TokenBatch(ids=torch.zeros(1, 9).long(), lengths=torch.tensor([9]))).top
     (gradient,) = torch.autograd.grad(top[0, 4].sum(), vectors)
     assert gradient[0].abs().sum(1).ne(0).tolist() == [False] * 2 + [True] * 5 + [False] * 2
 

@@ -13,7 +13,7 @@ from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.config import to_dict
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS as ALL
@@ -28,8 +28,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "gpt": {
         "layers": 1,
         "width": 32,
-        "head_width": 16,
-        "positions": 64,
+        "head_dim": 16,
+        "max_positions": 64,
         "length": 24,
         "dropout": 0.0,
         "attention_dropout": 0.0,
@@ -39,13 +39,22 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "vocabulary": 400,
         "device": "cpu",
     },
-    "rnn": {"width": 16, "layers": 1, "length": 10, "both": True, "steps": 60, "batch": 8, "lr": 3e-2, "device": "cpu"},
+    "rnn": {
+        "width": 16,
+        "layers": 1,
+        "bptt": 10,
+        "bidirectional": True,
+        "steps": 60,
+        "batch": 8,
+        "lr": 3e-2,
+        "device": "cpu",
+    },
     "elmo": {
         "width": 16,
         "cells": 32,
         "filters": (8, 8),
         "highways": 1,
-        "length": 10,
+        "bptt": 10,
         "negatives": 60,
         "steps": 60,
         "batch": 8,
@@ -55,11 +64,11 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     },
     "ulmfit": {
         **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
-        **dict(width=16, hidden=20, layers=2, length=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
+        **dict(width=16, hidden=20, layers=2, bptt=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
     },
     "cnn": {"width": 16, "filters": 16, "steps": 20, "batch": 4, "device": "cpu"},
     "transformer": {
-        **dict(layers=2, width=32, head_width=16, pre_norm=True, dropout=0.0, length=64),  # noqa: C408
+        **dict(layers=2, width=32, head_dim=16, pre_norm=True, dropout=0.0, length=64),  # noqa: C408
         **dict(steps=20, batch=4, lr=1e-2, device="cpu"),  # noqa: C408
     },
     "seq2seq": {"width": 16, "layers": 2, "dropout": 0.0, "steps": 20, "batch": 4, "lr": 1e-2, "device": "cpu"},
@@ -72,7 +81,7 @@ EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("
 def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
     """A new model, from text or, where there is nothing to learn from it, from labels."""
     settings = {**SETTINGS, **SYSTEMS[name], **settings}
-    if ALL[name].from_labels:
+    if ALL[name].supervised_only:
         return finetune(name, EXAMPLES, dev=None, out=out, **settings)
     return pretrain(name, corpus, out=out, **settings)
 
@@ -91,7 +100,7 @@ def test_tasks_take_it_frozen_or_tuned(learned: Path, tmp_path: Path, freeze: bo
     tuned.save(tmp_path / "tuned")
     again = Model.load(tmp_path / "tuned")
     assert again.system.name == base.system.name
-    assert again.predict("the sailor, the sailor").name == "who"
+    assert again.predict("the sailor, the sailor").label == "who"
     assert evaluate(again, EXAMPLES).main_value == 1.0
     before, after = base.encoder.state_dict(), again.encoder.state_dict()
     # A task's own marks may have vectors after those of words.
@@ -112,7 +121,7 @@ def test_a_task_may_have_another_dropout_but_no_other_shape(learned: Path) -> No
         with pytest.raises(UsageError, match="width is the model's shape and cannot change"):
             finetune(base, EXAMPLES, width=48, **settings)
     for name in base.system.tunable:
-        if name not in base.system.teaching.fields:
+        if name not in base.system.finetuning_policy.fields:
             with pytest.raises(UsageError, match=f"{name} is for learning from text: leave it out, or change it by"):
                 finetune(base, EXAMPLES, **{name: known[name]}, **settings)
 
@@ -142,7 +151,7 @@ def test_texts_have_vectors_and_the_folder_comes_back_the_same(learned: Path, tm
 @torch.inference_mode()
 def test_the_last_of_all_layers_is_what_it_gives(learned: Path) -> None:
     model = Model.load(learned, device="cpu")
-    rows = model.system.spelled(Rows.pad([[5, 6, 7], [8, 9]]), model.tokenizer)
+    rows = model.system.with_subword_units(TokenBatch.pad([[5, 6, 7], [8, 9]]), model.tokenizer)
     output = model.encoder.eval()(rows, all_layers=True)
     assert len(output.layers) == model.encoder.layer_count
     torch.testing.assert_close(output.layers[-1], output.top, rtol=0, atol=0)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from keel.config import replace
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -27,13 +27,13 @@ from keel.systems.elmo import (
     ElmoStreams,
     ElmoTraining,
 )
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.muon import orthogonalize
 from keel.training.optimizers import make_optimizer
 from keel.training.plan import Train
 
-SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, length=6, negatives=0)
+SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, bptt=6, negatives=0)
 TEXTS = [
     "the captain saw a ship. the ship was old and the sea was calm.",
     "a judge reads the incomprehensibilities of law. nobody is surprised at all.",
@@ -54,18 +54,18 @@ def documents(tokenizer: Tokenizer) -> Documents:
 def training(tokenizer: Tokenizer, **fields: Any) -> ElmoTraining:
     torch.manual_seed(0)
     system = replace(SMALL, **fields)
-    return system.objective(system.encoder(len(tokenizer)), tokenizer)
+    return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
 
 
 def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoStreams:
-    return objective.batch(documents, Draw(seed=0, step=step, first=step * rows, rows=rows), range(rows))
+    return objective.batch(documents, CounterRng(seed=0, step=step, first=step * rows, rows=rows), range(rows))
 
 
 def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: Tokenizer) -> None:
     long = "x" * 5000
     (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], spell=True)
-    spelling = SMALL.spelling([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
-    words = [part.tolist() for part in spelling.parts.tensor_split(spelling.starts[1:])]
+    spelling = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
+    words = [part.tolist() for part in spelling.unit_ids.tensor_split(spelling.unit_starts[1:])]
     assert words[:3] == [[BEGINS, OPENS, ENDS], [BEGINS, CLOSES, ENDS], [BEGINS, ENDS]]
     assert words[3:5] == [[BEGINS, *b"sea", ENDS], [BEGINS, *"Zoë".encode(), ENDS]]
     assert words[5] == [BEGINS, *b"x" * 48, ENDS]
@@ -110,8 +110,9 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
     objective = training(tokenizer, cell_clip=0.0, projection_clip=0.0)
     drawn = batch(objective, documents)
     encoder = objective.encoder
-    ids = torch.stack([documents.read_on(Draw(seed=0, step=0, first=0, rows=2), torch.arange(2), 6, end=objective.end,
-                                         backwards=back) for back in (False, True)], 1)  # fmt: skip
+    rng, numbers = CounterRng(seed=0, step=0, first=0, rows=2), torch.arange(2)
+    directions = [documents.read_on(rng, numbers, 6, end=objective.end, backwards=back) for back in (False, True)]
+    ids = torch.stack(directions, 1)
     assert torch.equal(ids[..., 1:], drawn.targets)
     losses, _ = objective(drawn)
     for direction, name in enumerate(("next", "previous")):
@@ -156,25 +157,25 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
 
 
 def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: Documents) -> None:
-    objective, twice = training(tokenizer), training(tokenizer, length=12)
-    state, halves = objective.start(2), []
+    objective, twice = training(tokenizer), training(tokenizer, bptt=12)
+    state, halves = objective.initial_state(2), []
     for step in range(2):
         losses, state = objective(batch(objective, documents, step), state)
         halves.append(losses)
-    whole, _ = twice(batch(twice, documents), twice.start(2))
+    whole, _ = twice(batch(twice, documents), twice.initial_state(2))
     for name in ("next", "previous"):
         torch.testing.assert_close(halves[0][name] + halves[1][name], whole[name])
-    forgetful = objective(batch(objective, documents, 1), objective.start(2))[0]
+    forgetful = objective(batch(objective, documents, 1), objective.initial_state(2))[0]
     assert not torch.isclose(forgetful["next"], halves[1]["next"])
 
 
 def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], spell=True)
-    framed = [SMALL.frame(tokenizer, ids).ids for ids in texts]
+    framed = [SMALL.build_inputs(tokenizer, ids).ids for ids in texts]
     outputs = []
     for rows in ([framed[0]], framed):
-        spelled = SMALL.spelled(Rows.pad(rows), tokenizer)
+        spelled = SMALL.with_subword_units(TokenBatch.pad(rows), tokenizer)
         outputs.append(objective.encoder(spelled, all_layers=True))
     assert len(outputs[0].layers) == objective.encoder.layer_count == 3
     for one, other in zip(outputs[0].layers, outputs[1].layers, strict=True):
@@ -184,7 +185,9 @@ def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) ->
 def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     ids = tokenizer.encode_many(["the old ship", "the old sea", "a old ship"])
-    rows = SMALL.spelled(Rows.pad([SMALL.frame(tokenizer, each).ids for each in ids]), tokenizer)
+    rows = SMALL.with_subword_units(
+        TokenBatch.pad([SMALL.build_inputs(tokenizer, each).ids for each in ids]), tokenizer
+    )
     with torch.no_grad():
         vectors = objective.encoder(rows).top[:, 2]  # of "old"
     forwards, backwards = vectors.chunk(2, -1)

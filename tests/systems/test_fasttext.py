@@ -13,7 +13,7 @@ from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.api.vectors import analogy, nearest, odd, similarity
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows, Spelling
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -21,7 +21,7 @@ from keel.kernels.fasttext_updates import subwords
 from keel.model import Model
 from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
 from keel.systems.word2vec import Windows
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}
@@ -86,7 +86,7 @@ def make(**fields: Any) -> FastTextTraining:
     settings = {"width": 20, "window": 3, "length": 50, "subsample": 1e-2, "buckets": 97, **fields}
     system = FastText(**settings)
     tokenizer = Tokenizer.from_words(WORDS)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     with torch.no_grad():
         for table in (objective.encoder.words.weight, objective.encoder.grams.weight, objective.contexts):
             table.normal_()
@@ -101,7 +101,7 @@ def test_updates_are_the_gradients_of_the_loss(
     """Window after window, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, negatives=negatives, width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = Draw(seed=1, step=3, first=12), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first=12), 0.05
     sums, counts = ours.update(documents, draw, range(4), rate, 1)
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
@@ -115,7 +115,7 @@ def test_updates_are_the_gradients_of_the_loss(
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
         # Each vector of a mean takes the whole change, as in the first code.
-        share = (1 + theirs.spelling.sizes[near[present > 0]]).sum()
+        share = (1 + theirs.spelling.unit_counts[near[present > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None
@@ -136,7 +136,7 @@ def test_no_window_is_no_loss() -> None:
 def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
     (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], spell=True)
-    rows = system.spelled(Rows.pad([ids]), tokenizer)
+    rows = system.with_subword_units(TokenBatch.pad([ids]), tokenizer)
     found = encoder.embed(rows)[0]
 
     def grams(word: str) -> torch.Tensor:
@@ -146,7 +146,7 @@ def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     torch.testing.assert_close(found[0], known)
     torch.testing.assert_close(found[1], grams("jumping").mean(0))
     assert found[-1].eq(0).all()  # a mark is not spelled, and is nothing
-    alone = FastText(min_n=0, max_n=0).spelled(Rows.pad([ids[1:2]]), tokenizer)
+    alone = FastText(min_n=0, max_n=0).with_subword_units(TokenBatch.pad([ids[1:2]]), tokenizer)
     assert encoder.embed(alone).eq(0).all()  # an unseen word without n-grams
 
 
@@ -166,13 +166,13 @@ def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
 
 
 def test_a_spelling_is_taken_word_by_word() -> None:
-    whole = Spelling(
-        words=torch.tensor([5, -1, 6]), parts=torch.tensor([1, 2, 3, 4, 5]), starts=torch.tensor([0, 2, 2])
+    whole = SubwordUnits(
+        word_ids=torch.tensor([5, -1, 6]), unit_ids=torch.tensor([1, 2, 3, 4, 5]), unit_starts=torch.tensor([0, 2, 2])
     )
     part = whole.take(torch.tensor([2, 1, 0]))
-    assert part.words.tolist() == [6, -1, 5]
-    assert part.parts.tolist() == [3, 4, 5, 1, 2]
-    assert part.starts.tolist() == [0, 3, 3]
+    assert part.word_ids.tolist() == [6, -1, 5]
+    assert part.unit_ids.tolist() == [3, 4, 5, 1, 2]
+    assert part.unit_starts.tolist() == [0, 3, 3]
 
 
 def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
     assert isinstance(again.encoder, FastTextEncoder)
-    space = again.space()
+    space = again.vector_space()
     place = space.words.index("farmer")
     np.testing.assert_allclose(again.encode("farmer"), space.matrix[place], rtol=1e-5)
     # A word never met is near those that share its n-grams, and so is found by them.
@@ -194,7 +194,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     for freeze in (False, True):
         tuned = finetune(again, examples, dev=None, epochs=30, lr=0.1, freeze=freeze)
         tuned.save(tmp_path / f"t{freeze}")
-        assert str(Model.load(tmp_path / f"t{freeze}").predict("pilotlikes bad").name) == "bad"
+        assert str(Model.load(tmp_path / f"t{freeze}").predict("pilotlikes bad").label) == "bad"
 
 
 def test_only_what_the_examples_spell_learns(english_corpus: Path, tmp_path: Path) -> None:

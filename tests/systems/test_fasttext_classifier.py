@@ -11,7 +11,7 @@ import torch
 from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
-from keel.data.collation import Prepared
+from keel.data.collation import EncodedExamples
 from keel.data.examples import read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
@@ -19,7 +19,7 @@ from keel.model import Model
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import BagTraining, label_tree, walk
 from keel.tasks.classify import Classify
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 TEXTS = [
     ("a warm and funny film", "good"), ("dull , slow and cold", "bad"), ("not funny at all", "bad"),
@@ -30,19 +30,19 @@ QUICK: dict[str, Any] = {"dev": None, "width": 8, "threads": 1, "lr": 0.5, "epoc
 LOSSES = ["softmax", "hierarchical", "negative", "one-vs-all"]
 
 
-def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTraining, Prepared]:
+def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTraining, EncodedExamples]:
     torch.manual_seed(0)
     read = read_examples(examples, pair=False)
     system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
-    system = system.teaching.settled(read.labels.kind, read.label_counts, frozen=False)
-    tokenizer = Tokenizer.at_blanks(["</s>", *WORDS])
-    task = Classify(system, system.encoder(len(tokenizer)), tokenizer, read.labels)
-    training = system.teaching.learner(task)
+    system = system.finetuning_policy.adapt_system(read.labels.kind, read.label_counts, frozen=False)
+    tokenizer = Tokenizer.from_whitespace_words(["</s>", *WORDS])
+    task = Classify(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
+    training = system.finetuning_policy.custom_update(task)
     assert isinstance(training, BagTraining)
     tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]
     for table in tables:
         torch.nn.init.normal_(table.weight)
-    return training, task.prepare(read)
+    return training, task.encode_examples(read)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_updates_are_the_gradients_of_the_loss(labels: str, fields: dict[str, An
         examples = [(text, (label, "any")) for text, label in TEXTS]
     ours, data = prepared(examples, **fields)
     theirs = deepcopy(ours).double()
-    draw, rate = Draw(seed=3, step=2, first=4), 0.05
+    draw, rate = CounterRng(seed=3, step=2, first=4), 0.05
     sums, counts = ours.update(data, draw, range(9), rate, 1)
     loss = 0.0
     for row in range(9):
@@ -92,7 +92,7 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
     def signed(number: int) -> int:
         return number - (1 << 32) if number >> 31 else number
 
-    tokenizer = Tokenizer.at_blanks(["</s>", "电影", "好"])
+    tokenizer = Tokenizer.from_whitespace_words(["</s>", "电影", "好"])
     system = FastText(width=4, supervised=True, min_n=1, max_n=2, buckets=97, word_ngrams=3)
     texts = ["好 电影 unseen", "__label__x 好\t\t好", "", "好 </s> 电影"]
     expected = []
@@ -120,13 +120,13 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
     encoded = tokenizer.encode_many(texts, spell=True)
     ids = np.array([number for row in encoded for number in row], np.int32)
     starts = np.cumsum([0, *map(len, encoded)])
-    places, starts, spelling = system.teaching.rows(ids, starts, tokenizer)
-    bounds = [*spelling.starts.tolist(), len(spelling.parts)]
+    places, starts, spelling = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
+    bounds = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)]
     for row, line in enumerate(expected):
         found = []
         for place in places[starts[row] : starts[row + 1]].tolist():
-            found += [("word", int(spelling.words[place]))] if spelling.words[place] >= 0 else []
-            found += [("gram", int(part)) for part in spelling.parts[bounds[place] : bounds[place + 1]]]
+            found += [("word", int(spelling.word_ids[place]))] if spelling.word_ids[place] >= 0 else []
+            found += [("gram", int(part)) for part in spelling.unit_ids[bounds[place] : bounds[place + 1]]]
         assert sorted(found) == line
 
 
@@ -142,7 +142,7 @@ def test_the_tree_is_fasttexts() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_whole_path(tmp_path: Path, loss: str) -> None:
     model = finetune("fasttext", TEXTS * 5, out=tmp_path / "m", label_loss=loss, word_ngrams=2, buckets=100, **QUICK)
-    assert model.predict("not funny at all").name == "bad"
+    assert model.predict("not funny at all").label == "bad"
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
     texts = [text for text, _ in TEXTS] + ["an unseen text"]
@@ -153,7 +153,7 @@ def test_the_whole_path(tmp_path: Path, loss: str) -> None:
 def test_labels_may_be_several_but_not_numbers() -> None:
     several = [(text, [label, *(["short"] if len(text) < 18 else ["long"])]) for text, label in TEXTS]
     model = finetune("fasttext", several * 5, **QUICK)
-    assert {label.name for label in model.predict("warm at last")} == {"good", "short"}
+    assert {found.label for found in model.predict("warm at last")} == {"good", "short"}
     with pytest.raises(UsageError, match="not numbers: say --labels one"):
         finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="number", **QUICK)
 
@@ -173,7 +173,7 @@ def test_a_pretrained_model_goes_on(english_corpus: Path, tmp_path: Path) -> Non
     for freeze in (False, True):
         tuned = finetune(tmp_path / "m", examples, dev=None, epochs=40, lr=0.5, freeze=freeze, threads=1)
         tuned.save(tmp_path / f"t{freeze}")
-        assert Model.load(tmp_path / f"t{freeze}").predict("the pilots were bad").name == "bad"
+        assert Model.load(tmp_path / f"t{freeze}").predict("the pilots were bad").label == "bad"
     with pytest.raises(UsageError, match="learns from labels"):
         pretrain(tmp_path / "tFalse", english_corpus, out=tmp_path / "n", threads=1, epochs=1)
 
@@ -201,7 +201,7 @@ def test_one_thread_gives_equal_bits_also_after_a_stop(tmp_path: Path) -> None:
 
 def test_two_threads_learn_as_well() -> None:
     model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})
-    assert model.predict("warm and funny").name == "good"
+    assert model.predict("warm and funny").label == "good"
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from keel.kernels.cooccurrence import CELL, Text, count_cells
 from keel.kernels.word_counts import count_words
 from keel.model import Model
 from keel.systems.glove import Glove, GloveTraining, Pairs
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 400
@@ -61,7 +61,7 @@ def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
 def make(**fields: Any) -> GloveTraining:
     torch.manual_seed(0)
     system = Glove(**{"width": 7, "window": 4, "x_max": 3.0, **fields})
-    return system.objective(system.encoder(WORDS + 5), SPECIALS)
+    return system.build_objective(system.build_encoder(WORDS + 5), SPECIALS)
 
 
 def test_counts_are_those_of_the_text(documents: Documents, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     """Pair after pair, in float64: torch's own AdaGrad on the gradient of `forward`."""
     ours = make(width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = Draw(seed=1, step=3, first=0), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first=0), 0.05
     batch = theirs.batch(documents, draw, range(1))
     # rate g / sqrt(1 + sum of (rate g)^2) is g / sqrt(1 / rate^2 + sum of g^2).
     adagrad = torch.optim.Adagrad(
@@ -137,7 +137,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
         torch.testing.assert_close(summed.double()[:, :width], rate**2 * squares[:, :width], rtol=1e-4, atol=1e-6)
 
 
-def learn_first(objective: GloveTraining, documents: Documents, draw: Draw, updates: int, rate: float) -> Any:
+def learn_first(objective: GloveTraining, documents: Documents, draw: CounterRng, updates: int, rate: float) -> Any:
     """Learn from as many first cells of the first row as make that many updates."""
     from keel.kernels.glove_updates import learn
 
@@ -153,7 +153,7 @@ def learn_first(objective: GloveTraining, documents: Documents, draw: Draw, upda
 
 def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
     objective = make()
-    draw = Draw(seed=1, step=0, first=0)
+    draw = CounterRng(seed=1, step=0, first=0)
     batch = objective.batch(documents, draw, range(1))
     again = deepcopy(objective)
     sums, counts = objective.update(documents, draw, range(1), 0.05, 1)
@@ -169,8 +169,8 @@ def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
 def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
     objective = make(width=30)
     for step in range(200):
-        objective.update(documents, Draw(seed=0, step=step, first=step), range(1), 0.2, 1)
-    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+        objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 0.2, 1)
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
     with torch.no_grad():
         scores = (objective.centers[batch.centers] * objective.contexts[batch.contexts]).sum(1)
     assert np.corrcoef(scores, batch.counts.log())[0, 1] > 0.95
@@ -181,7 +181,7 @@ def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
     before = objective.centers.detach().clone()
     counts: dict[str, float] = {}
     for step in range(20):
-        sums, counts = objective.update(documents, Draw(seed=0, step=step, first=step), range(1), 1e6, 1)
+        sums, counts = objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 1e6, 1)
         assert np.isfinite(sums["squares"])
     moved = (objective.centers.detach() - before).abs().max().item()
     assert 0.1 < moved < 20 * counts["pairs"]
@@ -215,7 +215,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     assert evaluate(tmp_path / "m.txt", tmp_path / "pairs.tsv") == evaluate(again, tmp_path / "pairs.tsv")
     examples = [("the farmer is good", "good"), ("the judge was bad", "bad")] * 10
     tuned = finetune(again, examples, dev=None, epochs=20, lr=0.1)
-    assert str(tuned.predict("the judge was bad").name) == "bad"
+    assert str(tuned.predict("the judge was bad").label) == "bad"
     more = pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n", steps=1, threads=1, held_out=0.1)
     assert more.card.scores["loss"] == pytest.approx(model.card.scores["loss"], rel=0.2)  # it went on from there
 
@@ -266,5 +266,5 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ids=np.array([5, 6, 7], np.uint16), starts=np.array([0, 3]), documents=np.array([0, 1]), word_starts=None
     )))  # fmt: skip
     with pytest.raises(KeelError, match="is full: free some"):
-        make().rows(two)
+        make().epoch_size(two)
     assert not list((tmp_path / "cache" / "cooccurrences").iterdir())

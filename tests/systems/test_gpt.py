@@ -15,30 +15,30 @@ from torch.nn import functional as F
 import keel
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.formats.hf_architectures import GPT2
 from keel.kernels import attention, gelu, layer_norm
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.incremental_decoding import Graph
+from keel.nn.incremental_decoding import DecodingGraph
 from keel.systems import gpt
 from keel.systems.gpt import Gpt, GptEncoder, GptTraining
-from keel.training.counter_rng import Draw
-from keel.training.parameter_groups import levels_of
+from keel.training.counter_rng import CounterRng
+from keel.training.parameter_groups import layer_groups
 
 KINDS: dict[str, dict[str, Any]] = {"gpt2": {}, "gpt1": {"pre_norm": False}, "sink": {"sink": True}}
 TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in range(12) for who in ("sailor", "judge")]
 
 
 def small(**settings: Any) -> Gpt:
-    return Gpt(**{"layers": 2, "width": 32, "head_width": 16, "positions": 24, "length": 24, **settings})
+    return Gpt(**{"layers": 2, "width": 32, "head_dim": 16, "max_positions": 24, "length": 24, **settings})
 
 
 def made(system: Gpt, tokenizer: Tokenizer) -> GptTraining:
     torch.manual_seed(0)
-    return system.objective(system.encoder(len(tokenizer)), tokenizer).eval()
+    return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def objective(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GptTraini
     return made(small(**KINDS[request.param]), tokenizer)
 
 
-def rows_of(ids: Tensor) -> Rows:
-    return Rows(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
+def rows_of(ids: Tensor) -> TokenBatch:
+    return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
 
 
 @torch.no_grad()
 def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
-    ids = torch.randint(objective.encoder.vocabulary, (2, 12))
+    ids = torch.randint(objective.encoder.vocab_size, (2, 12))
     changed = ids.clone()
     changed[:, 7:] = 0
     one, other = (objective.encoder(rows_of(each)).top for each in (ids, changed))
@@ -73,7 +73,7 @@ def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
 
 @torch.no_grad()
 def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTraining) -> None:
-    ids = torch.randint(objective.encoder.vocabulary, (3, 20))
+    ids = torch.randint(objective.encoder.vocab_size, (3, 20))
     whole = objective.encoder(rows_of(ids)).top
     state = objective.begin(3)
     parts = []
@@ -86,7 +86,7 @@ def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTrain
 @torch.no_grad()
 @pytest.mark.parametrize("rows", [1, 3])
 def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> None:
-    ids = torch.randint(objective.encoder.vocabulary, (rows, 20))
+    ids = torch.randint(objective.encoder.vocab_size, (rows, 20))
     wanted = objective.encoder(rows_of(ids)).top @ objective.encoder.words.weight.T
     scores, state = objective.next(ids[:, :4], objective.begin(rows))
     for place in range(4, 20):
@@ -101,7 +101,7 @@ def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> N
 
 @torch.no_grad()
 def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -> None:
-    ids = torch.randint(objective.encoder.vocabulary, (2, 6))
+    ids = torch.randint(objective.encoder.vocab_size, (2, 6))
     _, state = objective.next(ids[:, :5], objective.begin(2))
     one, other = state.memory, state.memory.clone()
     found = objective.stepping(other)(ids[:, 5], torch.tensor([state.count]))
@@ -112,8 +112,8 @@ def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -
 
 @torch.no_grad()
 def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
-    objective = made(small(sink=True, positions=66, length=66), tokenizer)
-    ids = torch.randint(objective.encoder.vocabulary, (1, 66))
+    objective = made(small(sink=True, max_positions=66, length=66), tokenizer)
+    ids = torch.randint(objective.encoder.vocab_size, (1, 66))
     scores, state = objective.next(ids[:, :2])
     for place in range(2, 66):
         scores, state = objective.next(ids[:, place : place + 1], state, lambda name, layer, value: None)
@@ -133,15 +133,15 @@ def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTrainin
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokenizer) -> None:
-    objective = made(small(**KINDS[kind], positions=200, length=200), tokenizer).to("cuda")
-    ids = torch.randint(objective.encoder.vocabulary, (3, 150), device="cuda")
+    objective = made(small(**KINDS[kind], max_positions=200, length=200), tokenizer).to("cuda")
+    ids = torch.randint(objective.encoder.vocab_size, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
     scores, state = objective.next(ids[:, :4], objective.begin(3))
     for place in range(4, 150):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
         scores, state = objective.next(ids[:, place : place + 1], state)
         if place == 20:
-            assert isinstance(state.graph, Graph)
+            assert isinstance(state.graph, DecodingGraph)
             assert state.graph.graph is not None
 
 
@@ -158,10 +158,10 @@ def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
 
 @torch.no_grad()
 def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> None:
-    ids = torch.randint(objective.encoder.vocabulary, (3, 6))
+    ids = torch.randint(objective.encoder.vocab_size, (3, 6))
     order = torch.tensor([2, 0, 2, 1])
     _, state = objective.next(ids, objective.begin(3))
-    more = torch.randint(objective.encoder.vocabulary, (4, 1))
+    more = torch.randint(objective.encoder.vocab_size, (4, 1))
     scores, _ = objective.next(more, state.take(order))
     wanted, _ = objective.next(torch.cat([ids[order], more], 1))
     torch.testing.assert_close(scores, wanted, atol=2e-6, rtol=0)
@@ -185,7 +185,7 @@ def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptTrain
 
 def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
     objective = made(small(sink=True, length=16), tokenizer)
-    batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
     losses, _ = objective(batch)
     assert objective.counts(batch)["next"] == 2 * 16
     assert objective.encoder.sink is not None
@@ -195,8 +195,8 @@ def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: D
 
 def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: Documents, tokenizer: Tokenizer) -> None:
     objective = made(small(length=10), tokenizer)
-    count = objective.rows(data)
-    batch = objective.batch(data, Draw(seed=3, step=0, first=0, rows=count), range(count))
+    count = objective.epoch_size(data)
+    batch = objective.batch(data, CounterRng(seed=3, step=0, first=0, rows=count), range(count))
     everything = [number for text in tokenizer.encode_many(TEXTS) for number in [*text, tokenizer.end_id]]
     assert data.joined_size == len(everything)
     starts = batch.ids[:, 0].tolist()
@@ -204,7 +204,7 @@ def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: D
     ring = everything * 2
     assert rows == sorted(ring[start : start + 10] for start in range(0, len(everything), 10))
     assert [row[0] for row in batch.ids.tolist()] == starts
-    later = objective.batch(data, Draw(seed=3, step=1, first=count, rows=count), range(count))
+    later = objective.batch(data, CounterRng(seed=3, step=1, first=count, rows=count), range(count))
     assert sorted(later.ids[:, 1:].tolist()) != rows  # it is cut elsewhere
 
 
@@ -232,7 +232,7 @@ def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
 
 
 def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptTraining) -> None:
-    head, *blocks, lowest = levels_of(objective)
+    head, *blocks, lowest = layer_groups(objective)
     layer_norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
     assert {*head} == {objective.encoder.words.weight, *layer_norm}
     assert len(blocks) == len(objective.blocks())
@@ -260,9 +260,9 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
         layer_norm,
     ):  # their eager twins, the definition: kernels are held to them elsewhere
         monkeypatch.setattr(module, "usable", lambda x: False)
-    system = small(**KINDS[kind], width=64, head_width=32)
+    system = small(**KINDS[kind], width=64, head_dim=32)
     encoder = made(system, tokenizer).encoder
-    ids = torch.randint(encoder.vocabulary, (2, 9))
+    ids = torch.randint(encoder.vocab_size, (2, 9))
     rows = replace(rows_of(ids), lengths=torch.tensor([9, 6]))
     plain = encoder(rows, all_layers=True)
     vectors, added = encoder.embed(rows), int(system.sink)
@@ -280,20 +280,27 @@ def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
 ) -> None:
     for module, name in ((attention, "usable"), (gelu, "usable"), (layer_norm, "usable")):
         monkeypatch.setattr(module, name, lambda x: False)
-    encoder = made(small(**KINDS[kind], width=64, head_width=32, activation="gelu"), tokenizer).encoder
+    encoder = made(small(**KINDS[kind], width=64, head_dim=32, activation="gelu"), tokenizer).encoder
     called: list[bool] = []
     plain = encoder._fused
     monkeypatch.setattr(encoder, "_fused", lambda *given: called.append(True) or plain(*given))
-    monkeypatch.setattr(gpt, "fast", lambda x: True)
+    monkeypatch.setattr(gpt, "use_kernels", lambda x: True)
     monkeypatch.setattr(gpt, "usable", lambda x: True)
     monkeypatch.setattr(gpt, "sharded", lambda weight: True)
-    encoder(rows_of(torch.randint(encoder.vocabulary, (2, 9))))
+    encoder(rows_of(torch.randint(encoder.vocab_size, (2, 9))))
     assert called == [True] * fused
-    assert encoder.packs == fused
+    assert encoder.accepts_packed == fused
 
 
 def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 32, "threads": 1}
+    settings: dict[str, Any] = {
+        "layers": 1,
+        "width": 32,
+        "head_dim": 16,
+        "max_positions": 64,
+        "length": 32,
+        "threads": 1,
+    }
     model = keel.pretrain("gpt", TEXTS, out=tmp_path / "m", steps=120, batch=8, lr=1e-2, vocabulary=300, **settings)
     assert model.card.recipe["text"]["sentences"] == "none"
     assert str(keel.perplexity(model, Corpus.of(TEXTS))) == str(keel.perplexity(model, TEXTS))
@@ -321,7 +328,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
         ({"length": 2000}, "length"),
         ({"dropout": 1.0}, "dropout"),
         ({"layers": 0}, "1"),
-        ({"positions": 0}, "positions must lie between 1 and 1048576, not at 0"),
+        ({"max_positions": 0}, "positions must lie between 1 and 1048576, not at 0"),
     ],
 )
 def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -337,7 +344,7 @@ def test_a_published_network_gives_its_stored_activations() -> None:
         json.loads((folder / f"gpt-nano-sort-{name}.json").read_text()) for name in ("model", "t0-partials")
     )
     config = weights.pop("config")
-    system = Gpt(layers=3, width=48, head_width=16, positions=config["block_size"], length=config["block_size"])
+    system = Gpt(layers=3, width=48, head_dim=16, max_positions=config["block_size"], length=config["block_size"])
     encoder = GptEncoder(system, config["vocab_size"]).eval()
     theirs = {name: read_tensor(item) for name, item in weights.items()}
     ours = {name: GPT2.theirs(f"encoder.{name}")[0] for name in encoder.state_dict()}

@@ -10,13 +10,13 @@ from torch import Tensor
 import keel
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.systems.rnn import Rnn
-from keel.training.batch_loading import Here
-from keel.training.counter_rng import Draw
+from keel.training.batch_loading import CpuBatches
+from keel.training.counter_rng import CounterRng
 from keel.training.cuda_graphs import StepGraphs
 from keel.training.distributed import World
 from keel.training.objective import Objective
@@ -24,7 +24,7 @@ from keel.training.plan import Plan, Train
 from keel.training.step import Stepper
 
 pytestmark = pytest.mark.gpu
-SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_width": 64, "positions": 64, "length": 64}
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positions": 64, "length": 64}
 TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
 
 
@@ -34,7 +34,9 @@ def learning(english_corpus: Path) -> tuple[Objective, Documents]:
     tokenizer = Tokenizer.train(corpus, size=400)
     system = Bert(**SHAPE)
     torch.manual_seed(0)
-    return system.objective(system.encoder(len(tokenizer)), tokenizer), Documents.of(Tokens.build(corpus, tokenizer))
+    return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), Documents.of(
+        Tokens.build(corpus, tokenizer)
+    )
 
 
 def take_all(objective: Objective, data: Documents, graphs: bool) -> tuple[list[dict[str, float]], list[Tensor]]:
@@ -59,7 +61,9 @@ def test_draws_on_the_gpu_are_the_cpus(learning: tuple[Objective, Documents]) ->
         for step in (0, 1, 7):
             place = plan.at(step)
             (batch,), _ = there.get(place, [range(place.rows)], [])
-            (expected,), _ = Here(objective, data, TRAIN.seed, torch.device("cpu")).get(place, [range(place.rows)], [])
+            (expected,), _ = CpuBatches(objective, data, TRAIN.seed, torch.device("cpu")).get(
+                place, [range(place.rows)], []
+            )
             pairs = zip(batch.tensors(), expected.tensors(), strict=True)
             assert all(torch.equal(found.cpu(), wanted) for found, wanted in pairs)
 
@@ -77,9 +81,9 @@ def test_graphs_give_the_bits_of_single_launches(learning: tuple[Objective, Docu
 def test_recurrent_layers_and_their_state_go_into_graphs(english_corpus: Path) -> None:
     corpus = Corpus(english_corpus)
     tokenizer = Tokenizer.train(corpus, size=400)
-    system = Rnn(width=64, both=True, length=20)
+    system = Rnn(width=64, bidirectional=True, bptt=20)
     torch.manual_seed(0)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     data = Documents.of(Tokens.build(corpus, tokenizer))
     start = {name: value.clone() for name, value in objective.state_dict().items()}
     losses, _ = take_all(objective, data, graphs=True)
@@ -88,7 +92,7 @@ def test_recurrent_layers_and_their_state_go_into_graphs(english_corpus: Path) -
     for one, other in zip(losses, again, strict=True):
         assert one == pytest.approx(other, rel=1e-3)
     objective.load_state_dict(start)
-    batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=32), range(32))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=32), range(32))
     there, here = (objective.to(device).eval()(batch.to(device))[0]["next"].item() for device in ("cuda", "cpu"))
     assert there == pytest.approx(here, rel=1e-3)
 
@@ -100,18 +104,18 @@ def test_packed_and_padded_rows_give_the_same(learning: tuple[Objective, Documen
     lengths = [5, 64, 17, 1]
     ids = [torch.randint(5, 300, (length,), device="cuda") for length in lengths]
     starts = torch.tensor([0, 5, 69, 86], device="cuda")
-    packed = Rows(
+    packed = TokenBatch(
         ids=torch.cat(ids)[None],
         lengths=torch.tensor(lengths, device="cuda"),
-        starts=starts,
-        places=torch.cat([torch.arange(length, device="cuda") for length in lengths])[None],
-        longest=64,
+        sequence_starts=starts,
+        position_ids=torch.cat([torch.arange(length, device="cuda") for length in lengths])[None],
+        max_seqlen=64,
     )
-    padded = Rows.pad([row.tolist() for row in ids]).to("cuda")
-    assert encoder.packs
+    padded = TokenBatch.pad([row.tolist() for row in ids]).to("cuda")
+    assert encoder.accepts_packed
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
-        one, other = encoder.gist(packed).float(), encoder.gist(padded).float()
-    exact = encoder.gist(padded)  # in float32, by torch's own operations
+        one, other = encoder.pooled_features(packed).float(), encoder.pooled_features(padded).float()
+    exact = encoder.pooled_features(padded)  # in float32, by torch's own operations
     assert torch.allclose(one, other, atol=1e-2)
     assert (one - exact).norm() / exact.norm() < 2e-2
 

@@ -22,7 +22,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.ngram import FALLBACK, Ngram, NgramCounting
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 
 START, END, UNKNOWN = "<s>", "</s>", "[UNK]"
@@ -101,8 +101,8 @@ def documents_of(sentences: list[list[str]], tokenizer: Tokenizer, folder: Path)
 
 def learn(data: Documents, tokenizer: Tokenizer, **fields: Any) -> NgramCounting:
     system = Ngram(**fields)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
-    fit(objective, data, system.train)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
+    fit(objective, data, system.pretraining_defaults)
     return objective
 
 
@@ -127,7 +127,7 @@ def test_every_probability_is_the_formulas(tokenizer: Tokenizer, tmp_path: Path,
         for place in range(1, len(marked)):
             expected -= math.log(chance(tuple(marked[max(0, place - order + 1) : place]), marked[place]))
     data = documents_of(held, tokenizer, tmp_path / "b")
-    batch = objective.batch(data, Draw(seed=0, step=0, first=0), range(objective.rows(data)))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0), range(objective.epoch_size(data)))
     assert objective.counts(batch)["ngram"] == sum(map(len, held)) + len(held)
     assert objective(batch)[0]["ngram"].item() == pytest.approx(expected, rel=1e-6)
 
@@ -159,14 +159,14 @@ def test_memory_and_threads_change_nothing(tokenizer: Tokenizer, tmp_path: Path)
     torch.set_num_threads(2)
     little = learn(data, tokenizer, order=4, memory=4e-4)
     torch.set_num_threads(1)
-    assert whole.remarks() == []
-    assert "sorted in 2 parts, on disk" in little.remarks()[0]
+    assert whole.notes() == []
+    assert "sorted in 2 parts, on disk" in little.notes()[0]
     for name, value in whole.state_dict().items():
         assert torch.equal(value, little.state_dict()[name]), name
     with pytest.raises(UsageError, match=r"memory is 1e-06: raise it \(--system.memory"):
         learn(data, tokenizer, memory=1e-6)
     alone = learn(data, tokenizer, order=1)
-    assert learn(data, tokenizer, order=1, memory=1e-6).remarks() == alone.remarks()  # single words are not sorted
+    assert learn(data, tokenizer, order=1, memory=1e-6).notes() == alone.notes()  # single words are not sorted
 
 
 def test_marks_written_in_a_text_are_unknown_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_wikitext_gives_what_lmplz_gives(data_dir: Path, tmp_path: Path) -> None
 
     folder = data_dir / "tasks" / "wikitext2"
     words = {word for _, line in open_text(folder / "train.txt.xz") for word in line.split()}
-    Tokenizer.at_blanks(sorted(words)).save(tmp_path / "words")
+    Tokenizer.from_whitespace_words(sorted(words)).save(tmp_path / "words")
     model = pretrain(
         "ngram", folder / "train.txt.xz", out=tmp_path / "m", tokenizer=str(tmp_path / "words"), held_out=0.0
     )

@@ -16,9 +16,9 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.huffman import huffman
 from keel.systems.nnlm import Ngrams, Nnlm, NnlmTraining
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 from keel.training.plan import Train
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, cls_id=2))
@@ -46,15 +46,15 @@ def documents() -> Documents:
 def make(data: Documents, **fields: Any) -> NnlmTraining:
     torch.manual_seed(0)
     system = Nnlm(**{"width": 4, "hidden": 6, "order": 3, "negatives": 4, "length": 10, **fields})
-    objective = system.objective(system.encoder(WORDS), SPECIALS)
-    objective.meet(data)
+    objective = system.build_objective(system.build_encoder(WORDS), SPECIALS)
+    objective.setup(data)
     return objective
 
 
 def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
     objective = make(documents, order=4, length=7)
-    rows = objective.rows(documents)
-    batch = objective.batch(documents, Draw(seed=3, step=0, first=0), range(rows))
+    rows = objective.epoch_size(documents)
+    batch = objective.batch(documents, CounterRng(seed=3, step=0, first=0), range(rows))
     ids = documents.read(torch.arange(6000)).tolist()
     starts = [0, 1000, 2500, 2503]
     expected = set()
@@ -73,7 +73,7 @@ def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Docu
 def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
     objective = make(documents, loss=loss, direct=direct).double()
     torch.nn.init.normal_(objective.output.weight)
-    batch = objective.batch(documents, Draw(seed=1, step=2, first=40), range(3))
+    batch = objective.batch(documents, CounterRng(seed=1, step=2, first=40), range(3))
     batch = Ngrams(context=batch.context, words=batch.words, present=batch.present.double(), drawn=batch.drawn)
     objective(batch)[0][loss].backward()
     ours = {name: value.grad.clone() for name, value in objective.named_parameters() if value.grad is not None}
@@ -122,7 +122,7 @@ def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> 
 
 def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
     objective = make(documents, loss="nce", negatives=50, power=0.5)
-    drawn = objective.batch(documents, Draw(seed=0, step=0, first=0), range(600)).drawn
+    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(600)).drawn
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
     found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
     np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)
@@ -133,7 +133,7 @@ def test_every_loss_learns_the_same_probabilities(documents: Documents, loss: An
     objective = make(documents, loss=loss, order=2, hidden=16, width=16, length=20, negatives=20)
     train = Train(epochs=10, batch=12, lr=0.02, warmup=0, evaluate_every=0, device="cpu")
     fit(objective, documents, train)
-    found = held_out_loss(documents, train)(objective)
+    found = validation_loss(documents, train)(objective)
     ids = documents.read(torch.arange(6000)).numpy()
     pairs = np.zeros((WORDS, WORDS))
     np.add.at(pairs, (ids[:-1], ids[1:]), 1)

@@ -14,7 +14,7 @@ from keel.api.pretraining import pretrain
 from keel.api.vectors import nearest
 from keel.data.corpus import Corpus
 from keel.data.text_files import open_text
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.model import MOST, Model
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
@@ -50,18 +50,18 @@ def test_features_are_those_of_scikit_learn(tmp_path: Path, weights: str) -> Non
 
 @pytest.mark.parametrize("weights", ["one", "count", "tfidf"])
 def test_the_short_way_gives_what_one_hot_vectors_would(weights: Any) -> None:
-    encoder = Onehot(weights=weights).encoder(9)
+    encoder = Onehot(weights=weights).build_encoder(9)
     torch.nn.init.uniform_(encoder.weight)
-    rows = Rows.pad([[5, 6, 5, 7], [8], []])
-    torch.testing.assert_close(encoder.gist(rows), encoder.pick(encoder(rows), rows))
+    rows = TokenBatch.pad([[5, 6, 5, 7], [8], []])
+    torch.testing.assert_close(encoder.pooled_features(rows), encoder.pool_features(encoder(rows), rows))
     assert encoder.embed(rows)[0].tolist() == torch.eye(9)[[5, 6, 5, 7]].tolist()
 
 
 def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = OnehotEncoder(100_000, "count")
     with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: ask for one vector a text"):
-        encoder.embed(Rows.pad([[7] * 5000]))
-    assert encoder.gist(Rows.pad([[7] * 5000]))[0, 7] == 5000
+        encoder.embed(TokenBatch.pad([[7] * 5000]))
+    assert encoder.pooled_features(TokenBatch.pad([[7] * 5000]))[0, 7] == 5000
     monkeypatch.setattr("keel.model.MOST", MOST >> 32)
     with pytest.raises(UsageError, match="give fewer texts at once"):
         learn(tmp_path / "m", "one").encode(TEXTS)

@@ -9,24 +9,24 @@ from torch import Tensor
 
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.model import Model
-from keel.nn.recurrent import CELLS, Cell, Memory, Recurrent
+from keel.nn.recurrent import CELLS, Cell, RecurrentLayers, RecurrentState
 from keel.systems.bert import Bert
 from keel.systems.onehot import Onehot
 from keel.systems.rnn import Rnn, RnnTraining
 from keel.systems.system import System
 from keel.systems.ulmfit import Ulmfit
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.muon import orthogonalize
 from keel.training.optimizers import make_optimizer
-from keel.training.parameter_groups import levels_of
+from keel.training.parameter_groups import layer_groups
 from keel.training.plan import Train
 
-SMALL = Rnn(width=8, layers=2, dropout=0.0, length=6)
+SMALL = Rnn(width=8, layers=2, dropout=0.0, bptt=6)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def documents(english_corpus: Path, tokenizer: Tokenizer) -> Documents:
 
 def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnTraining:
     torch.manual_seed(0)
-    return system.objective(system.encoder(len(tokenizer)), tokenizer).eval()
+    return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
 
 def step(cell: Cell, weights: list[Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ def step(cell: Cell, weights: list[Tensor], x: Tensor, h: Tensor, c: Tensor) -> 
 @pytest.mark.parametrize("cell", CELLS)
 def test_layers_follow_the_formulas(cell: Cell) -> None:
     torch.manual_seed(1)
-    stack = Recurrent(cell, 5, 4, 2)
+    stack = RecurrentLayers(cell, 5, 4, 2)
     x = torch.randn(3, 7, 5)
     layers, state = stack(x)
     for number, layer in enumerate(stack.forwards):
@@ -79,7 +79,7 @@ def test_layers_follow_the_formulas(cell: Cell) -> None:
 @pytest.mark.parametrize("both", [False, True])
 def test_padding_is_not_seen(cell: Cell, both: bool) -> None:
     torch.manual_seed(2)
-    stack = Recurrent(cell, 5, 4, 2, both=both)
+    stack = RecurrentLayers(cell, 5, 4, 2, bidirectional=both)
     vectors, lengths = torch.randn(3, 6, 5), torch.tensor([3, 6, 1])
     together, _ = stack(vectors, lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -90,7 +90,7 @@ def test_padding_is_not_seen(cell: Cell, both: bool) -> None:
 
 
 def test_both_directions_equal_torch_s_own_layer() -> None:
-    stack = Recurrent("lstm", 5, 4, 1, both=True)
+    stack = RecurrentLayers("lstm", 5, 4, 1, bidirectional=True)
     theirs = torch.nn.LSTM(5, 4, batch_first=True, bidirectional=True)
     parameters = [*stack.forwards[0].parameters(), *stack.backwards[0].parameters()]
     for one, other in zip(theirs.parameters(), parameters, strict=True):
@@ -100,7 +100,7 @@ def test_both_directions_equal_torch_s_own_layer() -> None:
 
 
 def test_weights_are_as_many_however_long_the_text() -> None:
-    stack = Recurrent("lstm", 4, 4, 1)
+    stack = RecurrentLayers("lstm", 4, 4, 1)
     before = sum(weight.numel() for weight in stack.parameters())
     assert before == 4 * (4 * 4 + 4 * 4 + 4 + 4)
     outputs = {length: stack(torch.zeros(1, length, 4))[0][0].shape[1] for length in (1, 50)}
@@ -108,7 +108,7 @@ def test_weights_are_as_many_however_long_the_text() -> None:
 
 
 def test_products_keep_all_bits_under_autocast() -> None:
-    stack = Recurrent("gru", 4, 4, 1)
+    stack = RecurrentLayers("gru", 4, 4, 1)
     x = torch.randn(2, 3, 4)
     with torch.autocast("cpu", torch.bfloat16):
         layers, state = stack(x)
@@ -116,17 +116,19 @@ def test_products_keep_all_bits_under_autocast() -> None:
     assert torch.equal(layers[0], stack(x)[0][0])
 
 
-@pytest.mark.parametrize("system", [SMALL, replace(SMALL, cell="gru", tied=False), replace(SMALL, both=True)])
+@pytest.mark.parametrize(
+    "system", [SMALL, replace(SMALL, cell="gru", tie_embeddings=False), replace(SMALL, bidirectional=True)]
+)
 def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Documents, tokenizer: Tokenizer) -> None:
     short = training(tokenizer, system)
-    long = training(tokenizer, replace(system, length=2 * system.length))
-    state, sums, losses = short.start(3), dict[str, Tensor](), dict[str, Tensor]()
-    windows = [short.batch(documents, Draw(seed=0, step=n, first=3 * n, rows=3), range(3)) for n in range(2)]
+    long = training(tokenizer, replace(system, bptt=2 * system.bptt))
+    state, sums, losses = short.initial_state(3), dict[str, Tensor](), dict[str, Tensor]()
+    windows = [short.batch(documents, CounterRng(seed=0, step=n, first=3 * n, rows=3), range(3)) for n in range(2)]
     for batch in windows:
         losses, state = short(batch, state)
         sums = {name: sums.get(name, 0) + loss for name, loss in losses.items()}
-    wanted, after = long(long.batch(documents, Draw(seed=0, step=0, first=0, rows=3), range(3)))
-    assert sums.keys() == wanted.keys() == ({"next", "previous"} if system.both else {"next"})
+    wanted, after = long(long.batch(documents, CounterRng(seed=0, step=0, first=0, rows=3), range(3)))
+    assert sums.keys() == wanted.keys() == ({"next", "previous"} if system.bidirectional else {"next"})
     for name, loss in wanted.items():
         assert torch.allclose(sums[name], loss, rtol=1e-5)
     for one, other in zip(state.tensors(), after.tensors(), strict=True):
@@ -136,11 +138,11 @@ def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Docu
 
 
 def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, tokenizer: Tokenizer) -> None:
-    objective = training(tokenizer, replace(SMALL, both=True))
-    batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
+    objective = training(tokenizer, replace(SMALL, bidirectional=True))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
     losses, _ = objective(batch)
     counts = objective.counts(batch)
-    assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.length
+    assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.bptt
     encoder = objective.encoder
     assert batch.backwards is not None
     assert encoder.backwards is not None
@@ -155,9 +157,9 @@ def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, toke
 
 def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
-    batch = objective.batch(documents, Draw(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
     state, loss = objective.begin(2), torch.zeros(())
-    for place in range(SMALL.length):
+    for place in range(SMALL.bptt):
         scores, state = objective.next(batch.forwards[:, place, None], state)
         loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
     assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
@@ -174,9 +176,9 @@ def test_a_writer_takes_ids_to_where_its_weights_are(tokenizer: Tokenizer, monke
 
 def test_each_direction_knows_its_own_side_alone(tokenizer: Tokenizer) -> None:
     torch.manual_seed(0)
-    encoder = replace(SMALL, both=True).encoder(len(tokenizer)).eval()
+    encoder = replace(SMALL, bidirectional=True).build_encoder(len(tokenizer)).eval()
     ids = torch.tensor([[2, 10, 11, 12, 13, 2]])
-    rows = Rows(ids=ids, lengths=torch.tensor([6]))
+    rows = TokenBatch(ids=ids, lengths=torch.tensor([6]))
     changed = replace(rows, ids=torch.tensor([[2, 10, 11, 40, 13, 2]]))
     before, after = (encoder(each, all_layers=True).layers for each in (rows, changed))
     assert [layer.shape for layer in before] == [(1, 6, 16)] * 3
@@ -190,13 +192,15 @@ def test_each_direction_knows_its_own_side_alone(tokenizer: Tokenizer) -> None:
 
 def test_a_text_begins_as_in_training(tokenizer: Tokenizer) -> None:
     end = tokenizer.sep_id
-    assert SMALL.frame(tokenizer, [7, 8]).ids == [end, 7, 8, end]
-    pair = SMALL.frame(tokenizer, [7, 8], [9])
-    assert (pair.ids, pair.segments, pair.first) == ([end, 7, 8, end, 9, end], [0, 0, 0, 0, 1, 1], 1)
+    assert SMALL.build_inputs(tokenizer, [7, 8]).ids == [end, 7, 8, end]
+    pair = SMALL.build_inputs(tokenizer, [7, 8], [9])
+    assert (pair.ids, pair.segments, pair.first_start) == ([end, 7, 8, end, 9, end], [0, 0, 0, 0, 1, 1], 1)
 
 
 def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:
-    model = Model(system=SMALL, encoder=replace(SMALL, both=True).encoder(len(tokenizer)), tokenizer=tokenizer)
+    model = Model(
+        system=SMALL, encoder=replace(SMALL, bidirectional=True).build_encoder(len(tokenizer)), tokenizer=tokenizer
+    )
     texts = ["the sailor repairs the boat in the morning", "a judge"]
     together, alone = model.encode(texts), [model.encode(text) for text in texts]
     for one, other in zip(together, alone, strict=True):
@@ -205,7 +209,7 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
 
 @pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden=12, layers=2)])
 def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System, tokenizer: Tokenizer) -> None:
-    model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     texts = ["a judge", "the sailor repairs the boat", "a judge"]
     anew, carried = (model.encode(texts, carry=carry) for carry in (False, True))
     assert torch.allclose(torch.from_numpy(anew[0]), torch.from_numpy(anew[2]), atol=1e-6)
@@ -214,8 +218,8 @@ def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System
 
 
 def test_what_has_no_state_carries_none(tokenizer: Tokenizer) -> None:
-    for system in (replace(SMALL, both=True), Bert(width=64, layers=1), Onehot()):
-        model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+    for system in (replace(SMALL, bidirectional=True), Bert(width=64, layers=1), Onehot()):
+        model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
         with pytest.raises(UsageError, match=f"this {system.name} has no state"):
             model.encode(["a judge"], carry=True)
 
@@ -234,8 +238,8 @@ def test_each_gate_is_a_matrix_to_muon(cell: Cell, gates: int, tokenizer: Tokeni
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_words_are_in_the_topmost_level_where_they_are_the_softmax_too(tied: bool, tokenizer: Tokenizer) -> None:
-    objective = training(tokenizer, replace(SMALL, tied=tied))
-    head, *_, last = levels_of(objective)
+    objective = training(tokenizer, replace(SMALL, tie_embeddings=tied))
+    head, *_, last = layer_groups(objective)
     lowest = objective.encoder.forwards.forwards[0]
     assert {*head} == {objective.bias, objective.encoder.words.weight if tied else objective.output}
     assert {*last} == ({*lowest.parameters()} if tied else {objective.encoder.words.weight})
@@ -248,7 +252,7 @@ def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None
 
 
 def test_state_of_one_layer_and_back() -> None:
-    state = Memory(hidden=torch.randn(3, 2, 4), cells=torch.randn(3, 2, 4))
-    again = Memory.of([state.layer(0), state.layer(1)])
+    state = RecurrentState(hidden=torch.randn(3, 2, 4), cells=torch.randn(3, 2, 4))
+    again = RecurrentState.of([state.layer(0), state.layer(1)])
     for one, other in zip(state.tensors(), again.tensors(), strict=True):
         assert torch.equal(one, other)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.nn.encoder import Writing
+from keel.nn.encoder import DecodingState
 from keel.systems.seq2seq import Seq2seq, Seq2seqDecoder, Seq2seqEncoder, Source
 
 SMALL = Seq2seq(width=6, hidden=5, dropout=0.0)
@@ -21,8 +21,8 @@ TARGET = torch.tensor([[1, 3, 5, 2], [1, 2, 2, 6], [1, 7, 4, 3]])
 
 def made(system: Seq2seq, source: int = 9, target: int = 8) -> tuple[Seq2seqEncoder, Seq2seqDecoder]:
     torch.manual_seed(0)
-    encoder = system.encoder(source).double().eval()
-    decoder = system.decoder(encoder, target).double().eval()
+    encoder = system.build_encoder(source).double().eval()
+    decoder = system.build_decoder(encoder, target).double().eval()
     with torch.no_grad():
         for weights in [*encoder.parameters(), *decoder.parameters()]:
             weights.uniform_(-1, 1)
@@ -30,7 +30,7 @@ def made(system: Seq2seq, source: int = 9, target: int = 8) -> tuple[Seq2seqEnco
 
 
 def read(encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, texts: list[list[int]] = SOURCE) -> Source:
-    rows = Rows.pad(texts)
+    rows = TokenBatch.pad(texts)
     return decoder.read(encoder(rows), rows)
 
 
@@ -38,7 +38,7 @@ def by_the_formulas(
     system: Seq2seq, encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, text: list[int], target: list[int]
 ) -> tuple[Tensor, Tensor]:
     """Scores and weights of one text, word by word: e_ij, alpha_ij, c_i, s_i and what foretells y_i."""
-    h = encoder(Rows.pad([text])).top[0]
+    h = encoder(TokenBatch.pad([text])).top[0]
     s = torch.tanh(decoder.first(h[0, system.width :]))
     cell: Any = s if system.cell == "gru" else (s, torch.zeros_like(s))
     scores, weights = [], []
@@ -115,7 +115,7 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
     repeated, _ = decoder(ids, source.take(texts))
     torch.testing.assert_close(beams, repeated)
     # Rows 3 and 2 of text 1 go on, in this order, and the other texts are done.
-    going_on = Writing(source=source, own=after).kept(torch.tensor([3, 2]), torch.tensor([1]))
+    going_on = DecodingState(source=source, own=after).kept(torch.tensor([3, 2]), torch.tensor([1]))
     found, _ = decoder(torch.tensor([[4], [6]]), going_on.source, going_on.own)
     for place, row in enumerate((3, 2)):
         longer = torch.cat([ids[row], torch.tensor([[4], [6]])[place]])[None]
@@ -124,12 +124,12 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
 
 
 def test_one_vocabulary_has_one_table() -> None:
-    encoder, decoder = made(replace(SMALL, shared=True), 8, 8)
+    encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 8, 8)
     assert decoder.table() is encoder.words.weight
     assert not any(name.startswith("words") for name in decoder.state_dict()), "they are the encoder's"
-    encoder, decoder = made(replace(SMALL, shared=True), 9, 8)
+    encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 9, 8)
     assert decoder.table() is not encoder.words.weight
-    encoder, decoder = made(replace(SMALL, tied=False))
+    encoder, decoder = made(replace(SMALL, tie_embeddings=False))
     assert decoder.output is not None
     assert decoder.scores(torch.zeros(2, 3, 6).double()).shape == (2, 3, 8)
 
@@ -138,16 +138,16 @@ def test_one_vocabulary_has_one_table() -> None:
 def test_it_learns_to_turn_numbers_round_and_where_to_look(scoring: Any) -> None:
     torch.manual_seed(0)
     system = Seq2seq(width=32, hidden=32, dropout=0.0, scoring=scoring)
-    encoder = system.encoder(12)
-    decoder = system.decoder(encoder, 12)
+    encoder = system.build_encoder(12)
+    decoder = system.build_decoder(encoder, 12)
     task = nn.ModuleList([encoder, decoder])
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     opening, closing = 10, 11
 
-    def numbers(count: int, length: int) -> tuple[Rows, Tensor]:
+    def numbers(count: int, length: int) -> tuple[TokenBatch, Tensor]:
         digits = torch.randint(10, (count, length))
         ends = torch.full((count, 1), closing)
-        rows = Rows(ids=torch.cat([digits, ends], 1), lengths=torch.full((count,), length + 1))
+        rows = TokenBatch(ids=torch.cat([digits, ends], 1), lengths=torch.full((count,), length + 1))
         return rows, torch.cat([torch.full((count, 1), opening), digits.flip(1), ends], 1)
 
     for step in range(150):
@@ -178,7 +178,7 @@ def test_what_it_cannot_be_is_refused() -> None:
         Seq2seq(dropout=1.0)
     tokenizer = Tokenizer.from_words(["a"])
     with pytest.raises(UsageError, match="keel finetune seq2seq FILE"):
-        SMALL.objective(SMALL.encoder(5), tokenizer)
+        SMALL.build_objective(SMALL.build_encoder(5), tokenizer)
 
 
 @pytest.mark.gpu
@@ -189,14 +189,14 @@ def test_a_gpu_learns_the_same_by_a_graph(system: Seq2seq) -> None:
     encoder, decoder = encoder.float().train(), decoder.float().train()  # cuDNN goes back in no other mode
     weights = [*encoder.parameters(), *decoder.parameters()]
 
-    def gradients(rows: Rows, ids: Tensor) -> tuple[Tensor, ...]:
+    def gradients(rows: TokenBatch, ids: Tensor) -> tuple[Tensor, ...]:
         vectors, _ = decoder(ids, decoder.read(encoder(rows), rows))
         return torch.autograd.grad(decoder.scores(vectors).square().mean(), weights)
 
-    expected = gradients(Rows.pad(SOURCE), TARGET)
+    expected = gradients(TokenBatch.pad(SOURCE), TARGET)
     encoder.cuda()
     decoder.cuda()
-    rows, ids = Rows.pad(SOURCE).to("cuda"), TARGET.cuda()
+    rows, ids = TokenBatch.pad(SOURCE).to("cuda"), TARGET.cuda()
     aside = torch.cuda.Stream()
     with torch.cuda.stream(aside):
         gradients(rows, ids)

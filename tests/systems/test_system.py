@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.errors import KeelError, UsageError
 from keel.systems import SYSTEMS
@@ -38,7 +38,7 @@ def tokens_of(documents: Documents) -> list[list[int]]:
 
 
 def test_rows_are_padded_to_the_longest() -> None:
-    rows = Rows.pad([[5, 6, 7], [8], []], [[0, 0, 1], [1], []])
+    rows = TokenBatch.pad([[5, 6, 7], [8], []], [[0, 0, 1], [1], []])
     assert rows.ids.tolist() == [[5, 6, 7], [8, 0, 0], [0, 0, 0]]
     assert rows.lengths.tolist() == [3, 1, 0]
     assert rows.segments is not None
@@ -47,12 +47,12 @@ def test_rows_are_padded_to_the_longest() -> None:
 
 
 def test_no_rows_and_no_segments() -> None:
-    assert Rows.pad([]).ids.shape == (0, 0)
-    assert Rows.pad([[1, 2]]).segments is None
+    assert TokenBatch.pad([]).ids.shape == (0, 0)
+    assert TokenBatch.pad([[1, 2]]).segments is None
 
 
 def test_rows_move_between_devices_as_one() -> None:
-    moved = Rows.pad([[1, 2]], [[0, 1]]).to("meta")
+    moved = TokenBatch.pad([[1, 2]], [[0, 1]]).to("meta")
     assert moved.segments is not None
     assert {moved.ids.device.type, moved.lengths.device.type, moved.segments.device.type} == {"meta"}
 

@@ -8,20 +8,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
-from keel.nn.kv_cache import Cache
-from keel.nn.transformer_blocks import Attention
-from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, waves
+from keel.nn.kv_cache import KVCache
+from keel.nn.transformer_blocks import MultiHeadAttention
+from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, sinusoidal_positions
 
-SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_width=8, dropout=0.0, length=32)
+SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_dim=8, dropout=0.0, length=32)
 SOURCE, TARGET = [[5, 6, 7, 8, 9, 3], [10, 11, 3], [12, 3]], [[1, 4, 5, 6, 7], [1, 8, 9, 10, 11], [1, 12, 13, 14, 15]]
 
 
 def made(system: Transformer = SMALL, target: int = 30) -> tuple[TransformerEncoder, TransformerDecoder]:
     torch.manual_seed(0)
-    encoder = system.encoder(40).eval()
-    decoder = system.decoder(encoder, target).eval()
+    encoder = system.build_encoder(40).eval()
+    decoder = system.build_decoder(encoder, target).eval()
     for name, weight in [*encoder.named_parameters(), *decoder.named_parameters()]:
         if weight.ndim == 1:  # zeros and ones would hide that one is taken for another
             nn.init.uniform_(weight, 0.5 if name.endswith("weight") else -0.5, 1.5 if name.endswith("weight") else 0.5)
@@ -29,7 +29,7 @@ def made(system: Transformer = SMALL, target: int = 30) -> tuple[TransformerEnco
 
 
 def read(encoder: TransformerEncoder, decoder: TransformerDecoder, source: list[list[int]] = SOURCE) -> Memory:
-    rows = Rows.pad(source)
+    rows = TokenBatch.pad(source)
     return decoder.read(encoder(rows), rows)
 
 
@@ -84,11 +84,11 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
     system = replace(SMALL, pre_norm=pre_norm)
     encoder, decoder = made(system)
     theirs = peer(system, encoder, decoder)
-    rows, ids = Rows.pad(SOURCE), torch.tensor(TARGET)
+    rows, ids = TokenBatch.pad(SOURCE), torch.tensor(TARGET)
     padding = torch.arange(6) >= rows.lengths[:, None]
 
-    source = encoder.words(rows.ids).detach() * 32**0.5 + waves(6, 32, torch.device("cpu"))
-    target = decoder.table()[ids].detach() * 32**0.5 + waves(5, 32, torch.device("cpu"))
+    source = encoder.words(rows.ids).detach() * 32**0.5 + sinusoidal_positions(6, 32, torch.device("cpu"))
+    target = decoder.table()[ids].detach() * 32**0.5 + sinusoidal_positions(5, 32, torch.device("cpu"))
     expected = theirs(
         source,
         target,
@@ -116,13 +116,13 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
 
 
 @torch.no_grad()
-def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, Cache]:
+def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, KVCache]:
     """The vectors of ids that are handed over in parts, and the state at the end."""
     state, found = decoder.begin(source, len(ids)), []
     for part in ids.split(cuts, 1):
         vectors, state = decoder(part, source, state)
         found.append(vectors)
-    assert isinstance(state, Cache)
+    assert isinstance(state, KVCache)
     return torch.cat(found, 1), state
 
 
@@ -171,7 +171,7 @@ def test_several_rows_of_a_text_share_one_copy_of_it() -> None:
             torch.testing.assert_close(value.sum(-1), torch.ones(value.shape[:-1]))
     assert not seen["masked_attention"][0].triu(1).any()
     assert not seen["cross_attention"][0][4:8, ..., 3:].any()  # the second text has three words
-    rows = Rows.pad(SOURCE)
+    rows = TokenBatch.pad(SOURCE)
     names: list[str] = []
     encoder(rows, record=lambda name, layer, value: names.append(name))
     assert names == ["attention"] * 2
@@ -208,15 +208,15 @@ def test_without_positions_words_may_stand_in_any_order(positions: Any, alike: b
     encoder, decoder = made(replace(SMALL, positions=positions))
     order = torch.randperm(9)
     text = torch.arange(10, 19)
-    there, moved = (encoder(Rows.pad([ids.tolist()])) for ids in (text, text[order]))
+    there, moved = (encoder(TokenBatch.pad([ids.tolist()])) for ids in (text, text[order]))
     assert torch.allclose(there.top[:, order], moved.top, atol=1e-4) is alike
-    ids, rows = torch.tensor(TARGET[:1]), Rows.pad([text.tolist()])
+    ids, rows = torch.tensor(TARGET[:1]), TokenBatch.pad([text.tolist()])
     across = [decoder(ids, decoder.read(output, rows))[0] for output in (there, moved)]
     assert torch.allclose(*across, atol=1e-4) is alike
 
 
 def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
-    table = waves(50, 16, torch.device("cpu"))
+    table = sinusoidal_positions(50, 16, torch.device("cpu"))
     for t in (0, 1, 49):
         for i in range(8):
             angle = t / 10_000 ** (2 * i / 16)
@@ -225,7 +225,7 @@ def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
 
 
 def test_words_are_tied_as_told() -> None:
-    one = replace(SMALL, shared=True)
+    one = replace(SMALL, shared_vocabulary=True)
     encoder, decoder = made(one, target=40)
     assert decoder.table() is encoder.words.weight
     assert not any(weight is encoder.words.weight for weight in decoder.parameters())  # it is saved once
@@ -237,7 +237,7 @@ def test_words_are_tied_as_told() -> None:
     assert decoder.table() is not encoder.words.weight
     torch.testing.assert_close(decoder.scores(top), top @ decoder.table().T)
 
-    _, decoder = made(replace(one, tied=False), target=40)
+    _, decoder = made(replace(one, tie_embeddings=False), target=40)
     assert decoder.output is not None
     torch.testing.assert_close(decoder.scores(top), top @ decoder.output.weight.T)
 
@@ -245,12 +245,12 @@ def test_words_are_tied_as_told() -> None:
 def test_published_shapes() -> None:
     def millions(system: Transformer, vocabulary: int) -> float:
         with torch.device("meta"):
-            encoder = system.encoder(vocabulary)
-            decoder = system.decoder(encoder, vocabulary)
+            encoder = system.build_encoder(vocabulary)
+            decoder = system.build_decoder(encoder, vocabulary)
         return sum(weight.numel() for module in (encoder, decoder) for weight in module.parameters()) / 1e6
 
-    assert millions(Transformer(shared=True), 37_000) == pytest.approx(65, rel=0.05)  # Table 3
-    assert millions(Transformer.sized("big", shared=True), 37_000) == pytest.approx(213, rel=0.05)
+    assert millions(Transformer(shared_vocabulary=True), 37_000) == pytest.approx(65, rel=0.05)  # Table 3
+    assert millions(Transformer.sized("big", shared_vocabulary=True), 37_000) == pytest.approx(213, rel=0.05)
     tiny = Transformer.sized("tiny")
     assert (tiny.heads, tiny.hidden, tiny.layers, tiny.decoder_layers) == (4, 256, 4, 4)
     assert Transformer.sized("tiny", dropout=0.1) == replace(tiny, dropout=0.1)
@@ -258,19 +258,19 @@ def test_published_shapes() -> None:
 
 def test_at_the_start_scaled_words_and_every_projection_keep_their_size() -> None:
     torch.manual_seed(0)
-    encoder = Transformer(layers=1, decoder_layers=1, width=64, head_width=16).encoder(500)
+    encoder = Transformer(layers=1, decoder_layers=1, width=64, head_dim=16).build_encoder(500)
     assert (encoder.words.weight * 64**0.5).std().item() == pytest.approx(1, rel=0.05)
     x = torch.randn(4, 50, 64)
     attention = encoder.stack[0].get_submodule("attention")
-    assert isinstance(attention, Attention)
-    for part in attention.apart(attention.qkv(x)):  # each is a matrix of its own to Glorot
+    assert isinstance(attention, MultiHeadAttention)
+    for part in attention.split_heads(attention.qkv(x)):  # each is a matrix of its own to Glorot
         assert part.std().item() == pytest.approx(1, rel=0.1)
 
 
 def test_rows_that_are_too_long_are_refused() -> None:
     encoder, decoder = made()
     with pytest.raises(KeelError, match="33 tokens is longer than the 32"):
-        encoder(Rows.pad([[5] * 33]))
+        encoder(TokenBatch.pad([[5] * 33]))
     source = read(encoder, decoder)
     with torch.no_grad():
         _, state = decoder(torch.ones(3, 32, dtype=torch.long), source, decoder.begin(source, 3))
@@ -281,11 +281,11 @@ def test_rows_that_are_too_long_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 30, "head_width": 16}, "no multiple"),
-        ({"width": 9, "head_width": 9}, "even"),
-        ({"smoothing": 1.0}, "smoothing"),
+        ({"width": 30, "head_dim": 16}, "no multiple"),
+        ({"width": 9, "head_dim": 9}, "even"),
+        ({"label_smoothing": 1.0}, "smoothing"),
         ({"decoder_layers": 0}, "decoder_layers"),
-        ({"expansion": 0}, "expansion"),
+        ({"mlp_ratio": 0}, "mlp_ratio"),
     ],
 )
 def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -298,10 +298,10 @@ def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], mes
 @torch.no_grad()
 def test_a_gpu_writes_the_same_and_is_never_waited_for() -> None:
     encoder, decoder = made()
-    rows, ids = Rows.pad(SOURCE), torch.tensor(TARGET)
+    rows, ids = TokenBatch.pad(SOURCE), torch.tensor(TARGET)
     expected = decoder(ids, decoder.read(encoder(rows), rows))[0]
     encoder, decoder, rows, ids = encoder.cuda(), decoder.cuda(), rows.to("cuda"), ids.cuda()
-    waves(32, 32, ids.device)
+    sinusoidal_positions(32, 32, ids.device)
     try:
         torch.cuda.set_sync_debug_mode("error")  # which warns of itself: whatever comes of that, it is taken back
         source = decoder.read(encoder(rows), rows)

@@ -23,9 +23,9 @@ from keel.model import Model
 from keel.systems.rnn import Streams
 from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
 from keel.tasks.classify import Classify
-from keel.training.parameter_groups import levels_of, rate_shares
+from keel.training.parameter_groups import layer_groups, lr_multipliers
 
-TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "length": 10}
+TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "bptt": 10}
 DRY: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)
 
 
@@ -33,7 +33,7 @@ def training(**settings: Any) -> UlmfitTraining:
     torch.manual_seed(0)
     system = Ulmfit(**{**TINY, **settings})
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    return system.objective(system.encoder(50), marks)
+    return system.build_objective(system.build_encoder(50), marks)
 
 
 def window(rows: int = 3, length: int = 10) -> Tensor:
@@ -90,7 +90,7 @@ def test_a_dropped_word_is_gone_wherever_it_stands() -> None:
 
 
 def test_the_losses_are_those_of_the_papers() -> None:
-    objective = training(**DRY, activation=2.0, slowness=3.0).train()
+    objective = training(**DRY, ar=2.0, tar=3.0).train()
     ids = window()
     losses, _ = objective(Streams(forwards=ids))
     x = objective.encoder.words(ids[:, :-1])
@@ -110,13 +110,13 @@ def test_the_losses_are_those_of_the_papers() -> None:
 def test_two_windows_with_state_are_one_long_window() -> None:
     objective = training().eval()
     ids = window(length=20)
-    whole, end = objective(Streams(forwards=ids), objective.start(3))
-    first, state = objective(Streams(forwards=ids[:, :11]), objective.start(3))
+    whole, end = objective(Streams(forwards=ids), objective.initial_state(3))
+    first, state = objective(Streams(forwards=ids[:, :11]), objective.initial_state(3))
     second, state = objective(Streams(forwards=ids[:, 10:]), state)
     torch.testing.assert_close(first["next"] + second["next"], whole["next"])
     for one, other in zip(state.tensors(), end.tensors(), strict=True):
         torch.testing.assert_close(one, other)
-    assert objective.start(3).tensors()[0].shape == (3, 20 + 20 + 12)
+    assert objective.initial_state(3).tensors()[0].shape == (3, 20 + 20 + 12)
 
 
 def test_a_word_at_a_time_is_the_same() -> None:
@@ -133,7 +133,7 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
     """They count 245,569: a mark after each line, also after 147 empty ones that follow another, which nobody reads."""
     corpus = Corpus(data_dir / "tasks" / "wikitext2" / "test.txt.xz", sentences="lines")
     words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
-    data = Documents.of(Tokens.build(corpus, Tokenizer.at_blanks(words)), least=1)
+    data = Documents.of(Tokens.build(corpus, Tokenizer.from_whitespace_words(words)), least=1)
     assert "<unk>" in words
     assert data.marked_size == 245_569 - 147
 
@@ -141,10 +141,10 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
 def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:
     """As in fastai's awd_lstm_lm_split, of the authors."""
     objective = training()
-    levels = [{*level} for level in levels_of(objective)]
+    levels = [{*level} for level in layer_groups(objective)]
     layers = [{*layer.parameters()} for layer in reversed(objective.encoder.forwards.layers)]
     assert levels == [{objective.bias, objective.encoder.words.weight}, *layers]
-    shares = rate_shares(objective, Ulmfit().later)
+    shares = lr_multipliers(objective, Ulmfit().continued_pretraining_defaults)
     assert [{shares[weight] for weight in level} for level in levels] == [{0.38**number} for number in range(4)]
 
 
@@ -153,13 +153,13 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
     task = Classify(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
-    levels = [{*level} for level in levels_of(task)]
+    levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]
 
 
 @pytest.mark.parametrize(
-    "settings", [{"width": 0}, {"length": 1}, {"dropout": 1.0}, {"weight_dropout": -0.1}, {"slowness": -1.0}]
+    "settings", [{"width": 0}, {"bptt": 1}, {"dropout": 1.0}, {"weight_dropout": -0.1}, {"tar": -1.0}]
 )
 def test_settings_without_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
@@ -208,8 +208,8 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
         -1
     ] == "5 of 5 levels learn from step 16"
     again = Model.load(tmp_path / "third")
-    assert again.predict("a wonderful boat").name == "good"
-    assert again.predict("a dreadful boat").name == "bad"
+    assert again.predict("a wonderful boat").label == "good"
+    assert again.predict("a dreadful boat").label == "bad"
 
 
 @pytest.mark.gpu

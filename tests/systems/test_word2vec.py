@@ -13,13 +13,13 @@ import torch
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.model import Model
 from keel.systems.word2vec import Word2vec, Word2vecTraining, alias_table
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 60
@@ -40,7 +40,7 @@ def documents() -> Documents:
 def make(**fields: Any) -> Word2vecTraining:
     torch.manual_seed(0)
     system = Word2vec(**{"width": 20, "window": 3, "length": 50, "subsample": 1e-2, **fields})
-    objective = system.objective(system.encoder(WORDS + 5), SPECIALS)
+    objective = system.build_objective(system.build_encoder(WORDS + 5), SPECIALS)
     with torch.no_grad():
         objective.encoder.words.weight.normal_()
         objective.contexts.normal_()
@@ -68,7 +68,7 @@ def test_updates_are_the_gradients_of_the_loss(
     """Block after block of windows, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, loss=loss, negatives=negatives, width=width, window=window)
     theirs = deepcopy(ours).double()
-    draw, rate = Draw(seed=1, step=3, first=12), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first=12), 0.05
     total = predictions = given = counted = 0.0
     for row in range(4):
         sums, counts = ours.update(documents, draw, range(row, row + 1), rate, 1)
@@ -77,7 +77,7 @@ def test_updates_are_the_gradients_of_the_loss(
         for numbers in blocks(batch.targets[:, 0].tolist(), theirs.block):
             changes = [torch.zeros_like(theirs.encoder.words.weight), torch.zeros_like(theirs.contexts)]
             for number in numbers:
-                one = batch.rows_of(range(number, number + 1))
+                one = batch.slice_examples(range(number, number + 1))
                 theirs.zero_grad()
                 found = theirs(one)[0][loss]
                 found.backward()
@@ -104,7 +104,7 @@ def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: fl
     with torch.no_grad():
         objective.encoder.words.weight.fill_(0.0)[:, 0] = 1.0
         objective.contexts.fill_(0.0)[:, 0] = score
-    draw = Draw(seed=1, step=0, first=0)
+    draw = CounterRng(seed=1, step=0, first=0)
     expected = objective(objective.batch(documents, draw, range(3)))[0]["negative"].item()
     sums, _ = objective.update(documents, draw, range(3), 0.0, 1)
     assert sums["negative"] == pytest.approx(expected, rel=1e-5)
@@ -112,7 +112,7 @@ def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: fl
 
 def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
     objective = make(subsample=0.0, window=4, length=6000)
-    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
     ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
     near = {
         (ids[a], ids[b])
@@ -168,7 +168,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     for freeze in (False, True):
         tuned = finetune(again, examples, dev=None, epochs=30, lr=0.1, freeze=freeze)
         tuned.save(tmp_path / f"t{freeze}")
-        assert str(Model.load(tmp_path / f"t{freeze}").predict("the pilot was bad").name) == "bad"
+        assert str(Model.load(tmp_path / f"t{freeze}").predict("the pilot was bad").label) == "bad"
     assert again.encode(["the farmer", "the pilot"]).shape == (2, 16)
 
 
@@ -193,8 +193,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: 
 
 def test_a_row_is_the_mean_of_its_words() -> None:
     encoder = make().encoder
-    rows = Rows.pad([[5, 6, 7], [8]])
-    found = encoder.gist(rows)
+    rows = TokenBatch.pad([[5, 6, 7], [8]])
+    found = encoder.pooled_features(rows)
     weights = encoder.words.weight
     torch.testing.assert_close(found, torch.stack([weights[[5, 6, 7]].mean(0), weights[8]]))
 
@@ -214,7 +214,7 @@ def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> 
 def test_words_are_counted_in_the_documents_alone(documents: Documents) -> None:
     some, _ = Documents.split(documents, 0.5, seed=0)
     objective = make(loss="hierarchical")
-    objective.meet(some)
+    objective.setup(some)
     counts = objective.counts_of_tree
     places = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
     expected = np.bincount(documents.read(torch.from_numpy(places)).numpy(), minlength=WORDS + 5)

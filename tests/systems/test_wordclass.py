@@ -15,14 +15,14 @@ import torch
 from keel.api.pretraining import pretrain
 from keel.api.vectors import nearest
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import brown_clustering as kernel
 from keel.model import Model
 from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, token_of=str))
 QUICK: dict[str, Any] = {"vocabulary": 200, "classes": 8, "batch": 20}
@@ -116,20 +116,20 @@ def test_paths_and_vectors_are_those_of_the_tree() -> None:
     assert encoder.paths == [""] * 5 + ["11", "0", "10"]
     assert encoder.table()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
     assert not encoder.table()[:5].any()
-    assert encoder.files(SPECIALS) == {"classes.tsv": "0\t6\t7\n10\t7\t5\n11\t5\t9\n"}
-    rows = Rows.pad([[5, 6, 7], [1, 7], []])
-    torch.testing.assert_close(encoder.gist(rows), encoder.pick(encoder(rows), rows))
-    torch.testing.assert_close(encoder.gist(rows)[1], torch.tensor([0, 0, 0.5, 0.5]))
+    assert encoder.extra_files(SPECIALS) == {"classes.tsv": "0\t6\t7\n10\t7\t5\n11\t5\t9\n"}
+    rows = TokenBatch.pad([[5, 6, 7], [1, 7], []])
+    torch.testing.assert_close(encoder.pooled_features(rows), encoder.pool_features(encoder(rows), rows))
+    torch.testing.assert_close(encoder.pooled_features(rows)[1], torch.tensor([0, 0, 0.5, 0.5]))
 
 
 def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     documents = make_documents(30, 2000, 3)
-    objective = Wordclass(classes=5).objective(WordclassEncoder(35, 5), SPECIALS)
-    objective.update(documents, Draw(seed=0, step=0, first=0), range(60), 1.0, 1)
+    objective = Wordclass(classes=5).build_objective(WordclassEncoder(35, 5), SPECIALS)
+    objective.update(documents, CounterRng(seed=0, step=0, first=0), range(60), 1.0, 1)
     chances = torch.zeros(35, 35, dtype=torch.float64)
     for v in range(5, 35):
         for w in range(5, 35):
-            one = objective.batch(documents, Draw(seed=0, step=0, first=0), range(1))
+            one = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
             before, words, present = (value[:1, :1].clone() for value in one.tensors())
             before[:], words[:], present[:] = v, w, 1
             chances[v, w] = objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
@@ -139,7 +139,7 @@ def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     v = int(torch.nonzero(met)[0])
     within = following[int(objective.encoder.classes[v])]
     assert chances[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
-    batch = objective.batch(documents, Draw(seed=0, step=0, first=0), range(5))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(5))
     assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
 
 

@@ -15,13 +15,13 @@ from keel.errors import KeelError, UsageError
 from keel.systems.gpt import Gpt, Stretch
 from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
 from keel.systems.ulmfit import Ulmfit
-from keel.tasks.auxiliary_lm import WithLanguage, followed
+from keel.tasks.auxiliary_lm import AuxiliaryLM, has_next_token
 from keel.tasks.classify import Classify
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 RNN = Rnn(width=16, layers=1, dropout=0.0)
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("blue garden", "bad")]
-GPT = Gpt(layers=1, width=32, head_width=16, positions=16, length=16)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=16, length=16)
 SYSTEMS = [
     (RNN, Streams, "forwards"),
     (Ulmfit(width=8, hidden=12, layers=2), Streams, "forwards"),
@@ -32,16 +32,16 @@ SYSTEMS = [
 def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
     torch.manual_seed(0)
     labels = read_examples(TEXTS, pair=False).labels
-    return Classify(system, system.encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
+    return Classify(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
 
 
 @pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
 def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: Any, name: str, tokenizer: Tokenizer):
     task = made(system, tokenizer)
-    objective = system.objective(task.encoder, tokenizer).eval()
-    both = WithLanguage(task, objective, 0.5).eval()
-    data = task.prepare(read_examples(TEXTS, pair=False), batch_size=4)
-    batch = both.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    objective = system.build_objective(task.encoder, tokenizer).eval()
+    both = AuxiliaryLM(task, objective, 0.5).eval()
+    data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
+    batch = both.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
     assert batch.rows is not None
     with torch.no_grad():
         losses, _ = both(batch)
@@ -58,10 +58,10 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
 
 def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
     task = made(RNN, tokenizer)
-    data = task.prepare(read_examples(TEXTS, pair=False), batch_size=4)
+    data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
     index = np.arange(4)
     lengths = data.lengths.tolist()
-    padded, packed = followed(data.rows(index)), followed(data.packed(index))
+    padded, packed = has_next_token(data.rows(index)), has_next_token(data.packed(index))
     assert padded.sum(1).tolist() == [length - 1 for length in lengths]
     ends = (np.cumsum(lengths) - 1).tolist()
     assert packed[0, : sum(lengths)].tolist() == [float(place not in ends) for place in range(sum(lengths))]
@@ -122,8 +122,8 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
 @pytest.mark.parametrize(
     ("system", "settings", "said"),
     [
-        (keel.Bert(layers=1, width=16, head_width=16, positions=16, length=16), {}, "not pre-trained to foretell"),
-        (replace(RNN, both=True), {}, "not pre-trained to foretell"),
+        (keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16), {}, "not pre-trained to foretell"),
+        (replace(RNN, bidirectional=True), {}, "not pre-trained to foretell"),
         (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
         (RNN, {"network": "lstm"}, "leave out --network"),
         (RNN, {"lm_loss": -1.0}, "0 or more"),
@@ -139,4 +139,4 @@ def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
     task = made(RNN, tokenizer, frozen=True)
     assert isinstance(task.encoder, RnnEncoder)
     with pytest.raises(UsageError, match="--freeze leaves it as it is"):
-        WithLanguage(task, RNN.objective(task.encoder, tokenizer), 0.5)
+        AuxiliaryLM(task, RNN.build_objective(task.encoder, tokenizer), 0.5)

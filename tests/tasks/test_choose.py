@@ -13,11 +13,11 @@ import torch
 import keel
 from keel.data.examples import Examples
 from keel.data.multiple_choice_files import read_choices
-from keel.data.predictions import ChoicePredictions, Chosen
-from keel.data.token_batch import Rows
+from keel.data.predictions import ChoicePrediction, ChoicePredictions
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.tasks.classify import Classify
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "a", "film", "story", "actor", "scene", "old", "new", "quiet", "loud", "red", "blue", "house", "garden"]
 Item = tuple[tuple[str, list[str]], int]
@@ -40,7 +40,7 @@ def puzzles() -> Examples:
     return read_choices(items(12))
 
 
-def chosen(task: Classify, examples: Examples) -> list[Chosen]:
+def chosen(task: Classify, examples: Examples) -> list[ChoicePrediction]:
     predictions = task.predict(examples)
     assert isinstance(predictions, ChoicePredictions)
     return predictions.chosen
@@ -53,9 +53,9 @@ def by_hand(task: Classify, examples: Examples) -> list[torch.Tensor]:
         scores = []
         for choice in example.choices:
             ids = [task.tokenizer.encode(text).ids for text in (example.text, choice)]
-            framed = task.system.frame(task.tokenizer, *ids)
-            rows = Rows.pad([framed.ids], [framed.segments])
-            scores.append(task.classifier(task.encoder.summary(task.encoder(rows), rows))[0, 0])
+            framed = task.system.build_inputs(task.tokenizer, *ids)
+            rows = TokenBatch.pad([framed.ids], [framed.segments])
+            scores.append(task.classifier(task.encoder.pool(task.encoder(rows), rows))[0, 0])
         found.append(torch.stack(scores))
     return found
 
@@ -65,7 +65,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classi
     with torch.no_grad():
         torch.nn.init.normal_(task.classifier.weight)
         scores = by_hand(task, puzzles)
-        data = task.prepare(puzzles, batch_size=5)
+        data = task.encode_examples(puzzles, batch_size=5)
         assert len(data) == 12
         assert len(data.owners) == sum(map(len, puzzles.choices))
         for answer, wanted in zip(chosen(task, puzzles), scores, strict=True):
@@ -75,7 +75,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classi
         drawn: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):
-            draw = Draw(seed=3, step=step, first=step, rows=4)
+            draw = CounterRng(seed=3, step=step, first=step, rows=4)
             drawn += data.drawn(draw, range(4)).tolist()
             batch = task.batch(data, draw, range(4))
             assert task.counts(batch)["loss"] == 4
@@ -89,7 +89,7 @@ def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., Classify]):
     examples = read_choices([(("red " * 40 + "blue house", ["old garden", "new"]), 0), (("red", ["old", "new"]), 1)])
     task = make_task(examples, "choose", positions=16)
     heard: list[str] = []
-    data = task.prepare(examples, on_event=lambda event: heard.append(event["text"]))
+    data = task.encode_examples(examples, on_event=lambda event: heard.append(event["text"]))
     (said,) = heard
     assert "1 of 2 examples are longer than 13 tokens" in said
     assert data.lengths.tolist()[:2] == [16, 16]
@@ -103,7 +103,7 @@ def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., Classify]):
 def test_choices_too_long_for_a_row_leave_room_for_the_text(make_task: Callable[..., Classify]):
     examples = read_choices([(("blue house", ["old " * 50, "new"]), 0)])
     task = make_task(examples, "choose", positions=16)
-    data = task.prepare(examples)
+    data = task.encode_examples(examples)
     assert data.lengths.tolist() == [16, 6]
     assert data.ids[1:3].tolist() == task.tokenizer.encode("blue house").ids
 
@@ -115,7 +115,7 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
             {"context": text, "choices": choices, "label": label} for (text, choices), label in items(count, seed)
         ]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    system = keel.Bert(layers=1, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = keel.Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
     out = tmp_path / "model"
     settings = {"task": "choose", "epochs": 8, "lr": 3e-3, "batch": 16}
     model = keel.finetune(system, train, test=test, out=out, **settings)
@@ -156,7 +156,7 @@ def test_transformers_reads_the_folder_with_equal_scores(
     torch.nn.init.normal_(task.classifier.weight)
     keel.Model(system=task.system, encoder=task.encoder, tokenizer=task.tokenizer, task=task).save(tmp_path / "m")
     theirs = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "m").eval()
-    data = task.prepare(puzzles)
+    data = task.encode_examples(puzzles)
     for number, answer in enumerate(chosen(task, puzzles)):
         rows = data.rows(np.flatnonzero(data.owners == number))
         assert rows.segments is not None
@@ -177,12 +177,12 @@ def test_any_encoder_can_choose(system: str):
 
 def test_a_frozen_encoder_chooses_too(make_task: Callable[..., Classify], puzzles: Examples):
     task = make_task(puzzles, "choose", frozen=True)
-    data = task.prepare(puzzles, batch_size=4)
+    data = task.encode_examples(puzzles, batch_size=4)
     assert data.features is not None
     assert len(data.features) == len(data.owners)
-    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
     assert batch.features is not None
-    index, members = data.members(data.drawn(Draw(seed=0, step=0, first=0, rows=4), range(4)))
+    index, members = data.members(data.drawn(CounterRng(seed=0, step=0, first=0, rows=4), range(4)))
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
     assert batch.targets.tolist() == [puzzles.values[data.owners[index[first]]] for first in members[:, 0]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from keel.data.examples import Columns, Examples, read_examples
-from keel.data.predictions import Label
+from keel.data.predictions import Prediction
 from keel.errors import KeelError
 from keel.tasks.classify import Classify
 from keel.training.loop import fit
@@ -20,7 +20,7 @@ Sentences = Callable[..., list[tuple[str, str]]]
 
 def learn(task: Classify, examples: Examples, out: Path, steps: int = 60) -> None:
     train = Train(steps=steps, batch=16, lr=5e-3, device="cpu")
-    fit(task, task.prepare(examples, batch_size=16), train, out)
+    fit(task, task.encode_examples(examples, batch_size=16), train, out)
 
 
 def test_classes_are_learned(make_task: MakeTask, make_sentences: Sentences, reviews: Examples, tmp_path: Path) -> None:
@@ -30,9 +30,9 @@ def test_classes_are_learned(make_task: MakeTask, make_sentences: Sentences, rev
     scores = task.score(unseen, task.predict(unseen))
     assert scores.main_value > 0.95
     answer = task.predict(read_examples(["the wonderful film"], pair=False))[0]
-    assert isinstance(answer, Label)
-    assert answer.name == "good"
-    assert answer.probability > 0.9
+    assert isinstance(answer, Prediction)
+    assert answer.label == "good"
+    assert answer.confidence > 0.9
 
 
 def test_pairs_are_learned(make_task: MakeTask, make_sentences: Sentences, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_several_labels_are_learned(make_task: MakeTask, make_sentences: Sentenc
     assert task.score(unseen, task.predict(unseen)).main_value > 0.9
     answer = task.predict(read_examples(["a wonderful and strange story"], pair=False))[0]
     assert isinstance(answer, list)
-    assert {label.name for label in answer} == {"good", "odd"}
+    assert {found.label for found in answer} == {"good", "odd"}
 
 
 def test_numbers_are_learned(make_task: MakeTask, make_sentences: Sentences, tmp_path: Path) -> None:
@@ -109,9 +109,11 @@ def test_windows_are_averaged(make_task: MakeTask) -> None:
     examples = read_examples([("film " * 62 + "wonderful " * 62, "a"), ("story", "b")], pair=False)
     task = make_task(examples)
     torch.nn.init.normal_(task.classifier.weight)
-    data = task.prepare(examples, labelled=False)
+    data = task.encode_examples(examples, labelled=False)
     assert np.bincount(data.owners).tolist() == [3, 1]
-    logits = torch.cat([response for index, response in task.responses(data, 1) if index[0] < 3]).mean(0).numpy()
+    logits = (
+        torch.cat([response for index, response in task.predict_all_logits(data, 1) if index[0] < 3]).mean(0).numpy()
+    )
     assert task.predict(data).estimates[0] == pytest.approx(np.exp(logits) / np.exp(logits).sum(), abs=1e-5)
 
 
@@ -129,12 +131,12 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
         "classifier.weight",
         "classifier.bias",
     }
-    data = task.prepare(reviews)
+    data = task.encode_examples(reviews)
     rows = data.rows(np.arange(4))
     task.eval()
     output = task.encoder(rows)
-    expected = task.classifier(task.encoder.summary(output, rows))
-    torch.testing.assert_close(task.respond(task.pick(rows)), expected)
+    expected = task.classifier(task.encoder.pool(output, rows))
+    torch.testing.assert_close(task.predict_logits(task.select_features(rows)), expected)
 
 
 @pytest.mark.parametrize(
@@ -143,4 +145,4 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
 def test_texts_without_labels_are_not_taken_for_tagged_words(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(KeelError, match=r"a\.txt has no labels: name their column with --label-column"):
-        Classify.learned(read_examples(tmp_path / "a.txt", pair=False))
+        Classify.label_schema(read_examples(tmp_path / "a.txt", pair=False))

@@ -11,9 +11,9 @@ import keel
 from keel.data.examples import read_examples
 from keel.errors import KeelError
 from keel.systems.gpt import MARKS, Gpt
-from keel.tasks.choose import Choose
+from keel.tasks.choose import MultipleChoice
 
-GPT = Gpt(layers=1, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
 QUICK: dict[str, Any] = {"dev": None, "steps": 6, "batch": 4}
@@ -27,7 +27,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> keel.Model:
 
 def rows_of(model: keel.Model, examples: Any) -> list[list[int]]:
     assert model.task is not None
-    data = model.task.prepare(examples, labelled=False)
+    data = model.task.encode_examples(examples, labelled=False)
     return [data.ids[a:b].tolist() for a, b in zip(data.starts[:-1], data.starts[1:], strict=True)]
 
 
@@ -58,7 +58,7 @@ def test_the_four_inputs_id_by_id(base: keel.Model):
 
     questions = [(("the film was", ["old", "a house", "long"]), 0), (("the actor was", ["quiet", "it"]), 1)] * 4
     chooser = keel.finetune(base, questions, task="choose", **QUICK)
-    assert rows_of(chooser, Choose.read([("the film was", ["old", "a house"])])) == [
+    assert rows_of(chooser, MultipleChoice.read([("the film was", ["old", "a house"])])) == [
         [start, *ids("the film was"), delimiter, *ids(choice), extract] for choice in ("old", "a house")
     ]
 
@@ -67,10 +67,10 @@ def test_the_head_reads_the_last_place_and_new_marks_learn(base: keel.Model):
     before = {name: tensor.clone() for name, tensor in base.encoder.state_dict().items()}
     model = keel.finetune(base, TEXTS, lr=1e-3, **QUICK)
     old, new = len(base.tokenizer), len(model.tokenizer)
-    assert new == old + 3 == model.encoder.vocabulary
+    assert new == old + 3 == model.encoder.vocab_size
     assert all(torch.equal(tensor, before[name]) for name, tensor in base.encoder.state_dict().items())
-    assert len(base.tokenizer) == base.encoder.vocabulary == old
-    assert base.tokenizer.mark(MARKS[0]) is None
+    assert len(base.tokenizer) == base.encoder.vocab_size == old
+    assert base.tokenizer.special_token_id(MARKS[0]) is None
     words = model.encoder.table()
     assert words is not None
     again = keel.finetune(base, TEXTS, lr=1e-9, **QUICK).encoder.table()
@@ -103,7 +103,7 @@ def test_a_grown_model_is_saved_loaded_and_taken_up_again(base: keel.Model, tmp_
     further = keel.finetune(loaded, TEXTS, **QUICK)
     assert len(further.tokenizer) == len(whole.tokenizer), "marks are added once"
     scratch = keel.finetune(loaded, TEXTS, from_scratch=True, **QUICK)
-    assert scratch.encoder.vocabulary == whole.encoder.vocabulary
+    assert scratch.encoder.vocab_size == whole.encoder.vocab_size
     (tmp_path / "whole" / "keel.safetensors").unlink()
     with pytest.raises(KeelError, match=r"lacks keel\.safetensors, which holds what its task learned: copy it too"):
         keel.Model.load(tmp_path / "whole")
@@ -120,8 +120,8 @@ def test_a_weight_that_is_one_number_is_taken_along(tmp_path: Path, monkeypatch:
 
         monkeypatch.setattr(Gpt, name, made)
 
-    counting("encoder")
-    counting("objective")
+    counting("build_encoder")
+    counting("build_objective")
     settings: dict[str, Any] = {"steps": 1, "batch": 4, "vocabulary": 300, "held_out": 0.0}
     counted = keel.pretrain(GPT, keel.Corpus.of(CORPUS), out=tmp_path / "base", **settings)
     with torch.no_grad():
@@ -155,5 +155,5 @@ def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
 
 def test_from_labels_alone_gpt_has_its_marks_too():
     model = keel.finetune(GPT, TEXTS * 3, **QUICK)
-    assert model.tokenizer.mark(MARKS[2]) == len(model.tokenizer) - 1
-    assert model.encoder.vocabulary == len(model.tokenizer)
+    assert model.tokenizer.special_token_id(MARKS[2]) == len(model.tokenizer) - 1
+    assert model.encoder.vocab_size == len(model.tokenizer)

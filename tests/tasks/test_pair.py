@@ -9,10 +9,10 @@ import torch
 
 import keel
 from keel.data.examples import Examples, read_examples
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.tasks.classify import Classify
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 PAIRS = [("the old film", "a story"), ("red house", "blue house and garden"), ("quiet", "loud actor"), ("new", "new")]
 
@@ -40,9 +40,9 @@ def test_the_two_summaries_are_added_before_the_linear_layer(make_task: Callable
         for (one, two), answer in zip(PAIRS, found, strict=True):
             total = torch.zeros(task.encoder.width)
             for texts in ((one, two), (two, one)):
-                framed = task.system.frame(task.tokenizer, *(task.tokenizer.encode(text).ids for text in texts))
-                rows = Rows.pad([framed.ids], [framed.segments])
-                total += task.encoder.summary(task.encoder(rows), rows)[0]
+                framed = task.system.build_inputs(task.tokenizer, *(task.tokenizer.encode(text).ids for text in texts))
+                rows = TokenBatch.pad([framed.ids], [framed.segments])
+                total += task.encoder.pool(task.encoder(rows), rows)[0]
             assert answer == pytest.approx(float(task.classifier(total)), abs=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Clas
     examples = read_examples([(*long, 1.5), ("old", "new", 0.5)], pair=True)
     task = both(make_task, examples, positions=positions)
     heard: list[str] = []
-    data = task.prepare(examples, batch_size=2, on_event=lambda event: heard.append(event["text"]))
+    data = task.encode_examples(examples, batch_size=2, on_event=lambda event: heard.append(event["text"]))
     windows = (len(data.owners) - 2) // 2
     assert (
         f"1 of 2 examples are longer than {positions - 3} tokens and are read in windows, {windows} in all" in heard[0]
@@ -70,24 +70,24 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Clas
     assert data.shares.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
-    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
     assert batch.rows is not None
     assert batch.members is not None
     with torch.no_grad():
-        values = task.joined(task._respond(task.pick(batch.rows), None), batch.members)[:, 0]
+        values = task.joined(task._respond(task.select_features(batch.rows), None), batch.members)[:, 0]
         wanted = ((values - batch.targets).square() * batch.shares).sum()
         assert float(task(batch)[0]["loss"]) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def test_it_is_kept_with_the_model_and_others_do_not_take_it_for_theirs(tmp_path: Path):
     data = [(one, two, label) for (one, two), label in zip(PAIRS * 4, ["yes", "no", "no", "yes"] * 4, strict=True)]
-    system = keel.Bert(layers=1, width=16, head_width=16, positions=16, length=16)
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16)
     model = keel.finetune(system, data, task="pair", orders="both", out=tmp_path / "m", dev=None, epochs=1)
     again = keel.Model.load(tmp_path / "m")
-    answers = [(label.name, round(label.probability, 5)) for label in again.predict(PAIRS)]
-    assert answers == [(label.name, round(label.probability, 5)) for label in model.predict(PAIRS)]
-    swapped = [(label.name, round(label.probability, 5)) for label in again.predict([(b, a) for a, b in PAIRS])]
+    answers = [(found.label, round(found.confidence, 5)) for found in again.predict(PAIRS)]
+    assert answers == [(found.label, round(found.confidence, 5)) for found in model.predict(PAIRS)]
+    swapped = [(found.label, round(found.confidence, 5)) for found in again.predict([(b, a) for a, b in PAIRS])]
     assert answers == swapped
     assert "ForSequenceClassification" not in (tmp_path / "m/config.json").read_text()
 
@@ -102,7 +102,7 @@ def test_where_there_is_no_order_it_is_refused():
 
 def test_groups_are_drawn_whole(make_task: Callable[..., Classify], pairs: Examples):
     task = both(make_task, pairs)
-    data = task.prepare(pairs, batch_size=3)
+    data = task.encode_examples(pairs, batch_size=3)
     index, members = data.members(np.array([2, 0]))
     assert index.tolist() == [4, 5, 0, 1]
     assert members is not None

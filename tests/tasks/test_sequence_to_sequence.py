@@ -20,7 +20,7 @@ from keel.cli.model_info import describe
 from keel.data.corpus import Corpus
 from keel.data.examples import Labels
 from keel.data.parallel_text import read_aligned
-from keel.data.predictions import Rewritten
+from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.formats.model_folder import read_tensors, write_tensors
@@ -32,12 +32,12 @@ from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 from keel.tasks import sequence_to_sequence
-from keel.tasks.sequence_to_sequence import Rewrite
-from keel.training.counter_rng import Draw
+from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.training.counter_rng import CounterRng
 
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
-SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_width": 16, "length": 24}
-SYSTEM = replace(Transformer(dropout=0.0, smoothing=0.01), **SMALL)
+SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "length": 24}
+SYSTEM = replace(Transformer(dropout=0.0, label_smoothing=0.01), **SMALL)
 Pairs = list[tuple[str, str]]
 
 
@@ -53,9 +53,9 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture
-def task(tokenizer: Tokenizer) -> Rewrite:
+def task(tokenizer: Tokenizer) -> SequenceToSequence:
     torch.manual_seed(0)
-    return Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    return SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
     scores = [each.score or 0 for each in (best, *best.others)]
     assert scores == sorted(scores, reverse=True)
     answer = model.predict("four")
-    assert isinstance(answer, Rewritten)
+    assert isinstance(answer, GeneratedText)
     assert answer.text == "Vier"
 
 
@@ -148,13 +148,13 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     learned: tuple[Model, Path], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"task": "rewrite", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
-    others = {"dropout": 0.3, "attention_dropout": 0.1, "smoothing": 0.2, "agreement": 5.0, "length": 16}
+    others = {"dropout": 0.3, "attention_dropout": 0.1, "label_smoothing": 0.2, "r_drop": 5.0, "length": 16}
     keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
     further = Model.load(tmp_path / "m")
     assert {name: getattr(further.system, name) for name in others} == others
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
-    for name, value in {"width": 64, "decoder_layers": 2, "tied": False}.items():
-        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, smoothing$"):
+    for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
+        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, r_drop$"):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
     places = keel.finetune(replace(SYSTEM, positions="learned"), numbers(8), **settings)
     with pytest.raises(UsageError, match="length is the model's shape"):
@@ -169,7 +169,7 @@ def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> N
     bleu: Any = scores.values["bleu"]
     assert bleu.low < bleu.value < bleu.high
     assert scores.values["exact"].value < 1
-    assert "tok:13a" in scores.remark
+    assert "tok:13a" in scores.note
     from sacrebleu import corpus_bleu, corpus_chrf
 
     texts = [*map(str, keel.translate([source for source, _ in unseen], model=model, beams=2))]
@@ -178,33 +178,33 @@ def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> N
     assert scores.values["chrf"].value == pytest.approx(corpus_chrf(texts, wanted).score)
     assert [error.text for error in scores.errors if error.label == "something else"] == ["one one"]
     chinese = keel.evaluate(model, [("one", "一二三四五"), ("two", "二三四五六")])
-    assert "tok:zh" in chinese.remark
+    assert "tok:zh" in chinese.note
 
 
-def test_one_vocabulary_shares_its_vectors(task: Rewrite, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_one_vocabulary_shares_its_vectors(task: SequenceToSequence, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = Model(system=SYSTEM, encoder=task.encoder, tokenizer=tokenizer, task=task)
     shared = [name for name, tensor in task.state_dict().items() if tensor.shape == (len(tokenizer), 32)]
     assert [name for name in model.tensors() if name in shared] == ["encoder.words.weight"]
     model.save(tmp_path / "m")
     copy = Model.load(tmp_path / "m").task
-    assert isinstance(copy, Rewrite)
+    assert isinstance(copy, SequenceToSequence)
     with torch.no_grad():
         copy.encoder.get_parameter("words.weight").zero_()
-    assert describe(str(tmp_path / "m"))["shape"].count("shared True") == 1
+    assert describe(str(tmp_path / "m"))["shape"].count("shared_vocabulary True") == 1
     vectors = torch.ones(1, 32)
     assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
     assert copy.decoder.scores(vectors).std() < 1e-6
 
 
-def test_the_loss_is_cross_entropy_by_piece(task: Rewrite, tokenizer: Tokenizer) -> None:
-    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
+    data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
     assert batch.rows is not None
     vectors, _ = task.decoder(batch.ids, task.decoder.read(task.encoder(batch.rows), batch.rows))
     scores = task.decoder.scores(vectors)
     inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
     targets = batch.targets.where(inside, -100).flatten()
-    for training, smoothing in ((True, SYSTEM.smoothing), (False, 0.0)):
+    for training, smoothing in ((True, SYSTEM.label_smoothing), (False, 0.0)):
         task.train(training)
         losses, _ = task(batch)
         wanted = F.cross_entropy(scores.flatten(0, 1), targets, reduction="sum", label_smoothing=smoothing)
@@ -222,10 +222,10 @@ def test_the_loss_is_cross_entropy_by_piece(task: Rewrite, tokenizer: Tokenizer)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: Tokenizer, dropout: float) -> None:
     torch.manual_seed(0)
-    system = replace(SYSTEM, dropout=dropout, agreement=3.0)
-    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
-    data = task.prepare(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    system = replace(SYSTEM, dropout=dropout, r_drop=3.0)
+    task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
+    data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
+    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
     torch.manual_seed(1)
     found = task(batch)[0]["loss"]
     gradients = torch.autograd.grad(found, [*task.parameters()])
@@ -236,7 +236,7 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
     inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
     one, other = (task.decoder.scores(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
     right = [
-        F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.smoothing)
+        F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.label_smoothing)
         for each in (one, other)
     ]
     ways = [F.kl_div(*pair, log_target=True, reduction="sum") for pair in ((one, other), (other, one))]
@@ -247,12 +247,12 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
     for mine, theirs in zip(gradients, torch.autograd.grad(wanted, [*task.parameters()]), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
     task.eval()
-    plain = Rewrite(SYSTEM, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text")).eval()
+    plain = SequenceToSequence(SYSTEM, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text")).eval()
     plain.load_state_dict(task.state_dict())
     torch.testing.assert_close(task(batch)[0]["loss"], plain(batch)[0]["loss"])
 
 
-def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_changes_nothing(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     task.eval()
     examples = read_aligned(numbers(9, 4))
     together = task.predict(examples, batch=9)
@@ -261,9 +261,9 @@ def test_padding_changes_nothing(task: Rewrite, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def endless(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> Rewrite:
+def endless(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> SequenceToSequence:
     """It never writes an end."""
-    task = Rewrite(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
+    task = SequenceToSequence(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
     scores, end = task.decoder.scores, torch.tensor([task.target.sep_id])
     monkeypatch.setattr(task.decoder, "scores", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
     return task
@@ -272,14 +272,14 @@ def endless(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> Rewrite:
 UNEQUAL = ["one", " ".join(["one two"] * 9)]
 
 
-def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: Rewrite, tmp_path: Path) -> None:
+def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSequence, tmp_path: Path) -> None:
     said: list[str] = []
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
     together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: said.append(event["text"]))
     assert together[0].text == alone[0].text
     assert together[0].ended is False
     assert together.to_dicts()[0]["ended"] is False
-    (size,) = endless.limits(endless.prepare(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
+    (size,) = endless.limits(endless.encode_examples(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
     assert said == [
         f"2 of 2 texts, such as that for item 0 of the list, had not ended after {size} tokens and are cut off: "
         "--length-penalty 0 may help"
@@ -294,10 +294,10 @@ def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: Rewrite, tmp
 
 @pytest.mark.parametrize("trace", [False, True])
 def test_an_interruption_gives_what_is_done(
-    endless: Rewrite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
+    endless: SequenceToSequence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
 ) -> None:
     steps, scores = [0], endless.decoder.scores
-    (short, long) = endless.limits(endless.prepare(read_aligned(UNEQUAL), labelled=False).lengths)
+    (short, long) = endless.limits(endless.encode_examples(read_aligned(UNEQUAL), labelled=False).lengths)
 
     def interrupted(vectors: torch.Tensor) -> torch.Tensor:
         steps[0] += 1
@@ -332,16 +332,16 @@ def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     texts = keel.translate([*long], model=copy, on_event=lambda event: said.append(event["text"]))
     assert [*map(str, texts)] == [*long.values()]
     assert said == []
-    assert isinstance(copy.task, Rewrite)
-    source = len(copy.task.prepare(read_aligned(["alpha"]), labelled=False).ids)
+    assert isinstance(copy.task, SequenceToSequence)
+    source = len(copy.task.encode_examples(read_aligned(["alpha"]), labelled=False).ids)
     assert copy.task.limits(np.array([source, source + 1, 99])) == [41, 43, 100]
     further = keel.finetune(copy, [("alpha", "a0"), ("beta", "b0")], task="rewrite", dev=None, steps=1, device="cpu")
-    assert isinstance(further.task, Rewrite)
+    assert isinstance(further.task, SequenceToSequence)
     assert further.task.longer == copy.task.longer, "it has not unlearned them"
 
 
-def test_losses_are_taken_of_a_few_places_at_once(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = task.prepare(read_aligned(numbers(30)))
+def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.encode_examples(read_aligned(numbers(30)))
     expected, pieces = task.losses_of(data)
     sizes: list[int] = []
     whole = task._losses
@@ -361,9 +361,9 @@ def test_losses_are_taken_of_a_few_places_at_once(task: Rewrite, monkeypatch: py
 
 def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
     system = Seq2seq(width=16, hidden=16, dropout=0.0)
-    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
-    data = task.prepare(read_aligned(numbers(8)), batch_size=8)
-    batch = task.batch(data, Draw(seed=0, step=0, first=0, rows=8), range(8))
+    task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    data = task.encode_examples(read_aligned(numbers(8)), batch_size=8)
+    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=8), range(8))
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
@@ -391,7 +391,7 @@ def test_couplets_are_learned_by_the_character() -> None:
         SYSTEM, couplets(400), task="rewrite", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
         schedule="linear", device="cpu", on_event=lambda event: said.append(event.get("text", "")),
     )  # fmt: skip
-    assert isinstance(model.task, Rewrite)
+    assert isinstance(model.task, SequenceToSequence)
     assert (model.tokenizer.kind, model.task.target.kind) == ("characters", "characters")
     assert any(
         "the texts look like Chinese: characters are learned" in text and "--tokenizer bpe" in text for text in said
@@ -422,14 +422,14 @@ def test_text_that_is_chinese_on_both_sides_or_apart_is_cut_by_the_character(
         SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="rewrite", dev=None, steps=1, batch=2, device="cpu",
         on_event=lambda event: said.append(event.get("text", "")), **settings,
     )  # fmt: skip
-    assert isinstance(model.task, Rewrite)
+    assert isinstance(model.task, SequenceToSequence)
     written = model.task.target
     assert (model.tokenizer.kind, written.kind) == kinds
     assert any("like Chinese" in text for text in said) == ("characters" in kinds)
     assert [written.decode(written.encode(text).ids) for text in targets] == targets
 
 
-def test_texts_too_long_are_said(task: Rewrite) -> None:
+def test_texts_too_long_are_said(task: SequenceToSequence) -> None:
     said: list[str] = []
 
     def listen(event: dict[str, Any]) -> None:
@@ -437,32 +437,32 @@ def test_texts_too_long_are_said(task: Rewrite) -> None:
 
     long = " ".join(["one"] * 100)
     pairs = [*numbers(3), (long, "Eins"), ("one", long)]
-    data = task.prepare(read_aligned(pairs), on_event=listen)
+    data = task.encode_examples(read_aligned(pairs), on_event=listen)
     assert len(data) == 3
     assert said == ["2 of 5 pairs, such as item 3 of the list, have a text of more than 23 tokens: they are left out"]
     task.predict(read_aligned(["one", long]), on_event=listen)
     assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: only the first 23 are read" in said[1]
     with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
-        task.prepare(read_aligned([(long, "Eins")] * 2))
+        task.encode_examples(read_aligned([(long, "Eins")] * 2))
 
 
-def test_pairs_too_long_have_no_loss_and_that_is_said(task: Rewrite) -> None:
+def test_pairs_too_long_have_no_loss_and_that_is_said(task: SequenceToSequence) -> None:
     def scored(pairs: Pairs) -> Scores:
         examples = read_aligned(pairs)
         return task.score(examples, task.predict(examples))
 
     long = " ".join(["one"] * 100)
-    assert "pairs" not in scored(numbers(3)).remark
+    assert "pairs" not in scored(numbers(3)).note
     some = scored([*numbers(3), (long, "Eins"), ("one", long)])
-    assert "the loss is of 3 of 5 pairs" in some.remark
+    assert "the loss is of 3 of 5 pairs" in some.note
     assert some.values["loss"].value == pytest.approx(scored(numbers(3)).values["loss"].value)
     none = scored([(long, "Eins")] * 2)
     assert "loss" not in none.values
-    assert "there is no loss" in none.remark
+    assert "there is no loss" in none.note
 
 
-def test_whoever_reads_on_in_between_may_learn(task: Rewrite) -> None:
-    data = task.prepare(read_aligned(numbers(4)))
+def test_whoever_reads_on_in_between_may_learn(task: SequenceToSequence) -> None:
+    data = task.encode_examples(read_aligned(numbers(4)))
     for _ in sequence_to_sequence._batches(data.lengths, 2):
         assert not torch.is_inference_mode_enabled()
 
@@ -478,7 +478,7 @@ def test_without_what_scores_nothing_is_learned_in_vain(
     settings: dict[str, Any] = {"task": "rewrite", "steps": 1, "device": "cpu"}
     assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
     monkeypatch.setattr(finetuning_runs, "fit", never)
-    monkeypatch.setattr(Rewrite, "predict", never)
+    monkeypatch.setattr(SequenceToSequence, "predict", never)
     for split in ({}, {"dev": None, "test": numbers(4)}, {"dev": None, "folds": 2}):
         with pytest.raises(KeelError, match="need sacrebleu: pip install"):
             keel.finetune(SYSTEM, numbers(20), **settings, **split)
@@ -489,7 +489,7 @@ def test_without_what_scores_nothing_is_learned_in_vain(
 def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
     said: list[str] = []
     letters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
-    task = Rewrite(SYSTEM, SYSTEM.encoder(len(letters)), letters, Labels(kind="text"))
+    task = SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(letters)), letters, Labels(kind="text"))
     task.predict(read_aligned(["one 龙"]), on_event=lambda event: said.append(event["text"]))
     assert "such as '龙', are unknown to the model and read as [UNK]" in said[0]
 
@@ -502,23 +502,23 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
         finetune("transformer", numbers(1))
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
-    bert = replace(Bert(), layers=1, width=32, head_width=16, length=16, positions=16)
+    bert = replace(Bert(), layers=1, width=32, head_dim=16, length=16, max_positions=16)
     with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
         finetune(bert, numbers(4), out=tmp_path / "models" / "m")
     assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
     (tmp_path / "own").mkdir()
     with pytest.raises(UsageError, match="gpt foretells how a text goes on and does not rewrite it: take seq2seq or"):
-        finetune(replace(Gpt(), layers=1, width=32, head_width=16), numbers(4), out=tmp_path / "own")
+        finetune(replace(Gpt(), layers=1, width=32, head_dim=16), numbers(4), out=tmp_path / "own")
     assert [*tmp_path.rglob("*")] == [tmp_path / "own"]
     with pytest.raises(UsageError, match="leave out --freeze"):
-        Rewrite(SYSTEM, SYSTEM.encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
+        SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
     with pytest.raises(UsageError, match="--separate is for --task rewrite"):
         keel.finetune("cnn", [("a", "x"), ("b", "y")] * 4, separate=True, dev=None, device="cpu")
 
 
-def test_rows_have_few_shapes_on_a_gpu(task: Rewrite, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = task.prepare(read_aligned(numbers(40)), batch_size=4)
-    draws = [Draw(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+def test_rows_have_few_shapes_on_a_gpu(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = task.encode_examples(read_aligned(numbers(40)), batch_size=4)
+    draws = [CounterRng(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
     free = {task.batch(data, draw, range(4)).signature() for draw in draws}
     monkeypatch.setattr(sequence_to_sequence, "grid_of", lambda task: sequence_to_sequence.GRID)
     assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)

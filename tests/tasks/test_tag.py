@@ -19,7 +19,7 @@ from keel.checks import check
 from keel.config import replace
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples
-from keel.data.predictions import Span
+from keel.data.predictions import EntitySpan
 from keel.data.tagged_sentences import read_sentences
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
@@ -28,11 +28,11 @@ from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
 from keel.tasks.tag import Tag, windows
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-TINY = {"layers": 1, "width": 32, "head_width": 16, "positions": 64, "length": 64}
+TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
 OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 
@@ -70,7 +70,7 @@ def make(pieces: Tokenizer) -> Callable[..., Tag]:
     def make(examples: Examples, **settings: Any) -> Tag:
         torch.manual_seed(0)
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-        return Tag(system, system.encoder(len(pieces)), pieces, examples.labels, **settings)
+        return Tag(system, system.build_encoder(len(pieces)), pieces, examples.labels, **settings)
 
     return make
 
@@ -81,7 +81,7 @@ def test_tags_are_learned(make: Callable[..., Tag], settings: dict[str, Any]) ->
     task = make(examples, **settings)
     before = {name: value.clone() for name, value in task.encoder.state_dict().items()}
     train = Train(steps=120, batch=16, lr=5e-3, device="cpu")
-    fit(task, task.prepare(examples, batch_size=16), train)
+    fit(task, task.encode_examples(examples, batch_size=16), train)
     scores = task.score(examples, task.predict(examples))
     assert scores.main == "f1"
     assert scores.main_value > (0.6 if settings.get("frozen") else 0.8)
@@ -92,7 +92,7 @@ def test_tags_are_learned(make: Callable[..., Tag], settings: dict[str, Any]) ->
 def test_the_first_piece_speaks_for_a_word(make: Callable[..., Tag], pieces: Tokenizer) -> None:
     examples = read_sentences([(["anna", "unquestionably", "oslo"], ["B-PER", "O", "B-LOC"]), (["to"], ["O"])])
     task = make(examples).eval()
-    data = task.prepare(examples)
+    data = task.encode_examples(examples)
     ids = [pieces.encode_words([word])[0] for word in examples[0].words]
     assert len(ids[1]) > 3
     rows = data.rows(np.array([1, 0]))
@@ -104,22 +104,22 @@ def test_the_first_piece_speaks_for_a_word(make: Callable[..., Tag], pieces: Tok
     assert asked.counts.tolist() == [1, 3]
     assert numbers.tolist() == [[3, -1, -1], [0, 1, 2]]
     top = task.encoder(rows).top
-    torch.testing.assert_close(task.pick(rows, asked)[1], top[1, torch.from_numpy(firsts)])
+    torch.testing.assert_close(task.select_features(rows, asked)[1], top[1, torch.from_numpy(firsts)])
 
 
 def test_packed_rows_say_the_same(make: Callable[..., Tag], monkeypatch: pytest.MonkeyPatch) -> None:
-    for kernel in ("attention", "gelu", "norm"):  # their twins: the kernels have tests of their own
+    for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
         monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
     examples = sentences(5)
     task = make(examples, crf=True).eval()
-    data = task.prepare(examples)
+    data = task.encode_examples(examples)
     index = np.array([3, 0, 4])
     losses = []
     for rows in (data.rows(index), data.packed(index)):
         asked, numbers = data.asked_of(index, rows)
         assert asked is not None
         assert data.targets is not None
-        response = task.respond(task.pick(rows, asked), asked)
+        response = task.predict_logits(task.select_features(rows, asked), asked)
         losses.append(task.losses(response, data.targets[numbers], asked))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
@@ -144,7 +144,7 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., Tag]) -> None:
     task = make(examples, crf=True)
     torch.nn.init.normal_(task.classifier.weight)
     said: list[str] = []
-    data = task.prepare(examples, on_event=lambda event: said.append(event["text"]))
+    data = task.encode_examples(examples, on_event=lambda event: said.append(event["text"]))
     assert data.lengths.max() <= 64
     assert len(data) > len(examples) + 3
     assert "every word is tagged once" in said[0]
@@ -163,7 +163,7 @@ def test_words_without_pieces_and_endless_words_are_read_as_something(make: Call
     found = task.predict(odd, on_event=lambda event: said.append(event["text"]))
     assert [len(answer) for answer in (found[0].tags, found[1].tags)] == [5, 1]
     assert "2 words, such as" in said[0]
-    assert task.prepare(odd, labelled=False).lengths.max() <= 64
+    assert task.encode_examples(odd, labelled=False).lengths.max() <= 64
 
 
 def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
@@ -180,7 +180,7 @@ def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
 
 def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-    base = Model(system=system, encoder=system.encoder(len(pieces)), tokenizer=pieces)
+    base = Model(system=system, encoder=system.build_encoder(len(pieces)), tokenizer=pieces)
     path = tmp_path / "train.conll"
     lines = [
         "\n".join(map(" ".join, zip(example.words, example.names, strict=True))) + "\n" for example in sentences(80)
@@ -199,7 +199,7 @@ def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
     assert (tmp_path / "scores" / "confusion.tsv").read_text().startswith("true \\ predicted\tLOC\tPER\tO\n")
     answer = again.predict("Anna and lima, oslo")
     assert answer.words == ("Anna", "and", "lima", ",", "oslo")
-    assert answer.entities[-1] == Span(15, 19, "LOC", "oslo")
+    assert answer.entities[-1] == EntitySpan(15, 19, "LOC", "oslo")
     assert again.predict(("anna", "goes", "oslo")).entities[-1].start == 10
     assert [each.tags for each in again.predict([["oslo"], ["lima", "oslo"]])] == [("B-LOC",), ("B-LOC", "B-LOC")]
     assert again.predict("").tags == ()
@@ -237,11 +237,11 @@ def test_a_gpu_says_the_same(make: Callable[..., Tag]) -> None:
     torch.nn.init.normal_(task.classifier.weight)
     task.precision = "fp32"
     expected = task.predict(examples).estimates
-    data = task.prepare(examples, batch_size=8)
+    data = task.encode_examples(examples, batch_size=8)
     losses = []
     for device in ("cpu", "cuda"):
         task.to(device)
-        batch = task.batch(data, Draw(seed=1, step=0, first=0), range(8)).to(device)
+        batch = task.batch(data, CounterRng(seed=1, step=0, first=0), range(8)).to(device)
         losses.append(float(task(batch)[0]["loss"].detach()))
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     assert task.predict(examples).estimates == pytest.approx(expected, abs=2e-2)
@@ -258,7 +258,7 @@ def test_transformers_reads_the_tagger_and_keel_reads_theirs(
     model = Model(system=task.system, encoder=task.encoder, tokenizer=pieces, task=task)
     model.save(tmp_path / "ours")
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "ours").eval()
-    rows = task.prepare(examples).rows(np.array([0]))
+    rows = task.encode_examples(examples).rows(np.array([0]))
     with torch.inference_mode():
         logits = theirs(input_ids=rows.ids).logits
         torch.testing.assert_close(task.classifier(task.encoder(rows).top), logits, rtol=1e-4, atol=1e-4)
@@ -283,7 +283,7 @@ def test_parts_of_speech_are_scored_by_accuracy_and_unheard_tags_are_errors() ->
     assert model.predict("the cat").entities == []
     assert isinstance(model.task, Tag)
     with pytest.raises(KeelError, match=r"item 0 of the list: the tag 'X' .* correct it, or train with it"):
-        model.task.prepare(read_sentences([(["the"], ["X"])]))
+        model.task.encode_examples(read_sentences([(["the"], ["X"])]))
     with pytest.raises(KeelError, match="no tags to compare with"):
         evaluate(model, [["the", "dog"]])
     with pytest.raises(UsageError, match="a text or a list of its words"):
@@ -349,7 +349,7 @@ def test_tags_of_every_scheme_that_is_recognised_are_learned(first: str, second:
 @pytest.mark.parametrize("more", [{}, {"crf": True}, {"network": "lstm", "network_width": 4, "characters": "cnn"}])
 def test_a_frozen_tagger_has_nothing_to_say_about_nothing(pieces: Tokenizer, more: dict[str, Any]) -> None:
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-    base = Model(system=system, encoder=system.encoder(len(pieces)), tokenizer=pieces)
+    base = Model(system=system, encoder=system.build_encoder(len(pieces)), tokenizer=pieces)
     model = finetune(base, sentences(8), task="tag", freeze=True, dev=None, epochs=1, device="cpu", **more)
     assert model.predict("").tags == ()
     assert [answer.tags for answer in model.predict(["", []])] == [(), ()]

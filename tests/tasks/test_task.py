@@ -12,14 +12,14 @@ import torch
 from keel.data.collation import TILE, TaskBatch
 from keel.data.examples import Columns, Example, Examples, read_examples
 from keel.data.input_windows import windows
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.nn.encoder import Encoder, Output
+from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.bert import BertEncoder
 from keel.tasks.classify import Classify
 from keel.tasks.pair import Pair
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
@@ -34,7 +34,7 @@ def long_and_short(count: int = 40) -> Examples:
 
 def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokenizer) -> None:
     examples = read_examples([(("film", "very old house"), "a"), (("a story", ""), "b")], pair=True)
-    data = make_task(examples, "pair").prepare(examples)
+    data = make_task(examples, "pair").encode_examples(examples)
     rows = data.rows(np.array([1, 0]))
     (film, very, old, house, a, story), cls, sep = (
         tokenizer.encode_many(["film very old house a story"])[0],
@@ -72,7 +72,7 @@ def test_windows_of_a_pair_cover_both_and_fit(first: int, second: int) -> None:
 def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
     examples = long_and_short()
     said: list[str] = []
-    data = make_task(examples).prepare(examples, on_event=lambda event: said.append(event["text"]))
+    data = make_task(examples).encode_examples(examples, on_event=lambda event: said.append(event["text"]))
     lengths = np.array([len(example.text.split()) for example in examples])
     long = int((lengths > 62).sum())
     assert 0 < long < len(examples)
@@ -85,22 +85,24 @@ def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
 
 
 def test_short_texts_are_not_worth_a_note(make_task: MakeTask, reviews: Examples) -> None:
-    make_task(reviews).prepare(reviews, on_event=lambda event: pytest.fail(event["text"]))
+    make_task(reviews).encode_examples(reviews, on_event=lambda event: pytest.fail(event["text"]))
 
 
 def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTask) -> None:
     examples = long_and_short()
     task = make_task(examples)
-    data = task.prepare(examples, batch_size=8)
-    count = task.rows(data)
-    drawn = np.concatenate([data.drawn(Draw(seed=1, step=n, first=8 * n), range(8)) for n in range(3 * count // 8)])
+    data = task.encode_examples(examples, batch_size=8)
+    count = task.epoch_size(data)
+    drawn = np.concatenate(
+        [data.drawn(CounterRng(seed=1, step=n, first=8 * n), range(8)) for n in range(3 * count // 8)]
+    )
     for epoch in range(2):
         assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
     assert drawn[:count].tolist() != drawn[count : 2 * count].tolist()
     assert data.order(1, 0).tolist() != data.order(2, 0).tolist()
 
 
-def rows_of(batch: TaskBatch) -> Rows:
+def rows_of(batch: TaskBatch) -> TokenBatch:
     assert batch.rows is not None
     return batch.rows
 
@@ -108,14 +110,14 @@ def rows_of(batch: TaskBatch) -> Rows:
 def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -> None:
     examples = long_and_short()
     task = make_task(examples)
-    data = task.prepare(examples, batch_size=8)
-    whole = task.batch(data, Draw(seed=3, step=7, first=56), range(8))
-    again = task.prepare(examples, batch_size=8)
-    parts = [task.batch(again, Draw(seed=3, step=7, first=56), range(a, a + 4)) for a in (4, 0)]
+    data = task.encode_examples(examples, batch_size=8)
+    whole = task.batch(data, CounterRng(seed=3, step=7, first=56), range(8))
+    again = task.encode_examples(examples, batch_size=8)
+    parts = [task.batch(again, CounterRng(seed=3, step=7, first=56), range(a, a + 4)) for a in (4, 0)]
     assert torch.equal(whole.targets, torch.cat([parts[1].targets, parts[0].targets]))
     lengths = [rows_of(batch).lengths for batch in (whole, parts[1], parts[0])]
     assert torch.equal(lengths[0], torch.cat(lengths[1:]))
-    other = task.batch(data, Draw(seed=4, step=7, first=56), range(8))
+    other = task.batch(data, CounterRng(seed=4, step=7, first=56), range(8))
     assert rows_of(whole).ids.tolist() != rows_of(other).ids.tolist()
 
 
@@ -124,10 +126,10 @@ def test_batches_hold_next_to_no_padding(make_task: MakeTask) -> None:
     texts = [" ".join(["film"] * max(1, int(draw.expovariate(1 / 15)))) for _ in range(2000)]
     examples = read_examples([(text, "ab"[number % 2]) for number, text in enumerate(texts)], pair=False)
     task = make_task(examples)
-    data = task.prepare(examples, batch_size=32)
+    data = task.encode_examples(examples, batch_size=32)
     for epoch in range(2):  # 2,000 is no multiple of 32, so batches of the second epoch begin elsewhere
         steps = range(epoch * 2000 // 32 + 1, (epoch + 1) * 2000 // 32)
-        rows = [rows_of(task.batch(data, Draw(seed=0, step=n, first=32 * n), range(32))) for n in steps]
+        rows = [rows_of(task.batch(data, CounterRng(seed=0, step=n, first=32 * n), range(32))) for n in steps]
         assert sum(int(r.lengths.sum()) for r in rows) > 0.9 * sum(r.ids.numel() for r in rows)
         assert np.corrcoef(range(len(rows)), [r.ids.shape[1] for r in rows])[0, 1] < 0.5  # long and short batches mixed
 
@@ -135,15 +137,15 @@ def test_batches_hold_next_to_no_padding(make_task: MakeTask) -> None:
 def test_losses_are_sums_over_examples(make_task: MakeTask) -> None:
     examples = long_and_short()
     task = make_task(examples)
-    data = task.prepare(examples, batch_size=8)
+    data = task.encode_examples(examples, batch_size=8)
     sums, counts = 0.0, 0.0
     for start in range(0, len(data), 8):
-        batch = task.batch(data, Draw(seed=0, step=0, first=0), range(start, min(start + 8, len(data))))
+        batch = task.batch(data, CounterRng(seed=0, step=0, first=0), range(start, min(start + 8, len(data))))
         losses, _ = task(batch)
         sums += losses["loss"].item()
         counts += task.counts(batch)["loss"].item()
     assert counts == pytest.approx(40)
-    whole = task.batch(data, Draw(seed=0, step=0, first=0), range(len(data)))
+    whole = task.batch(data, CounterRng(seed=0, step=0, first=0), range(len(data)))
     assert task(whole)[0]["loss"].item() == pytest.approx(sums, rel=1e-5)
 
 
@@ -152,12 +154,12 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
     plain, frozen = make_task(examples), make_task(examples, frozen=True)
     learning = {name for name, parameter in frozen.named_parameters() if parameter.requires_grad}
     assert learning == {"encoder.pooler.weight", "encoder.pooler.bias", "classifier.weight", "classifier.bias"}
-    data = frozen.prepare(examples, batch_size=8)
+    data = frozen.encode_examples(examples, batch_size=8)
     monkeypatch.setattr(frozen.encoder, "forward", lambda *_, **__: pytest.fail("the encoder ran again"))
-    draw = Draw(seed=0, step=0, first=0)
+    draw = CounterRng(seed=0, step=0, first=0)
     (found, _), (expected, _) = (
         frozen(frozen.batch(data, draw, range(8))),
-        plain(plain.batch(plain.prepare(examples, batch_size=8), draw, range(8))),
+        plain(plain.batch(plain.encode_examples(examples, batch_size=8), draw, range(8))),
     )
     assert found["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-5)
     found["loss"].backward()
@@ -167,7 +169,7 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
 
 def test_the_shortest_rows_there_can_be_hold_windows(make_task: MakeTask) -> None:
     examples = read_examples([(("film story scene", "a very old house"), "a"), (("film " * 9, ""), "b")], pair=True)
-    data = make_task(examples, "pair", positions=8).prepare(examples)
+    data = make_task(examples, "pair", positions=8).encode_examples(examples)
     assert data.lengths.max() == 8
     assert np.bincount(data.owners).min() > 1
 
@@ -176,17 +178,17 @@ def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monk
     """A system that sums up by the mean of its vectors, with no weights of its own, learns by the head alone."""
     examples = long_and_short()
 
-    def mean(encoder: BertEncoder, output: Output, rows: Rows) -> torch.Tensor:
+    def mean(encoder: BertEncoder, output: EncoderOutput, rows: TokenBatch) -> torch.Tensor:
         real = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
         return (output.top * real[..., None]).sum(1) / rows.lengths[:, None]
 
-    monkeypatch.setattr(BertEncoder, "pick", mean)
-    monkeypatch.setattr(BertEncoder, "summarize", Encoder.summarize)
-    monkeypatch.setattr(BertEncoder, "summary_parameters", Encoder.summary_parameters)
+    monkeypatch.setattr(BertEncoder, "pool_features", mean)
+    monkeypatch.setattr(BertEncoder, "pool_projection", Encoder.pool_projection)
+    monkeypatch.setattr(BertEncoder, "pooler_parameters", Encoder.pooler_parameters)
     plain, frozen = make_task(examples), make_task(examples, frozen=True)
     learning = {name for name, parameter in frozen.named_parameters() if parameter.requires_grad}
     assert learning == {"classifier.weight", "classifier.bias"}
-    data = frozen.prepare(examples, batch_size=8)
+    data = frozen.encode_examples(examples, batch_size=8)
     assert frozen.predict(data).estimates == pytest.approx(plain.predict(examples).estimates, abs=1e-6)
 
 
@@ -201,7 +203,7 @@ def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
 
 def test_labels_unknown_to_the_task_are_refused(make_task: MakeTask, reviews: Examples) -> None:
     with pytest.raises(KeelError, match="'fine' did not occur in training"):
-        make_task(reviews).prepare(read_examples([("film", "fine"), ("film", "good")], pair=False))
+        make_task(reviews).encode_examples(read_examples([("film", "fine"), ("film", "good")], pair=False))
 
 
 def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make_task: MakeTask) -> None:
@@ -210,9 +212,9 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
     settings = Train(steps=6, batch=4, lr=1e-2, weight_decay=0.0, device="cpu")
     whole, narrow = make_task(examples), make_task(examples)
     before = narrow.encoder.state_dict()["words.weight"].clone()
-    data = narrow.prepare(examples, batch_size=4)
+    data = narrow.encode_examples(examples, batch_size=4)
     fit(whole, data, settings)
-    with narrow.narrowed(data) as learned_from:
+    with narrow.restrict_embeddings(data) as learned_from:
         assert len(narrow.encoder.state_dict()["words.weight"]) == len(np.unique(data.ids)) < len(before)
         fit(narrow, learned_from, settings)
     for name, value in whole.state_dict().items():
@@ -223,18 +225,18 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
 
 
 def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kernel in ("attention", "gelu", "norm"):  # their twins: the kernels have tests of their own
+    for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
         monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
     examples = read_examples([("film", "a"), ("a very old house and a garden", "b"), ("story of it", "a")], pair=False)
     task = make_task(examples).eval()
-    data = task.prepare(examples)
+    data = task.encode_examples(examples)
     index = np.array([2, 0, 1])
     padded, packed = data.rows(index), data.packed(index)
-    assert packed.starts is not None
-    assert packed.longest >= int(packed.lengths.max())
+    assert packed.sequence_starts is not None
+    assert packed.max_seqlen >= int(packed.lengths.max())
     assert packed.ids.shape[1] == -(-int(packed.lengths.sum()) // TILE) * TILE
-    torch.testing.assert_close(task.pick(packed), task.pick(padded), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(task.select_features(packed), task.select_features(padded), rtol=1e-4, atol=1e-5)
     top = task.encoder(packed).top
-    for row, (start, length) in enumerate(zip(packed.starts.tolist(), packed.lengths.tolist(), strict=True)):
+    for row, (start, length) in enumerate(zip(packed.sequence_starts.tolist(), packed.lengths.tolist(), strict=True)):
         expected = task.encoder(padded).top[row, :length]
         torch.testing.assert_close(top[0, start : start + length], expected, rtol=1e-4, atol=1e-5)

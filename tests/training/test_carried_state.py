@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from keel.errors import Interrupted, KeelError
 from keel.events import Event
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective, Phase, Tensors
 from keel.training.plan import Train
 
@@ -32,16 +32,16 @@ class Memory(Objective):
         self.weight = nn.Parameter(torch.tensor([0.5]))
         self.seen: list[Tensor] = []
 
-    def rows(self, data: Tensor) -> int:
+    def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: Draw, rows: range) -> Numbers:
+    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Numbers:
         return Numbers(values=data[(draw.first + torch.arange(rows.start, rows.stop)) % len(data)])
 
     def counts(self, batch: Numbers) -> dict[str, Tensor]:
         return {"square": torch.tensor(float(len(batch.values)))}
 
-    def start(self, rows: int) -> Numbers:
+    def initial_state(self, rows: int) -> Numbers:
         return Numbers(values=torch.zeros(rows))
 
     def forward(self, batch: Numbers, state: Any = None) -> tuple[dict[str, Tensor], Numbers]:
@@ -89,7 +89,7 @@ def test_a_rehearsal_leaves_it_alone(data: Tensor) -> None:
 def test_other_rows_begin_anew(data: Tensor) -> None:
     class Grows(Memory):
         def phases(self) -> list[Phase]:
-            return [Phase(share=0.5), Phase(share=0.5, rows=0.5)]
+            return [Phase(share=0.5), Phase(share=0.5, batch_share=0.5)]
 
     objective = Grows()
     fit(objective, data, TRAIN)
@@ -122,7 +122,7 @@ def test_a_state_of_other_rows_is_refused(data: Tensor, tmp_path: Path) -> None:
 
 def test_held_out_rows_carry_it_too(data: Tensor) -> None:
     objective = Memory()
-    held_out_loss(data, TRAIN)(objective)
+    validation_loss(data, TRAIN)(objective)
     assert len(objective.seen) == 6
     assert torch.equal(objective.seen[1], data[:4])
 
@@ -134,7 +134,7 @@ def test_it_is_restored_as_it_was_even_if_the_plan_has_changed_since(data: Tenso
         rows_then = 0.5
 
         def phases(self) -> list[Phase]:
-            return [Phase(share=0.5, rows=self.rows_then), Phase(share=0.5)]
+            return [Phase(share=0.5, batch_share=self.rows_then), Phase(share=0.5)]
 
     def stop(event: Event) -> None:
         if event["event"] == "step" and event["step"] == 2:

@@ -235,7 +235,7 @@ def test_failed_save_is_said_once_by_whoever_comes_next(
 
 
 def test_kill_while_writing_loses_that_checkpoint_alone(checkpoints: Checkpoints) -> None:
-    code = "import os, signal, sys; from pathlib import Path; import torch; from keel.train import checkpoint\n"
+    code = "import os, signal, sys; from pathlib import Path; import torch; from keel.training import checkpoint\n"
     code += "from keel.training.objective import Objective; from keel.training.distributed import World\n"
     code += "objective = Objective(); objective.weight = torch.nn.Parameter(torch.zeros(3))\n"
     code += "checkpoint.digest = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"

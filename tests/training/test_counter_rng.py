@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from keel.training.counter_rng import Draw, _word, mix, seed_of, shuffled
+from keel.training.counter_rng import CounterRng, _word, mix, seed_of, shuffled
 
 MASK = 2**64 - 1
 
@@ -45,7 +45,7 @@ def test_draws_equal_a_big_integer_oracle() -> None:
     for row in rows:
         key = splitmix(row * gamma + word & MASK)
         expected.append([splitmix(key + column * gamma & MASK) & 2**63 - 1 for column in range(count)])
-    assert Draw(seed=3, step=11, first=0).bits("mask", torch.tensor(rows), count).tolist() == expected
+    assert CounterRng(seed=3, step=11, first=0).bits("mask", torch.tensor(rows), count).tolist() == expected
 
 
 @pytest.mark.parametrize("size", [*range(1, 20), 97, 128, 1000, 4097])
@@ -75,7 +75,7 @@ def test_an_epoch_meets_every_item_once_whatever_the_batch(size: int, batch: int
     epochs = 3
     found = []
     for step in range(-(-size * epochs // batch)):
-        items, epoch = Draw(seed=1, step=step, first=step * batch).order(torch.arange(batch), size)
+        items, epoch = CounterRng(seed=1, step=step, first=step * batch).order(torch.arange(batch), size)
         found += zip(epoch.tolist(), items.tolist(), strict=True)
     orders = [[item for number, item in found if number == epoch] for epoch in range(epochs)]
     assert all(sorted(order) == list(range(size)) for order in orders)
@@ -83,7 +83,7 @@ def test_an_epoch_meets_every_item_once_whatever_the_batch(size: int, batch: int
 
 
 def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
-    draw = Draw(seed=5, step=9, first=72)
+    draw = CounterRng(seed=5, step=9, first=72)
     rows = torch.arange(8)
     for start, stop in ((0, 3), (3, 8), (7, 8)):
         part = slice(start, stop)
@@ -95,14 +95,17 @@ def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
 def test_seed_step_and_name_give_draws_of_their_own() -> None:
     rows = torch.arange(100)
     draws = [
-        Draw(seed=seed, step=step, first=0).bits(name, rows) for seed in (0, 1) for step in (0, 1) for name in "ab"
+        CounterRng(seed=seed, step=step, first=0).bits(name, rows)
+        for seed in (0, 1)
+        for step in (0, 1)
+        for name in "ab"
     ]
     assert len({int(value) for draw in draws for value in draw}) == 800
 
 
 @pytest.mark.parametrize("high", [2, 10, 30])
 def test_draws_are_uniform(high: int) -> None:
-    draw = Draw(seed=2, step=3, first=0)
+    draw = CounterRng(seed=2, step=3, first=0)
     found = draw.below("dice", torch.arange(2000), high, count=10)
     for values in (found.flatten(), found[:, 3]):
         degrees = high - 1
@@ -110,14 +113,14 @@ def test_draws_are_uniform(high: int) -> None:
 
 
 def test_neighbouring_draws_are_independent() -> None:
-    found = Draw(seed=0, step=0, first=0).below("x", torch.arange(4000), 4, count=2)
+    found = CounterRng(seed=0, step=0, first=0).below("x", torch.arange(4000), 4, count=2)
     for a, b in ((found[:, 0], found[:, 1]), (found[:-1, 0], found[1:, 0])):
         assert chi_square(torch.bincount(a * 4 + b, minlength=16).double()) < 60  # 15 degrees: p < 1e-6 above
 
 
 def test_high_may_differ_by_row() -> None:
     high = torch.tensor([[1], [2], [1000]])
-    found = Draw(seed=0, step=0, first=0).below("x", torch.arange(3), high, count=500)
+    found = CounterRng(seed=0, step=0, first=0).below("x", torch.arange(3), high, count=500)
     assert found.amax(1).tolist()[:2] == [0, 1]
     assert 900 < found[2].max() < 1000
 

@@ -32,22 +32,22 @@ from keel.systems.seq2seq import Seq2seq
 from keel.systems.system import System
 from keel.systems.transformer import Transformer
 from keel.systems.ulmfit import Ulmfit
-from keel.tasks.sequence_to_sequence import Rewrite
-from keel.training.counter_rng import Draw
+from keel.tasks.sequence_to_sequence import SequenceToSequence
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.loop import History, fit
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import Train
 
 STEPS, HALF = 20, 10
 LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
 """What each way can do level by level."""
-BERT = Bert(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+BERT = Bert(layers=2, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
 RECURRENT: dict[str, System] = {
-    "rnn": Rnn(width=16, layers=2, both=True, length=8, dropout=0.0),
+    "rnn": Rnn(width=16, layers=2, bidirectional=True, bptt=8, dropout=0.0),
     "ulmfit": Ulmfit(
-        width=16, hidden=24, layers=2, length=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
+        width=16, hidden=24, layers=2, bptt=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
         weight_dropout=0.0,
     ),
 }  # fmt: skip
@@ -68,7 +68,7 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
     data = Documents.of(cast(Tokens, tokens))
     torch.manual_seed(0)
     marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
-    return learn(system.objective(system.encoder(vocabulary=90), marks), data, out, until=until, **settings)
+    return learn(system.build_objective(system.build_encoder(vocabulary=90), marks), data, out, until=until, **settings)
 
 
 def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | None:
@@ -77,9 +77,9 @@ def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | No
     texts = [" ".join(map(str, random.integers(0, 99, size))) for size in random.integers(1, 5, 40)]
     tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
     torch.manual_seed(0)
-    task = Rewrite(system, system.encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
-    examples = Rewrite.read([(text, text[::-1]) for text in texts])
-    return learn(task, task.prepare(examples, batch_size=10), out, **settings)
+    task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    examples = SequenceToSequence.read([(text, text[::-1]) for text in texts])
+    return learn(task, task.encode_examples(examples, batch_size=10), out, **settings)
 
 
 def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **settings: Any) -> History | None:
@@ -91,7 +91,7 @@ def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **s
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        return fit(objective, data, train, out, stop, evaluate=held_out_loss(data, train, rows=20))
+        return fit(objective, data, train, out, stop, evaluate=validation_loss(data, train, rows=20))
     except Interrupted:
         return None
 
@@ -99,10 +99,10 @@ def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **s
 WRITERS: dict[str, tuple[Callable[..., History | None], System]] = {
     "gpt": (
         train_bert,
-        Gpt(layers=2, width=32, head_width=16, positions=32, length=32, dropout=0, attention_dropout=0),
+        Gpt(layers=2, width=32, head_dim=16, max_positions=32, length=32, dropout=0, attention_dropout=0),
     ),
     "seq2seq": (train_rewrite, Seq2seq(width=16, hidden=16, dropout=0)),
-    "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_width=16, dropout=0)),
+    "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_dim=16, dropout=0)),
 }
 
 
@@ -120,7 +120,7 @@ class Slope(Objective):
         self.bad = bad
         self.weight = nn.Parameter(torch.zeros(1, 1))
 
-    def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
         x = torch.arange(rows.start, rows.stop, dtype=torch.float32)[:, None] / 10
         return Points(x=x, y=torch.where((x * 10 == self.bad) & (draw.step == 3), torch.nan, 2 * x))
 

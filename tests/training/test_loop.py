@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from keel.errors import KeelError, UsageError
 from keel.events import Event
 from keel.training.checkpoint import Checkpoints
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import Train
 
@@ -42,10 +42,10 @@ class Plane(Objective):
         torch.manual_seed(0)
         self.linear = nn.Linear(2, 1)
 
-    def rows(self, data: Tensor) -> int:
+    def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
         index, _ = draw.order(torch.arange(rows.start, rows.stop), len(data))
         x = data[index]
         return Points(x=x, y=x @ torch.tensor([3.0, -1.0]) + 0.5, weights=(x[:, 0] > -0.3).float())
@@ -93,7 +93,7 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
     objective = Plane()
     expected = []
     for step in range(2):
-        batch = objective.batch(data, Draw(seed=0, step=step, first=8 * step), range(8))
+        batch = objective.batch(data, CounterRng(seed=0, step=step, first=8 * step), range(8))
         expected.append(float(objective(batch)[0]["square"].detach() / batch.weights.sum()))
         assert 0 < batch.weights.sum() < 8
     # A rate so low that nothing is learned between the two.
@@ -104,7 +104,7 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
 @pytest.mark.parametrize("accumulate", [2, 3, 8])
 def test_micro_batches_give_the_gradient_of_the_whole_batch(data: Tensor, accumulate: int, tmp_path: Path) -> None:
     objective = Plane()
-    draw = Draw(seed=0, step=0, first=0)
+    draw = CounterRng(seed=0, step=0, first=0)
     parts = [objective.batch(data, draw, range(row, row + 1)).weights.sum().item() for row in range(8)]
     assert 0 < sum(parts) < 8, "counts must differ, or this shows nothing"
     runs = []
@@ -201,7 +201,7 @@ class Spoiled(Plane):
         super().__init__()
         self.spoil = spoil
 
-    def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
         batch = super().batch(data, draw, rows)
         return replace(batch, y=batch.y + (1000 if draw.step == 4 else 0))
 
@@ -356,9 +356,9 @@ def test_rate_reaches_the_optimizer(data: Tensor, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [7, 16, 50])
 def test_held_out_loss_is_the_mean_over_all_rows(data: Tensor, rows: int) -> None:
     objective = Plane().train()
-    batch = objective.batch(data, Draw(seed=0, step=0, first=0), range(rows))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0), range(rows))
     expected = float(objective(batch)[0]["square"].detach() / batch.weights.sum())
-    evaluate = held_out_loss(data, TRAIN, rows=rows)
+    evaluate = validation_loss(data, TRAIN, rows=rows)
     assert (
         evaluate(objective)
         == evaluate(objective)

@@ -12,7 +12,7 @@ from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World
 from keel.training.muon import orthogonalize
 from keel.training.objective import Objective
-from keel.training.optimizers import make_optimizer, set_rate
+from keel.training.optimizers import make_optimizer, set_lr
 from keel.training.plan import Train
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -60,7 +60,7 @@ def settings(**given: Any) -> Train:
 
 def learn(network: Network, optimizer: torch.optim.Optimizer, steps: range) -> None:
     for step in steps:
-        set_rate(optimizer, 0.01 * (1 - step / 20))
+        set_lr(optimizer, 0.01 * (1 - step / 20))
         optimizer.zero_grad()
         network.loss(step).backward()
         optimizer.step()
@@ -204,7 +204,7 @@ def test_least_squares_are_learned_faster_than_by_adamw() -> None:
         objective = Squares()
         optimizer = make_optimizer(objective, settings(optimizer=name, weight_decay=0.0))
         for step in range(200):
-            set_rate(optimizer, 0.1 * (1 - step / 200))
+            set_lr(optimizer, 0.1 * (1 - step / 200))
             optimizer.zero_grad()
             loss = (objective.layer(inputs) - targets).square().sum()
             loss.backward()
@@ -246,7 +246,7 @@ def test_captured_step_is_as_the_eager_one(optimizer: str) -> None:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for network, one in zip(networks, (eager, captured), strict=True):
-            set_rate(one, 0.01)
+            set_lr(one, 0.01)
             give(network, 0)
             one.step()
     torch.cuda.synchronize()
@@ -255,7 +255,7 @@ def test_captured_step_is_as_the_eager_one(optimizer: str) -> None:
         captured.step()
     for step in range(1, 5):
         for one in (eager, captured):
-            set_rate(one, 0.01 / step)  # the graph must see the new rate
+            set_lr(one, 0.01 / step)  # the graph must see the new rate
         for network in networks:
             give(network, step)
         eager.step()

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from keel.errors import UsageError
 from keel.events import Event
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.objective import Objective, Phase, Tensors
-from keel.training.optimizers import make_optimizer, set_rate
-from keel.training.parameter_groups import levels_of
+from keel.training.optimizers import make_optimizer, set_lr
+from keel.training.parameter_groups import layer_groups
 from keel.training.plan import Train
 
 # 12 rows by 4 are 3 steps an epoch.
@@ -41,13 +41,13 @@ class Tower(Objective):
     def blocks(self) -> list[nn.Module]:
         return list(self.layers)
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         return list(self.words.parameters())
 
-    def rows(self, data: Tensor) -> int:
+    def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: Draw, rows: range) -> Ids:
+    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Ids:
         index, _ = draw.order(torch.arange(rows.start, rows.stop), len(data))
         return Ids(ids=data[index])
 
@@ -78,17 +78,17 @@ def level_of(name: str) -> int:
 def test_levels_are_counted_from_the_head_down() -> None:
     tower = Tower()
     names = {parameter: name for name, parameter in tower.named_parameters()}
-    found = [{level_of(names[parameter]) for parameter in level} for level in levels_of(tower)]
+    found = [{level_of(names[parameter]) for parameter in level} for level in layer_groups(tower)]
     assert found == [{0}, {1}, {2}, {3}]
     tower.head.requires_grad_(False)  # what does not learn is no level
-    assert [{level_of(names[parameter]) for parameter in level} for level in levels_of(tower)] == [{1}, {2}, {3}]
+    assert [{level_of(names[parameter]) for parameter in level} for level in layer_groups(tower)] == [{1}, {2}, {3}]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_rate_falls_from_level_to_level(optimizer: Literal["adamw", "muon"]) -> None:
     tower = Tower()
     made = make_optimizer(tower, replace(TRAIN, layer_decay=0.5, optimizer=optimizer))
-    set_rate(made, 0.8)
+    set_lr(made, 0.8)
     rates = {parameter: group["lr"] for group in made.param_groups for parameter in group["params"]}
     expected = {0: 0.8, 1: 0.4, 2: 0.2, 3: 0.1}
     for name, parameter in tower.named_parameters():
@@ -190,7 +190,7 @@ def test_what_has_one_level_has_nothing_to_tell_apart() -> None:
 def test_epochs_of_rows_that_change_are_refused() -> None:
     class Grows(Tower):
         def phases(self) -> list[Phase]:
-            return [Phase(share=0.5), Phase(share=0.5, rows=0.5)]
+            return [Phase(share=0.5), Phase(share=0.5, batch_share=0.5)]
 
     with pytest.raises(UsageError, match="rows change in length"):
         fit(Grows(), DATA, replace(TRAIN, unfreeze="gradual"))

@@ -9,7 +9,7 @@ from keel.errors import UsageError
 from keel.training.objective import Phase
 from keel.training.plan import Plan, Train
 
-LONG = (Phase(share=0.9), Phase(share=0.1, rows=0.25))
+LONG = (Phase(share=0.9), Phase(share=0.1, batch_share=0.25))
 
 
 @pytest.mark.parametrize("length", [{"minutes": float("inf")}, {"minutes": 1e20}, {"epochs": float("inf")}])
@@ -30,7 +30,7 @@ def test_the_batch_doubles_twice_and_no_row_is_drawn_twice() -> None:
     places = [plan.at(step) for step in range(40)]
     assert [place.rows for place in places] == [16] * 10 + [32] * 10 + [64] * 20
     assert all(one.first + one.rows == two.first for one, two in pairwise(places))
-    assert [place.rate for place in places[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
+    assert [place.lr_scale for place in places[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
 
 
 def test_longer_rows_are_fewer_and_counted_for_themselves() -> None:
@@ -41,7 +41,7 @@ def test_longer_rows_are_fewer_and_counted_for_themselves() -> None:
         (16, 1, 16),
         (16, 1, 144),
     ]
-    assert plan.at(90).rate == pytest.approx(plan.train.lr * plan.share(90))  # fewer rows, as many tokens
+    assert plan.at(90).lr_scale == pytest.approx(plan.train.lr * plan.share(90))  # fewer rows, as many tokens
     assert plan.told() == ", 64 rows from step 0, 16 rows from step 90"
 
 

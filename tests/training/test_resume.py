@@ -24,7 +24,7 @@ from keel.errors import Interrupted
 from keel.events import Event, OnEvent, ignore
 from keel.systems.bert import Bert
 from keel.training.loop import History, fit
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 from keel.training.plan import Train
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -49,13 +49,13 @@ def train_bert(out: Path, variant: str, on_event: OnEvent = ignore) -> History:
     )
     learned, held = Documents.of(cast(Tokens, tokens)).split(0.1, seed=0)
     torch.manual_seed(0)
-    system = Bert(layers=2, width=32, head_width=16, positions=32, length=32)
+    system = Bert(layers=2, width=32, head_dim=16, max_positions=32, length=32)
     marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
-    objective = system.objective(system.encoder(vocabulary=90), marks)
+    objective = system.build_objective(system.build_encoder(vocabulary=90), marks)
     common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1, "lr": 1e-2}
     every: dict[str, Any] = {"evaluate_every": EVERY + 1, "checkpoint_every": EVERY}
     train = Train(steps=STEPS, batch=8, **common, **every, **VARIANTS[variant])
-    return fit(objective, learned, train, out, on_event, evaluate=held_out_loss(held, train, rows=8))
+    return fit(objective, learned, train, out, on_event, evaluate=validation_loss(held, train, rows=8))
 
 
 def start(out: Path, variant: str, kill: int = 0) -> subprocess.Popen[bytes]:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 import keel
 from keel.errors import KeelError, UsageError
 from keel.events import Event
-from keel.training.batch_loading import Ahead, Here, batches_of
-from keel.training.counter_rng import Draw
+from keel.training.batch_loading import CpuBatches, PrefetchedBatches, batch_source
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import Plan, Train
-from keel.training.step import Stepper, settled
+from keel.training.step import Stepper, resolve_precision
 from tests.training.test_loop import Plane, Points
 
 TRAIN = Train(steps=6, batch=8, device="cpu", log_every=1, schedule="constant", warmup=1, lr=0.1)
@@ -128,8 +128,8 @@ def test_each_part_of_a_block_is_compiled(data: Tensor, monkeypatch: pytest.Monk
 
 def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:
     objective, plan = Plane(), Plan(20, TRAIN)
-    here = Here(objective, data, 0, CPU)
-    ahead = Ahead(objective, data, 0, CPU)
+    here = CpuBatches(objective, data, 0, CPU)
+    ahead = PrefetchedBatches(objective, data, 0, CPU)
     for step in (0, 1, 2, 7, 8):
         coming = [(plan.at(later), [range(4), range(4, 8)]) for later in (step + 1, step + 2)]
         one, counts = here.get(plan.at(step), [range(4), range(4, 8)], [])
@@ -142,10 +142,10 @@ def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:
 
 def test_an_error_in_the_thread_reaches_the_run(data: Tensor) -> None:
     class Broken(Plane):
-        def batch(self, data: Tensor, draw: Draw, rows: range) -> Points:
+        def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
             raise UsageError("no such row")
 
-    ahead = Ahead(Broken(), data, 0, CPU)
+    ahead = PrefetchedBatches(Broken(), data, 0, CPU)
     with pytest.raises(UsageError, match="no such row"):
         ahead.get(Plan(5, TRAIN).at(0), [range(8)], [])
 
@@ -155,17 +155,17 @@ def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "an old GPU")
     for has in (True, False):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
-        assert settled("auto", gpu) == ("bf16" if has else "fp32")
-    assert settled("auto", CPU) == "fp32"
+        assert resolve_precision("auto", gpu) == ("bf16" if has else "fp32")
+    assert resolve_precision("auto", CPU) == "fp32"
     with pytest.raises(UsageError, match="an old GPU has no bf16: use --train"):
-        settled("bf16", gpu)
+        resolve_precision("bf16", gpu)
 
 
 def test_data_that_does_not_fit_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Event] = []
     data = Points(x=torch.ones(10, 2), y=torch.ones(10), weights=torch.ones(10))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (data.bytes(), data.bytes()))
-    assert isinstance(batches_of(Plane(), data, TRAIN, torch.device("cuda"), events.append), Ahead)
+    assert isinstance(batch_source(Plane(), data, TRAIN, torch.device("cuda"), events.append), PrefetchedBatches)
     assert "they stay outside, 2 batches are kept ready" in events[0]["text"]
 
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, whole
 from keel.training.objective import Objective
-from keel.training.weight_average import Average
+from keel.training.weight_average import WeightAverage
 
 
 class Layer(Objective):
@@ -38,7 +38,7 @@ def walk(objective: Objective, step: int) -> None:
 
 
 def test_mean_of_all_that_was_added_is_put_into_the_network() -> None:
-    objective, average = Layer(), Average()
+    objective, average = Layer(), WeightAverage()
     seen = []
     for step in range(7):
         walk(objective, step)
@@ -53,7 +53,7 @@ def test_mean_of_all_that_was_added_is_put_into_the_network() -> None:
 
 
 def test_mean_is_fp32_and_its_own() -> None:
-    objective, average = Layer(), Average()
+    objective, average = Layer(), WeightAverage()
     average.add(objective)
     before = average.means["linear.weight"].clone()
     walk(objective, 0)
@@ -66,7 +66,7 @@ def test_mean_is_fp32_and_its_own() -> None:
 
 
 def test_many_small_steps_are_not_lost() -> None:
-    objective, average = Layer(), Average()
+    objective, average = Layer(), WeightAverage()
     for step in range(3000):
         nn.init.constant_(objective.linear.weight, 1000 + step % 2)
         average.add(objective)
@@ -74,10 +74,10 @@ def test_many_small_steps_are_not_lost() -> None:
 
 
 def test_restored_average_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    objective, average = Layer(), Average()
+    objective, average = Layer(), WeightAverage()
     checkpoints = Checkpoints(tmp_path, keep=1)
     optimizer = torch.optim.AdamW(objective.parameters())
-    restored = Average()
+    restored = WeightAverage()
     for step in range(6):
         if step == 3:
             world = World(0, 1, torch.device("cpu"))
@@ -94,7 +94,7 @@ def test_restored_average_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_nothing_added_changes_nothing() -> None:
-    average, objective = Average(), Layer()
+    average, objective = WeightAverage(), Layer()
     assert average.tensors() == {}
     average.restore({}, objective)
     before = objective.linear.weight.clone()
@@ -113,7 +113,7 @@ def sharded(tmp_path: Path) -> Iterator[Objective]:
 
 
 def test_shards_are_averaged_as_shards_even_after_an_evaluation(sharded: Objective) -> None:
-    average = Average()
+    average = WeightAverage()
     values = []
     for step in range(4):
         with torch.no_grad():
@@ -124,7 +124,7 @@ def test_shards_are_averaged_as_shards_even_after_an_evaluation(sharded: Objecti
         values.append(step)
     kept = average.tensors()
     assert isinstance(kept["average.linear.weight"], DTensor)
-    restored = Average()
+    restored = WeightAverage()
     restored.restore({name: whole(value) for name, value in kept.items()}, sharded)
     restored.apply(sharded)
     assert (whole(sharded.state_dict()["linear.weight"]) == sum(values) / 4).all()

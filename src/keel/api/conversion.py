@@ -34,7 +34,7 @@ def convert(source: str | Path, out: str | Path, *, overwrite: bool = False, on_
         if Path(out).suffix == ".bin" and isinstance(model.system, FastText):
             fasttext_files.write(Path(out), model.system, model.tokenizer, model.tensors(), model.label_names)
             return
-        space = model.space()
+        space = model.vector_space()
         write_vectors(Path(out), space, form=VECTOR_FILES[Path(out).suffix])
         copy = read_vectors(out)
         if copy.words != space.words or not np.array_equal(copy.matrix, space.matrix):

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from keel.api.finetuning import Source
 from keel.api.inference import _asked, _refuse_others
-from keel.api.model_loading import loaded, space_of
+from keel.api.model_loading import load_model, load_vectors
 from keel.api.prompting import choose, last_words
 from keel.api.text_generation import perplexity
 from keel.config import unknown_name
 from keel.events import OnEvent, ignore, note
-from keel.explain.vector_benchmarks import judge, published_form
+from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.metrics.scores import Scores
 from keel.model import Model
 
@@ -32,25 +32,25 @@ def evaluate(
     perplexity of a text or, where told so, is scored `by` the last word of each text or by which of some choices it
     finds likeliest.
     """
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
     _refuse_others(known, settings, by)
     if by:
-        foretold = {"last-word": last_words, "choices": choose}
-        if by not in foretold:
-            raise unknown_name(by, foretold, "--by")
-        scores = foretold[by](known, data, on_event=on_event, **settings)
+        next_token_loss = {"last-word": last_words, "choices": choose}
+        if by not in next_token_loss:
+            raise unknown_name(by, next_token_loss, "--by")
+        scores = next_token_loss[by](known, data, on_event=on_event, **settings)
     elif published and known.encoder.width:
-        scores = judge(space_of(known), data, on_event=on_event)
-    elif known.task is None and known.system.foretells:
+        scores = evaluate_vectors(load_vectors(known), data, on_event=on_event)
+    elif known.task is None and known.system.is_causal_lm:
         scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task, columns = _asked(known, settings)
         examples = task.read(data, columns, on_event)
-        task.accept(examples, task.labels)
+        task.check_labels(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
-        if scores.doubt:
-            note(on_event, scores.doubt)
+        if scores.warning:
+            note(on_event, scores.warning)
     if out is not None:
         scores.write(Path(out))
     return scores

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from keel.api.finetuning_runs import Tuning
+from keel.api.finetuning_runs import FineTuningRuns
 from keel.api.run_folder import hardware, refuse_same, run_folder
-from keel.api.settings import Vocabulary, route
+from keel.api.settings import VocabularySettings, route_settings
 from keel.config import to_dict, unknown_name
 from keel.data.corpus import Corpus
-from keel.data.examples import Columns, Examples, Labels, hold_out
+from keel.data.examples import Columns, Examples, Labels, split_validation
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -23,7 +23,7 @@ from keel.model_card import Card
 from keel.systems import SYSTEMS
 from keel.systems.system import System
 from keel.tasks import TASKS, Task
-from keel.tasks.task import Head
+from keel.tasks.task import HeadSettings
 from keel.training.counter_rng import seed_of
 from keel.training.distributed import World
 
@@ -61,7 +61,7 @@ def finetune(
         raise UsageError("--freeze keeps what was learned and --from-scratch drops it: choose one of them")
     if seeds < 1:
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
-    start, parent = start_of(base, out, settings, on_event, labels=True)
+    start, parent = resolve_start(base, out, settings, on_event, labels=True)
     if freeze is None:
         freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
         if freeze:
@@ -70,19 +70,29 @@ def finetune(
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
-    tuned = kind.tuning(start, freeze, network=network)
+    tuned = kind.finetuning_defaults(start, freeze, network=network)
     as_it_is = not freeze and not network and not settings.get("mix")  # the encoder's top layer is what is read
-    foretelling = start.teaching.head().get("lm_loss", 0.0) if as_it_is and "lm_loss" in kind.takes else 0.0
-    mixed = start.feature_based and "mix" in kind.takes and not settings.get("lm_loss")
-    usual = Head(mix=mixed, lm_loss=foretelling)
-    system, train, columns, head, pieces = route(
-        settings, start, tuned, Columns(), usual, Vocabulary(), only=start.teaching.fields if parent else None
+    foretelling = (
+        start.finetuning_policy.head_defaults().get("lm_loss", 0.0)
+        if as_it_is and "lm_loss" in kind.head_fields
+        else 0.0
     )
-    if parent and pieces != Vocabulary():
+    mixed = start.feature_based and "mix" in kind.head_fields and not settings.get("lm_loss")
+    usual = HeadSettings(mix=mixed, lm_loss=foretelling)
+    system, train, columns, head, pieces = route_settings(
+        settings,
+        start,
+        tuned,
+        Columns(),
+        usual,
+        VocabularySettings(),
+        only=start.finetuning_policy.fields if parent else None,
+    )
+    if parent and pieces != VocabularySettings():
         raise UsageError(f"{parent.card.title or 'the model'} has its pieces already: leave out their settings")
-    for name in head.chosen():
-        if name not in kind.takes:
-            able = " or ".join(each for each, other in TASKS.items() if name in other.takes)
+    for name in head.non_default():
+        if name not in kind.head_fields:
+            able = " or ".join(each for each, other in TASKS.items() if name in other.head_fields)
             raise UsageError(f"--{name.replace('_', '-')} is for --task {able}, not for {task}: leave it out")
     if foretelling and "lm_loss" not in settings:
         note(
@@ -90,25 +100,25 @@ def finetune(
             f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
         )
     everything = kind.read(data, columns, on_event)
-    labels = kind.learned(everything)  # what nothing can be learned from is refused before it is split
+    labels = kind.label_schema(everything)  # what nothing can be learned from is refused before it is split
     examples, held = split(everything, kind, columns, dev, train.seed, on_event)
     tested = None if test is None else kind.read(test, columns, on_event)
     scored = held, tested, everything if folds else None
     for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
-            kind.accept(apart, labels)
+            kind.check_labels(apart, labels)
     with World.join(train.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
-        system = system.teaching.settled(labels.kind, examples.label_counts, frozen=freeze or network)
+        system = system.finetuning_policy.adapt_system(labels.kind, examples.label_counts, frozen=freeze or network)
         if parent is None:
             parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
         else:
             if labels.kind != "text":  # of which single unknown pieces are told
-                tell_unknown(parent.unknown_share(examples), examples.source, parent, say)
+                warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, say)
             if isinstance(parent.task, kind):
                 labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
         parent = _learner(system, parent, train.seed)
-        tuning = Tuning(parent, kind, labels, train, head, freeze, from_scratch, say)
+        tuning = FineTuningRuns(parent, kind, labels, train, head, freeze, from_scratch, say)
         scores: dict[str, Any] = {}
         if folds:
             scores["folds"] = tuning.cross_validate(everything, folds, run)
@@ -129,7 +139,7 @@ def finetune(
                 "task": task,
                 "freeze": freeze,
                 "from_scratch": from_scratch,
-                **head.chosen(),
+                **head.non_default(),
                 "train": to_dict(train),
             },
         )
@@ -138,10 +148,10 @@ def finetune(
         )
         if best.task.mix is not None:
             note(say, f"the learned mix: {layer_weights(model).brief()}")
-        return saved(model.to(world.device), out, world)
+        return save_model(model.to(world.device), out, world)
 
 
-def start_of(
+def resolve_start(
     system: System | Model | str | Path,
     out: str | Path | None,
     settings: dict[str, Any],
@@ -160,7 +170,7 @@ def start_of(
     if known:
         kind = SYSTEMS[str(system)]
         size = settings.pop("size", "")
-        return kind.sized(size) if size else kind().teaching.anew() if labels else kind(), None
+        return kind.sized(size) if size else kind().finetuning_policy.from_scratch_system() if labels else kind(), None
     if not isinstance(system, str | Path):
         raise UsageError(f"{system!r} is nothing that can learn: give a system, its name, a model or its folder")
     if not os.path.exists(system):
@@ -187,7 +197,7 @@ def split(
         share = 0.0
     if not 0 < share < 1:
         raise UsageError(f"--dev {dev} is neither a file nor a share between 0% and 100%, such as 10%")
-    learned, held = hold_out(examples, share, seed)
+    learned, held = split_validation(examples, share, seed)
     if not held:
         note(on_event, "no example is held out as dev, for each has a label that no other has: --dev FILE gives one")
         return learned, None
@@ -196,7 +206,7 @@ def split(
     return learned, held
 
 
-def tell_unknown(share: float, source: object, model: Model | None, say: OnEvent) -> None:
+def warn_unknown_tokens(share: float, source: object, model: Model | None, say: OnEvent) -> None:
     """Say that a text is hardly read by what is to learn from it, if it is."""
     if share > UNREADABLE:
         whom = (model and model.card.title) or "the model"
@@ -205,40 +215,46 @@ def tell_unknown(share: float, source: object, model: Model | None, say: OnEvent
 
 
 def _words_of(
-    system: System, task: type[Task], examples: Examples, labels: Labels, pieces: Vocabulary, seed: int, say: OnEvent
+    system: System,
+    task: type[Task],
+    examples: Examples,
+    labels: Labels,
+    pieces: VocabularySettings,
+    seed: int,
+    say: OnEvent,
 ) -> tuple[Model, Labels]:
     """A new model that knows the words of these examples but has no weights yet, and labels that know how they are
     written."""
 
     def learn(texts: list[str], kind: str) -> Tokenizer:
         chosen: Any = kind if pieces.tokenizer == "auto" else pieces.tokenizer
-        size, least = pieces.vocabulary or system.vocabulary, 0 if chosen == "bpe" else 1
+        size, least = pieces.vocabulary or system.default_vocab_size, 0 if chosen == "bpe" else 1
         return Tokenizer.train(Corpus.of(texts), kind=chosen, size=size, min_count=least, seed=seed, on_event=say)
 
     told = say if pieces.tokenizer == "auto" else ignore  # who names a kind need not hear which would be taken
-    tokenizer, other = task.vocabularies(system, examples, learn, separate=pieces.separate, on_event=told)
-    tokenizer = system.teaching.marked(tokenizer)
+    tokenizer, other = task.train_tokenizers(system, examples, learn, separate=pieces.separate, on_event=told)
+    tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
     with torch.device("meta"):
-        model = Model(system=system, encoder=system.encoder(len(tokenizer)), tokenizer=tokenizer)
+        model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     return model, dataclasses.replace(labels, tokenizer=other)
 
 
 def _learner(system: System, parent: Model, seed: int) -> Model:
     """The parent with other settings for the task, and vectors for the marks of its rows: its encoder keeps every
     weight that fits."""
-    tokenizer = system.teaching.ready(parent.tokenizer)
+    tokenizer = system.finetuning_policy.extend_tokenizer(parent.tokenizer)
     if system == parent.system and tokenizer is parent.tokenizer:
         return parent
-    vocabulary = max(parent.encoder.vocabulary, len(tokenizer))
+    vocabulary = max(parent.encoder.vocab_size, len(tokenizer))
     with torch.device("meta"):
-        encoder = system.encoder(vocabulary)
+        encoder = system.build_encoder(vocabulary)
     shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
     held = parent.encoder.state_dict()
     weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
-    grown = (torch.Size([parent.encoder.vocabulary]), torch.Size([vocabulary]))
+    grown = (torch.Size([parent.encoder.vocab_size]), torch.Size([vocabulary]))
     if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
         torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
-        encoder = system.encoder(vocabulary).to(parent.device)
+        encoder = system.build_encoder(vocabulary).to(parent.device)
         for name, new in encoder.state_dict().items():
             old = held[name]
             if name not in weights and (old.shape[:1], new.shape[:1]) == grown and old.shape[1:] == new.shape[1:]:
@@ -247,7 +263,7 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
     return dataclasses.replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)
 
 
-def saved(model: Model, out: str | Path | None, world: World) -> Model:
+def save_model(model: Model, out: str | Path | None, world: World) -> Model:
     """The model, written to its folder, if it has one, by the process that leads."""
     if out is not None and world.leads:
         model.save(out, overwrite=True)

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from keel.config import replace, to_dict
-from keel.data.collation import Prepared
+from keel.data.collation import EncodedExamples
 from keel.data.examples import Examples, Labels, folds
 from keel.events import OnEvent, note
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.tasks import Task
-from keel.tasks.auxiliary_lm import WithLanguage
-from keel.tasks.task import Head
+from keel.tasks.auxiliary_lm import AuxiliaryLM
+from keel.tasks.task import HeadSettings
 from keel.training.counter_rng import seed_of
 from keel.training.distributed import pick_device
 from keel.training.loop import History, fit
@@ -35,7 +35,7 @@ MOST_EPOCHS = 100
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FineTuningRun:
     """One run of fine-tuning: what it made, how it went, and its scores on dev if there is one."""
 
     task: Task
@@ -44,14 +44,14 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class FineTuningRuns:
     """What the runs of one `finetune` share."""
 
     parent: Model
     kind: type[Task]
     labels: Labels
     train: Train
-    head: Head
+    head: HeadSettings
     freeze: bool
     from_scratch: bool
     say: OnEvent
@@ -65,25 +65,27 @@ class Tuning:
         torch.manual_seed(seed_of(seed, "weights"))
         system = self.parent.system
         if self.from_scratch:
-            encoder = system.encoder(self.parent.encoder.vocabulary)
+            encoder = system.build_encoder(self.parent.encoder.vocab_size)
         else:
             encoder = deepcopy(self.parent.encoder).requires_grad_(True)  # pre-training may have frozen parts
-        task = self.kind(system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.chosen())
+        task = self.kind(
+            system, encoder, self.parent.tokenizer, self.labels, frozen=self.freeze, **self.head.non_default()
+        )
         if not self.from_scratch and isinstance(self.parent.task, self.kind):
-            task.inherit(self.parent.task)
+            task.load_head_from(self.parent.task)
         task.precision = self.train.precision
         return task.to(pick_device(self.train.device))
 
-    def foretelling(self, task: Task) -> Objective:
+    def auxiliary_objective(self, task: Task) -> Objective:
         """What teaches a task and, on the same rows, goes on with what the parent was pre-trained by."""
-        objective = task.system.objective(task.encoder, task.tokenizer)
+        objective = task.system.build_objective(task.encoder, task.tokenizer)
         known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
         for name, weight in objective.state_dict().items():
             if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
                 (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
-        return WithLanguage(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
+        return AuxiliaryLM(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
 
-    def train_once(self, data: Prepared, dev: Examples | None, seed: int, run: Path | None) -> Tuned:
+    def train_once(self, data: EncodedExamples, dev: Examples | None, seed: int, run: Path | None) -> FineTuningRun:
         task = self.new_task(seed)
         identity = {
             "system": task.system.name,
@@ -91,7 +93,7 @@ class Tuning:
             "freeze": self.freeze,
             "from_scratch": self.from_scratch,
             "labels": list(self.labels.names),
-            **self.head.chosen(),
+            **self.head.non_default(),
             "examples": data.examples.fingerprint(),
             "parent": self.parent_fingerprint if run and not self.from_scratch else "",
             "tokenizer": task.tokenizer.fingerprint() if run else "",
@@ -101,25 +103,25 @@ class Tuning:
         sources = {"examples": f"the examples of {data.examples.source}"}
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
-        learner = None if self.freeze or task.network else task.system.teaching.learner(task)
+        learner = None if self.freeze or task.network else task.system.finetuning_policy.custom_update(task)
         if self.head.lm_loss:
-            learner = self.foretelling(task)
+            learner = self.auxiliary_objective(task)
         seeded = replace(self.train, seed=seed)
         # Where every word may be foretold, every word learns.
-        with nullcontext(data) if self.head.lm_loss else task.narrowed(data) as narrow:
+        with nullcontext(data) if self.head.lm_loss else task.restrict_embeddings(data) as narrow:
             history = fit(learner or task, narrow, seeded, run, self.say, identity=identity, sources=sources)
         if dev is None:
-            return Tuned(task, history, None)
+            return FineTuningRun(task, history, None)
         scores = task.score(dev, task.predict(dev, on_event=self.say))
         self.say({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
-        return Tuned(task, history, scores)
+        return FineTuningRun(task, history, scores)
 
     def best_of(
         self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
-    ) -> Tuned:
+    ) -> FineTuningRun:
         """The run that is best on dev (without one: the first); what dev said goes into `scores`."""
         data = self.prepare(examples)
-        best: Tuned | None = None
+        best: FineTuningRun | None = None
         found: list[Scores] = []
         for seed in range(self.train.seed, self.train.seed + seeds):
             tuned = self.train_once(data, dev, seed, run and run / f"seed-{seed}")
@@ -131,10 +133,10 @@ class Tuning:
             note(self.say, remark)
         if best.scores:
             scores["dev"] = best.scores.brief()
-            if best.scores.doubt:
-                note(self.say, f"on dev {best.scores.doubt}")
+            if best.scores.warning:
+                note(self.say, f"on dev {best.scores.warning}")
         if len(found) > 1:
-            scores["seeds"] = self.summarize("seeds", found)
+            scores["seeds"] = self.aggregate("seeds", found)
         return best
 
     def too_short(self, steps: int, examples: int) -> str:
@@ -152,16 +154,16 @@ class Tuning:
         what = f"{made:,} updates" if made > 1 else "one update"
         return f"it has made only {what}: {' or '.join(remedies)} may teach more"
 
-    def prepare(self, examples: Examples) -> Prepared:
+    def prepare(self, examples: Examples) -> EncodedExamples:
         """Tokenized once for all seeds; a frozen encoder runs once."""
         if self.freeze:
             task = self.new_task(self.train.seed)
         else:  # no weight is read, and a task may change what learns of its encoder: the parent's own is left alone
             system = self.parent.system
             with torch.device("meta"):
-                encoder = system.encoder(self.parent.encoder.vocabulary)
-            task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.chosen())
-        return task.prepare(examples, batch_size=self.train.batch, on_event=self.say)
+                encoder = system.build_encoder(self.parent.encoder.vocab_size)
+            task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.non_default())
+        return task.encode_examples(examples, batch_size=self.train.batch, on_event=self.say)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Every example scored once, by a run that learned from the other folds."""
@@ -169,9 +171,9 @@ class Tuning:
         for number, (rest, fold) in enumerate(folds(examples, count, self.train.seed)):
             tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
             scores += [tuned.scores] if tuned.scores else []
-        return self.summarize("folds", scores)
+        return self.aggregate("folds", scores)
 
-    def summarize(self, what: str, scores: list[Scores]) -> dict[str, Any]:
+    def aggregate(self, what: str, scores: list[Scores]) -> dict[str, Any]:
         """The mean of the main score over several runs, and each."""
         values = [found.main_value for found in scores]
         listed = ", ".join(f"{value:.3f}" for value in values)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from keel.api.finetuning import Source
-from keel.api.model_loading import loaded
-from keel.api.settings import route
+from keel.api.model_loading import load_model
+from keel.api.settings import route_settings
 from keel.data.examples import Columns
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
@@ -21,7 +21,7 @@ def predict(
     model: Model | str | Path, data: Source, *, on_event: OnEvent = ignore, **settings: Any
 ) -> Iterator[dict[str, Any]]:
     """One record for each text of a source: where it stands, the text and what the model says of it."""
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     _refuse_others(known, settings)
     task, columns = _asked(known, settings)
     examples = task.read(data, columns, on_event)
@@ -35,7 +35,7 @@ def predict(
 
 def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:
     """The likeliest words for every [MASK] (or ___) of a text."""
-    return loaded(model, on_event).fill(text, top=top)
+    return load_model(model, on_event).fill(text, top=top)
 
 
 def embed(
@@ -47,25 +47,25 @@ def embed(
     on_event: OnEvent = ignore,
 ) -> Any:
     """Vectors of texts: one for each, or with pool="none" one for each piece in its context."""
-    return loaded(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
+    return load_model(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
 def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
     """The model's task, with the way to answer that the settings ask for, and where data keeps what."""
     if model.task is None:
         raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
-    columns, search = route(settings, Columns(), model.task.search)
-    return model.task.searching(search), columns
+    columns, search = route_settings(settings, Columns(), model.task.decoding)
+    return model.task.with_decoding(search), columns
 
 
 def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
     """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
     searches = model.task is not None and model.task.labels.kind == "text"
-    foretells = model.task is None and model.system.foretells and not by
+    foretells = model.task is None and model.system.is_causal_lm and not by
     is_what = f"is a model of {model.system.name}"
     if model.task is not None:
         is_what = f"has learned to {model.task.name}"
-    elif model.system.foretells:
+    elif model.system.is_causal_lm:
         is_what = f"is a language model{f', scored by {by}' if by else ''}"
     for name, flag in SEARCHING.items():
         if name in settings and not searches:

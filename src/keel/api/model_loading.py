@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from keel.events import OnEvent, ignore
-from keel.explain.nearest_neighbors import Space
+from keel.explain.nearest_neighbors import VectorSpace
 from keel.formats.vector_files import looks_like_vectors, read_vectors
 from keel.model import Model
 
@@ -12,16 +12,16 @@ def _is_file_of_vectors(model: Model | str | Path) -> bool:
     return not isinstance(model, Model) and looks_like_vectors(model)
 
 
-def loaded(model: Model | str | Path, on_event: OnEvent = ignore) -> Model:
+def load_model(model: Model | str | Path, on_event: OnEvent = ignore) -> Model:
     """A model, read from its folder if that is what is given."""
     return model if isinstance(model, Model) else Model.load(model, device="auto", on_event=on_event)
 
 
-def space_of(model: Model | str | Path, on_event: OnEvent = ignore) -> Space:
+def load_vectors(model: Model | str | Path, on_event: OnEvent = ignore) -> VectorSpace:
     """The words of a model, or of a file of vectors, which needs to be no model for this."""
     if not isinstance(model, Model) and _is_file_of_vectors(model):
         vectors = read_vectors(model, on_event=on_event)
-        return Space(vectors.words, vectors.matrix)
-    known = loaded(model, on_event)
-    vectors = known.space()
-    return Space(vectors.words, vectors.matrix, known.encode if known.system.spells else None)
+        return VectorSpace(vectors.words, vectors.matrix)
+    known = load_model(model, on_event)
+    vectors = known.vector_space()
+    return VectorSpace(vectors.words, vectors.matrix, known.encode if known.system.uses_subwords else None)

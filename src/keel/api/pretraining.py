@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from keel.api.finetuning import Source, finetune, saved, split, start_of, tell_unknown
+from keel.api.finetuning import Source, finetune, resolve_start, save_model, split, warn_unknown_tokens
 from keel.api.run_folder import TOKENIZER, hardware, run_folder
-from keel.api.settings import Text, Vocabulary, corpus_of, route
+from keel.api.settings import TextSettings, VocabularySettings, corpus_of, route_settings
 from keel.config import replace, to_dict, unknown_name, write_toml
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
@@ -26,8 +26,8 @@ from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import seed_of
 from keel.training.distributed import World
 from keel.training.loop import fit
-from keel.training.loss_totals import held_out_loss
-from keel.training.objective import Kernel, Objective
+from keel.training.loss_totals import validation_loss
+from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
 
 
@@ -49,15 +49,15 @@ def pretrain(
     fields of the system, of `Train` and of `Text`, or a `size`. On labelled examples in `probe` a copy of the
     result is fine-tuned in the same run: its scores on a held-out tenth go into the card.
     """
-    start, parent = start_of(system, out, settings, on_event)
-    if start.from_labels:
+    start, parent = resolve_start(system, out, settings, on_event)
+    if start.supervised_only:
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
-    usual = start.later if parent else start.train
-    chosen, train, text = route(settings, start, usual, Text(), only=start.tunable if parent else None)
-    if chosen.counts_once and train.epochs != 1:
+    usual = start.continued_pretraining_defaults if parent else start.pretraining_defaults
+    chosen, train, text = route_settings(settings, start, usual, TextSettings(), only=start.tunable if parent else None)
+    if chosen.count_based and train.epochs != 1:
         said = next(name for name in Train.LENGTHS if getattr(train, name))
         raise UsageError(f"{chosen.name} counts all of a text once, however long that takes: leave out --{said}")
-    text = text.settled(chosen)
+    text = text.resolve(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = probed = None
     if probe is not None:  # what is wrong with it shows before anything is learned
@@ -67,27 +67,29 @@ def pretrain(
         examples, apart = split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
-        probed = kind, kind.learned(examples)
-        kind.accept(apart, probed[1])
+        probed = kind, kind.label_schema(examples)
+        kind.check_labels(apart, probed[1])
     with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
             if probed:  # a task that this system cannot learn is refused before anything is learned
                 with torch.device("meta"):
-                    probed[0](chosen, chosen.encoder(len(tokenizer)), tokenizer, probed[1])
+                    probed[0](chosen, chosen.build_encoder(len(tokenizer)), tokenizer, probed[1])
             if parent:  # and so is more text, where a model cannot learn on
                 with torch.device("meta"):
-                    chosen.objective(chosen.encoder(parent.encoder.vocabulary), tokenizer)
-            tokens = Tokens.build(source, tokenizer, words=chosen.needs_words, on_event=say)
-        if not chosen.spells and (parent or text.tokenizer not in Vocabulary.KINDS):  # pieces of other text
-            tell_unknown(tokens.unknown_share, source, parent, say)
+                    chosen.build_objective(chosen.build_encoder(parent.encoder.vocab_size), tokenizer)
+            tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=say)
+        if not chosen.uses_subwords and (
+            parent or text.tokenizer not in VocabularySettings.KINDS
+        ):  # pieces of other text
+            warn_unknown_tokens(tokens.unknown_share, source, parent, say)
         learned, held = Documents.of(tokens).split(text.held_out, train.seed)
         read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""
         note(say, f"{read}, {counted(held.size if held else 0, 'token')} held out{short}")
         torch.manual_seed(seed_of(train.seed, "weights"))
-        encoder = chosen.encoder(parent.encoder.vocabulary if parent else len(tokenizer))
-        objective = chosen.objective(encoder, tokenizer)
+        encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
+        objective = chosen.build_objective(encoder, tokenizer)
         if parent:
             _inherit(objective, parent, say)
         if remark := _too_many_rows(objective, learned, train):
@@ -105,9 +107,9 @@ def pretrain(
         sources = {"tokens": f"the text of {source}"}
         if parent:
             sources["parent"] = f"the model {parent.card.title or chosen.name}"
-        evaluate = held_out_loss(held, train) if held else None
+        evaluate = validation_loss(held, train) if held else None
         history = fit(objective, learned, train, run, say, evaluate=evaluate, identity=identity, sources=sources)
-        for remark in objective.remarks():
+        for remark in objective.notes():
             note(say, remark)
         card = Card(
             title=Path(out).name,
@@ -120,26 +122,28 @@ def pretrain(
             recipe=recipe,
             command=f"keel pretrain {parent.card.title if parent else chosen.name} CORPUS --recipe run/recipe.toml",
         )
-        grown = chosen.after(parent.system) if parent else chosen
+        grown = chosen.continued_from(parent.system) if parent else chosen
         model = Model(system=grown, encoder=encoder, tokenizer=tokenizer, objective=objective, card=card)
-        saved(model, out, world)
+        save_model(model, out, world)
         if examples is not None:  # whatever happens to the probe, the model stands
             tuned = finetune(
                 model, examples, dev=apart, task=probe_task, seed=train.seed, device=train.device, on_event=say
             )
             card.scores["probe"] = tuned.card.scores["dev"]
-            saved(model, out, world)
+            save_model(model, out, world)
         return model
 
 
-def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path | None, say: OnEvent) -> Tokenizer:
+def _tokenizer(
+    corpus: Corpus, text: TextSettings, system: System, seed: int, run: Path | None, say: OnEvent
+) -> Tokenizer:
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
-        text = replace(text, tokenizer=system.tokenizer)
+        text = replace(text, tokenizer=system.default_tokenizer)
     often = 0 if text.tokenizer != "bpe" or text.vocabulary or text.min_count else OFTEN
     asked = " asked" if text.tokenizer == "bpe" and not often else ""
-    least = text.min_count or (system.min_count if text.tokenizer == "words" else 0)
-    text = replace(text, vocabulary=text.vocabulary or system.vocabulary, min_count=least)
+    least = text.min_count or (system.default_min_count if text.tokenizer == "words" else 0)
+    text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=least)
     # A run by default that began when rare pieces were learned too finds its own again: its key does not tell.
     key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{asked}".encode()).hexdigest()[:12]
     kept = run and run / f"{TOKENIZER}{key}"
@@ -150,7 +154,7 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
             corpus,
             kind=text.tokenizer,
             size=text.vocabulary,
-            lowercase={"auto": system.lowercase, "yes": True, "no": False}[text.lowercase],
+            lowercase={"auto": system.default_lowercase, "yes": True, "no": False}[text.lowercase],
             min_count=text.min_count or often,
             phrases=text.phrases,
             sample=text.sample,
@@ -172,9 +176,9 @@ def _tokenizer(corpus: Corpus, text: Text, system: System, seed: int, run: Path 
 
 def _too_many_rows(objective: Objective, data: Documents, train: Train) -> str:
     """What to say of a batch for which there is far too little text; of any other nothing."""
-    if isinstance(objective, Kernel) and not objective.races:  # it counts, and takes each row once
+    if isinstance(objective, CustomUpdate) and not objective.nondeterministic:  # it counts, and takes each row once
         return ""
-    rows = objective.rows(data)
+    rows = objective.epoch_size(data)
     if train.batch < 2 * rows:
         return ""
     fills = f"{rows:,} rows" if rows > 1 else "one row"
@@ -193,7 +197,7 @@ def _inherit(objective: Objective, parent: Model, say: OnEvent) -> None:
         note(say, f"{parent.card.title} lacks {lacking}: {start} at random")
 
 
-def _recipe(system: System, train: Train, text: Text, *, continued: bool) -> dict[str, Any]:
+def _recipe(system: System, train: Train, text: TextSettings, *, continued: bool) -> dict[str, Any]:
     """All settings of a run, as `--recipe` reads them; a trained model's shape is its own."""
     shape = to_dict(system)
     shown = {name: shape[name] for name in system.tunable} if continued else {"name": system.name, **shape}

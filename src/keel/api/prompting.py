@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keel.api.model_loading import loaded
-from keel.api.settings import route
+from keel.api.model_loading import load_model
+from keel.api.settings import route_settings
 from keel.api.text_generation import continuations
 from keel.data.examples import Columns, Labels, read_examples
 from keel.data.multiple_choice_files import read_choices
@@ -15,7 +15,7 @@ from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.zero_shot import Question, choose_likeliest, foretell_last_words, writer_of
+from keel.explain.zero_shot import Question, choose_most_probable, next_token_model, predict_last_words
 from keel.generation.sampling import GREEDY, Sampling
 from keel.metrics.scores import Scores
 from keel.model import Model
@@ -51,7 +51,7 @@ def ask(
     """
     _given(passage, "the passage is empty: give a text, or a file of it")
     _given(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     prompt = _fitting(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
     remedy = "another question, or a longer passage, may help"
     return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
@@ -75,7 +75,7 @@ def summarize(
     _given(text, "the text is empty: give one, or a file of it")
     if sentences < 1:
         raise UsageError(f"--sentences must be 1 or more, not {sentences}")
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     prompt = _fitting(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
     remedy = "another --seed, a higher --top-k, or a longer text may help"
     found = _prompted(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, remedy, on_text, on_event)
@@ -98,7 +98,7 @@ def translate_by_pattern(
     """What a model puts after "text =" when lines of "english = french" stand before: pairs, or a tsv of them. With
     `cut` the first of too many pairs are left out."""
     _given(text, "there is nothing to translate: give a text")
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
     prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
     remedy = "more pairs, or more like this text, may help"
@@ -107,25 +107,25 @@ def translate_by_pattern(
 
 def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
     """How often a model foretells the last word of a text from all before it (LAMBADA), and its perplexity."""
-    known = loaded(model, on_event)
-    writer_of(known)
-    (columns,) = route(settings, Columns())
+    known = load_model(model, on_event)
+    next_token_model(known)
+    (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return foretell_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
+    return predict_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
 
 
 def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
     """How often a model that was taught no task finds the right one of some choices likeliest."""
-    known = loaded(model, on_event)
-    writer_of(known)
-    (columns,) = route(settings, Columns())
+    known = load_model(model, on_event)
+    next_token_model(known)
+    (columns,) = route_settings(settings, Columns())
     examples = read_choices(source, columns, on_event)
     labels = Labels(kind="choice").targets(examples).tolist()
     questions = [
         Question(context=each.text, choices=each.choices, label=label, where=each.where)
         for each, label in zip(examples, labels, strict=True)
     ]
-    return choose_likeliest(known, questions, on_event=on_event)
+    return choose_most_probable(known, questions, on_event=on_event)
 
 
 def _given(text: str, otherwise: str) -> None:
@@ -154,7 +154,7 @@ def _fitting(
     model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
 ) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
-    longest, encode = writer_of(model).longest, model.tokenizer.encode
+    longest, encode = next_token_model(model).longest, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the opening mark is read, the last token is not

@@ -19,7 +19,7 @@ ENDING = re.compile(r"[\w*?\]]\.(txt|text|md|json|jsonl|csv|tsv|parquet)(\.(gz|x
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class TextSettings:
     """How a corpus is read and cut into pieces."""
 
     text_column: str = "text"
@@ -54,13 +54,13 @@ class Text:
         if self.min_count < 0 or self.phrases < 0:
             raise UsageError("min_count and phrases must not be below 0")
 
-    def settled(self, system: System) -> Self:
+    def resolve(self, system: System) -> Self:
         """The same, with what was left to the system."""
-        return replace(self, sentences=system.sentences) if self.sentences == "auto" else self
+        return replace(self, sentences=system.default_sentences) if self.sentences == "auto" else self
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class VocabularySettings:
     """How a new model, which learns from examples alone, cuts their text into pieces."""
 
     tokenizer: str = "auto"
@@ -80,7 +80,7 @@ class Vocabulary:
             raise UsageError(f"vocabulary must be 10 pieces or more, not {self.vocabulary}")
 
 
-def route(settings: dict[str, Any], *targets: Any, only: Collection[str] | None = None) -> list[Any]:
+def route_settings(settings: dict[str, Any], *targets: Any, only: Collection[str] | None = None) -> list[Any]:
     """The targets with each setting put where a field has its name; of the first, a System, `only` these may change."""
     given: list[dict[str, Any]] = [{} for _ in targets]
     names = [{field.name for field in fields(target)} for target in targets]
@@ -111,7 +111,7 @@ def _fixed(name: str, system: System, free: list[str]) -> UsageError:
     return UsageError(f"{what}: leave it out, or start from a new {system.name}{more}")
 
 
-def corpus_of(source: Any, text: Text, on_event: OnEvent) -> Corpus:
+def corpus_of(source: Any, text: TextSettings, on_event: OnEvent) -> Corpus:
     """Files by name, or texts in memory: a DataFrame's column, or a list of strings of which none names a file and one
     at least cannot, for it is empty, has blanks or is not English."""
     sentences = "split" if text.sentences == "auto" else text.sentences

@@ -6,21 +6,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from keel.api.model_loading import loaded
-from keel.api.settings import Text, corpus_of, route
+from keel.api.model_loading import load_model
+from keel.api.settings import TextSettings, corpus_of, route_settings
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.decoding_steps import decoding
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
-from keel.explain.zero_shot import writer_of
-from keel.generation.beam_search import Hypothesis, Search, Stopped
-from keel.generation.beam_search import beam as beam_search
+from keel.explain.zero_shot import next_token_model
+from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped
+from keel.generation.beam_search import beam_search as beam_search
 from keel.generation.decoding_trace import Trace
 from keel.generation.next_token import room
 from keel.generation.sampling import Sampling, sample
-from keel.generation.strategy import how_of
+from keel.generation.strategy import decoding_strategy
 from keel.model import Model
 from keel.report import decoding_page
 
@@ -34,11 +34,11 @@ def perplexity(
     the text that the model learned from. A model with a window moves it on by `stride` tokens, unless told
     by half of it.
     """
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     learned = known.card.recipe.get("text", {})
-    (text,) = route(settings, Text(sentences=learned.get("sentences", "auto")))
+    (text,) = route_settings(settings, TextSettings(sentences=learned.get("sentences", "auto")))
     return perplexity_of(
-        known, corpus_of(source, text.settled(known.system), on_event), stride=stride, on_event=on_event
+        known, corpus_of(source, text.resolve(known.system), on_event), stride=stride, on_event=on_event
     )
 
 
@@ -102,7 +102,7 @@ def generate(
     place of each text. A text ends before any of the strings `stop`. `trace` is where to write how each word was
     chosen: a folder, an .html or a .json file.
     """
-    how = how_of(
+    how = decoding_strategy(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed,
         beams=beams, best=best, length_penalty=length_penalty,
     )  # fmt: skip
@@ -133,7 +133,7 @@ class Continuation:
     """Whether one of the strings came that end a text."""
 
 
-def silence(found: Continuation, how: Sampling | Search) -> str:
+def silence(found: Continuation, how: Sampling | BeamSearch) -> str:
     """Why nothing was written, and what may help, in a sentence; nothing where there is a text."""
     if found.stopped and not found.text.strip():
         return "the first thing it wrote was the stop string"
@@ -141,14 +141,14 @@ def silence(found: Continuation, how: Sampling | Search) -> str:
         return ""
     drawn = "another --seed, a higher --temperature, or a longer prompt may help"
     searched = "a longer prompt, a higher --length-penalty, or drawing without --beam may help"
-    return f"the model ended at once: {searched if isinstance(how, Search) else drawn}"
+    return f"the model ended at once: {searched if isinstance(how, BeamSearch) else drawn}"
 
 
 def continuations(
     prompts: Sequence[str],
     *,
     model: Model | str | Path,
-    how: Sampling | Search,
+    how: Sampling | BeamSearch,
     tokens: int = 50,
     stop: str | Sequence[str] = (),
     closes: bool | None = None,
@@ -163,9 +163,9 @@ def continuations(
     """
     if trace is not None:
         trace_files(trace)
-    known, stop = loaded(model, on_event), [stop] if isinstance(stop, str) else [*stop]
-    writer, tokenizer = writer_of(known), known.tokenizer
-    closes = known.system.sentences == "none" if closes is None else closes
+    known, stop = load_model(model, on_event), [stop] if isinstance(stop, str) else [*stop]
+    writer, tokenizer = next_token_model(known), known.tokenizer
+    closes = known.system.default_sentences == "none" if closes is None else closes
     if "" in stop:
         raise UsageError("--stop is empty, and every text would end before it starts: give it some letters")
     read = [_read(prompt, tokenizer, on_event) for prompt in prompts]
@@ -175,7 +175,7 @@ def continuations(
     seen, paths = None if trace is None else Trace(), None
     written = [Unfolding(tokenizer, ids, stop) for ids in read]
     banned = set(tokenizer.special_ids) - {writer.closing}
-    if isinstance(how, Search):
+    if isinstance(how, BeamSearch):
         reach = 4 * max(map(len, stop), default=0)  # a character may be of four bytes, each an id
 
         def ends(row: int, ids: list[int]) -> bool:

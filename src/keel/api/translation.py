@@ -6,12 +6,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from keel.api.model_loading import loaded
+from keel.api.model_loading import load_model
 from keel.api.prompting import Pairs, pairs_of, translate_by_pattern
-from keel.api.settings import route
+from keel.api.settings import route_settings
 from keel.api.text_generation import trace_files, write_trace
 from keel.data.examples import Examples
-from keel.data.predictions import Rewritten
+from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.explain.decoding_steps import decoding, spelled
@@ -19,7 +19,7 @@ from keel.explain.word_alignment import Alignment, align
 from keel.generation.beam_search import Stopped
 from keel.generation.decoding_trace import Trace
 from keel.model import Model
-from keel.tasks.sequence_to_sequence import Rewrite
+from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 BY_PATTERN = ("tokens", "cut")
 """Settings of a language model that goes on from a pattern; all others are of a search."""
@@ -31,14 +31,14 @@ def translate(  # pyright: ignore[reportOverlappingOverload]
     *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
     length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
     tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
-) -> Rewritten: ...  # fmt: skip
+) -> GeneratedText: ...  # fmt: skip
 @overload
 def translate(
     texts: Iterable[str],
     *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
     length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
     tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
-) -> list[Rewritten]: ...  # fmt: skip
+) -> list[GeneratedText]: ...  # fmt: skip
 def translate(
     texts: str | Iterable[str],
     *,
@@ -51,7 +51,7 @@ def translate(
     tokens: int | None = None,
     cut: bool = False,
     on_event: OnEvent = ignore,
-) -> Rewritten | list[Rewritten]:
+) -> GeneratedText | list[GeneratedText]:
     """What a model that learned to rewrite makes of a text, or of many: `text` is what it wrote, and so is `str` of it,
     as in `[each.text for each in translate(texts, model=model)]`.
 
@@ -91,7 +91,7 @@ def translations(
     trace: str | Path | None = None,
     on_event: OnEvent = ignore,
     **settings: Any,
-) -> Iterator[list[Rewritten]]:
+) -> Iterator[list[GeneratedText]]:
     """The best texts for each of many, in their order, so many written `at_once` (0: as many as is fast); what is blank
     stays so. Of a trace, all texts are one batch. Interrupted, it raises `Stopped` with what it has of those that it
     was to give next."""
@@ -101,12 +101,12 @@ def translations(
             flag = {"beams": "beam"}.get(name, name).replace("_", "-")
             raise UsageError(f"--{flag} {goes} with --by-pattern: leave it out")
     if by_pattern is not None:
-        return _prompted(loaded(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
+        return _prompted(load_model(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
     if trace is not None:
         trace_files(trace)
     task = _task(model, on_event)
-    (search,) = route(settings, task.search)
-    task = task.searching(search)
+    (search,) = route_settings(settings, task.decoding)
+    task = task.with_decoding(search)
     if trace is None:
         return _written(task, iter(texts), at_once or task.texts_at_once, on_event)
     few = list(islice(texts, task.texts_at_once + 1))
@@ -124,11 +124,11 @@ def aligned(
     return align(task.system, task.encoder, task.decoder, (task.tokenizer, task.target), text, written, **settings)
 
 
-def _task(model: Model | str | Path, on_event: OnEvent) -> Rewrite:
-    known = loaded(model, on_event)
-    if not isinstance(known.task, Rewrite):
+def _task(model: Model | str | Path, on_event: OnEvent) -> SequenceToSequence:
+    known = load_model(model, on_event)
+    if not isinstance(known.task, SequenceToSequence):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
-        if known.task is None and known.system.foretells:
+        if known.task is None and known.system.is_causal_lm:
             remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
     return known.task
@@ -136,16 +136,18 @@ def _task(model: Model | str | Path, on_event: OnEvent) -> Rewrite:
 
 def _prompted(
     model: Model, texts: Iterable[str], pairs: Pairs, on_event: OnEvent, settings: dict[str, Any]
-) -> Iterator[list[Rewritten]]:
+) -> Iterator[list[GeneratedText]]:
     for text in texts:
         if text.strip():
             found = translate_by_pattern(text, pairs, model=model, on_event=on_event, **settings)
-            yield [Rewritten(found.text, prompt=found.prompt)]
+            yield [GeneratedText(found.text, prompt=found.prompt)]
         else:
-            yield [Rewritten("")]
+            yield [GeneratedText("")]
 
 
-def _written(task: Rewrite, texts: Iterator[str], at_once: int, on_event: OnEvent) -> Iterator[list[Rewritten]]:
+def _written(
+    task: SequenceToSequence, texts: Iterator[str], at_once: int, on_event: OnEvent
+) -> Iterator[list[GeneratedText]]:
     while some := list(islice(texts, at_once)):
         try:
             found = task.predict(_asked(task, some), on_event=on_event).found if any(map(str.strip, some)) else []
@@ -154,16 +156,18 @@ def _written(task: Rewrite, texts: Iterator[str], at_once: int, on_event: OnEven
         yield from _with_blanks(some, found)
 
 
-def _with_blanks(texts: list[str], found: list[list[Rewritten]]) -> list[list[Rewritten]]:
+def _with_blanks(texts: list[str], found: list[list[GeneratedText]]) -> list[list[GeneratedText]]:
     left = iter(found)
-    return [next(left) if text.strip() else [Rewritten("", 0.0, 0.0)] for text in texts]
+    return [next(left) if text.strip() else [GeneratedText("", 0.0, 0.0)] for text in texts]
 
 
-def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent) -> Iterator[list[Rewritten]]:
+def _traced(
+    task: SequenceToSequence, texts: list[str], path: str | Path, on_event: OnEvent
+) -> Iterator[list[GeneratedText]]:
     seen = Trace()
     if blank := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
         raise UsageError(f"a trace shows how texts are written, and text {blank} is blank: leave it out")
-    data = task.prepare(_asked(task, texts), labelled=False, on_event=on_event)
+    data = task.encode_examples(_asked(task, texts), labelled=False, on_event=on_event)
     found, paths = task.traced(data, seen, on_event)
     pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
     answers = [
@@ -171,11 +175,11 @@ def _traced(task: Rewrite, texts: list[str], path: str | Path, on_event: OnEvent
         for best in found
     ]
     prompts: list[list[int]] = [[] for _ in texts]
-    told = decoding(seen, task.target, task.search, prompts=prompts, answers=answers, written=paths, sources=pieces)
+    told = decoding(seen, task.target, task.decoding, prompts=prompts, answers=answers, written=paths, sources=pieces)
     write_trace(path, told, on_event)
     yield from found
 
 
-def _asked(task: Rewrite, texts: list[str]) -> Examples:
+def _asked(task: SequenceToSequence, texts: list[str]) -> Examples:
     items = [task.example(text, number) for number, text in enumerate(texts) if text.strip()]
     return Examples(items, None, "the texts")

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from keel.api.model_loading import loaded, space_of
-from keel.api.settings import route
+from keel.api.model_loading import load_model, load_vectors
+from keel.api.settings import route_settings
 from keel.data.examples import Columns, read_examples
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.explain.approximate_search import Approximate
-from keel.explain.nearest_neighbors import By, Neighbour, nearest_texts, unit_vectors
-from keel.explain.projection import Flattening, flatten
+from keel.explain.nearest_neighbors import By, Neighbor, nearest_texts, unit_vectors
+from keel.explain.projection import Flattening, project
 from keel.explain.word_senses import Senses, compare, find_uses, vectors_of
 from keel.model import Model
 from keel.report import Page, draw_map, write_picture
@@ -32,18 +32,18 @@ def nearest(
     approximate: bool = False,
     on_event: OnEvent = ignore,
     **settings: Any,
-) -> list[Neighbour]:
+) -> list[Neighbor]:
     """The words nearest to one, or the texts of a file or list nearest to a text, the nearest first.
 
     `approximate` asks an index of the words, which is made once and kept, instead of looking at all of them.
     """
     if among is None:
-        space = space_of(model, on_event)
+        space = load_vectors(model, on_event)
         return space.nearest(query, top=top, index=Approximate.of(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("an index is kept for words, and not for texts: leave out --approximate or --in")
-    known = loaded(model, on_event)
-    (columns,) = route(settings, Columns())
+    known = load_model(model, on_event)
+    (columns,) = route_settings(settings, Columns())
     texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
     vectors = known.encode(texts, on_event=on_event)
     return nearest_texts(vectors, _known(known.encode(query, on_event=on_event), query), texts, top=top)
@@ -56,17 +56,17 @@ def analogy(
     top: int = 5,
     by: By = "add",
     on_event: OnEvent = ignore,
-) -> list[Neighbour]:
+) -> list[Neighbor]:
     """What "king - man + woman" comes to: the words nearest to it, those of the question left out."""
-    return space_of(model, on_event).analogy(expression, top=top, by=by)
+    return load_vectors(model, on_event).analogy(expression, top=top, by=by)
 
 
-def odd(words: str | Sequence[str], *, model: Model | str | Path, on_event: OnEvent = ignore) -> list[Neighbour]:
+def odd(words: str | Sequence[str], *, model: Model | str | Path, on_event: OnEvent = ignore) -> list[Neighbor]:
     """Of three or more words the odd one out comes first: each with its mean cosine to the others.
 
     In one string they stand between blanks or commas; what is known with its comma is one word.
     """
-    space = space_of(model, on_event)
+    space = load_vectors(model, on_event)
     if isinstance(words, str):
         parts = [[word] if space.find(word) is not None else SEVERAL.split(word) for word in words.split()]
         words = [word for several in parts for word in several if word]
@@ -75,7 +75,7 @@ def odd(words: str | Sequence[str], *, model: Model | str | Path, on_event: OnEv
 
 def similarity(first: str, second: str, *, model: Model | str | Path, on_event: OnEvent = ignore) -> float:
     """The cosine between two words, or between two texts by the means of their vectors."""
-    vectors = loaded(model, on_event).encode([first, second], on_event=on_event)
+    vectors = load_model(model, on_event).encode([first, second], on_event=on_event)
     one, two = (_known(vector, text) for vector, text in zip(vectors, (first, second), strict=True))
     return float(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)))
 
@@ -94,7 +94,7 @@ def senses(
 
     `layer` is counted as in `Model.encode`; `groups` says how many there are, 0 leaves it open.
     """
-    (columns,) = route(settings, Columns())
+    (columns,) = route_settings(settings, Columns())
     texts = [example.text for example in read_examples(sentences, pair=False, columns=columns, on_event=on_event)]
     uses = find_uses(word, texts)
     holding = {use.text for use in uses}
@@ -102,7 +102,7 @@ def senses(
         lacks, left = ("does", "it is") if without == 1 else ("do", "they are")
         what = f"{without:,} of {counted(len(texts), 'sentence')} {lacks} not hold {word!r}"
         note(on_event, f"{what}: {left} left out")
-    known = loaded(model, on_event)
+    known = load_model(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name
     return compare(word, title, uses, vectors_of(uses, encoded), groups)
@@ -126,14 +126,14 @@ def word_map(
     path = Path(out)
     if path.suffix.lower() not in (".svg", ".html"):
         raise UsageError(f"{path} is neither .svg nor .html: name the map so that its form is known")
-    space = space_of(model, on_event)
+    space = load_vectors(model, on_event)
     joined = _pairs(pairs)
     named = [*(word for pair in joined for word in pair), *(SEVERAL.split(words) if isinstance(words, str) else words)]
     rows = [space.row(word) for word in named if word]
     spelled = [row for row, word in enumerate(space.words) if any(letter.isalpha() for letter in word)]
     rows = list(dict.fromkeys([*rows, *spelled[: top or (0 if rows else 200)]]))
     units = space.units(rows)
-    flat = flatten(units, by, seed)
+    flat = project(units, by, seed)
     place = {row: number for number, row in enumerate(rows)}
     arrows = [(place[space.row(one)], place[space.row(other)]) for one, other in joined]
     picture, without = draw_map([space.words[row] for row in rows], flat.points, arrows)

@@ -45,7 +45,7 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
         targets = _target_lengths(examples, model)
         facts[f"{unit} in targets"] = _spread(targets)
     if model is not None:
-        longest = model.system.longest
+        longest = model.system.max_length
         how = "read from their end on" if examples[0].choices else "read in windows"
         how = "left out of what is learned" if examples.kind == "text" else how
         facts["too long"] = f"{(np.maximum(lengths, targets) > longest).mean():.1%} above {longest}, {how}"
@@ -89,7 +89,7 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
 
 def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:
     try:
-        _ = task.learned(examples) if task else examples.labels
+        _ = task.label_schema(examples) if task else examples.labels
     except KeelError as error:
         yield Finding.of("error" if examples.kind or task else "warning", str(error), examples.source)
         return
@@ -146,7 +146,7 @@ def _lengths(examples: Examples, model: Model | None) -> tuple[np.ndarray, str]:
     if model is None:
         return np.array([len(one) + len(two) for one, two in zip(firsts, seconds, strict=True)]), "characters"
     alone = examples[0].second is None and not examples[0].choices
-    marks = len(model.system.frame(model.tokenizer, [], None if alone else []).ids)
+    marks = len(model.system.build_inputs(model.tokenizer, [], None if alone else []).ids)
     _, of_firsts = model.tokenizer.encode_flat(firsts)
     _, of_seconds = model.tokenizer.encode_flat(seconds)
     return of_firsts + of_seconds + marks, "tokens"

@@ -55,7 +55,7 @@ def recommend(
             if time.monotonic() - began + seconds > SECONDS:
                 left_out["not measured"] = f"{size} and larger: that would take too long here"
                 break
-            objective = system.objective(system.encoder(len(tokenizer)), tokenizer)
+            objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
             speeds[size] = _speed(objective, documents, rows, device)
             note(on_event, f"{size}: {speeds[size]:,.0f} tokens/s measured on {pick_device(device)}")
             if speeds[size] * 60 * minutes < needed:
@@ -73,7 +73,7 @@ def recommend(
 
 def _block_parameters(system: Bert) -> int:
     with torch.device("meta"):  # counted, not made
-        blocks = system.encoder(1).blocks()
+        blocks = system.build_encoder(1).blocks()
     return sum(weight.numel() for block in blocks for weight in block.parameters())
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from keel.api.model_loading import loaded
+from keel.api.model_loading import load_model
 from keel.claims import (
     alignment_claims,
     attention_claims,
@@ -179,7 +179,7 @@ def run(
         )
     note(on_event, f"{number}. {claim.title}")
     say = Say(on_event)
-    given = {"model": None if model is None else loaded(model, on_event), "data": data and Path(data)}
+    given = {"model": None if model is None else load_model(model, on_event), "data": data and Path(data)}
     finding = replace(claim.run(say, **(given if claim.of_models else {})), rows=tuple(say.rows))
     on_event({"event": "row", "text": str(finding)})
     return finding

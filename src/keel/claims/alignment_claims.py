@@ -10,7 +10,7 @@ import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.network_claims import learn
 from keel.claims.small_models import pictures
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
 from keel.report.heatmap import write_alignment
 from keel.systems.seq2seq import Seq2seqDecoder, Seq2seqEncoder, Source, vectors_of
@@ -87,14 +87,14 @@ def every_position(say: Say) -> Finding:
     """37: how many positions a step looks at, how many scores a text costs, and what is computed once."""
     torch.manual_seed(0)
     system = keel.Seq2seq(width=16, hidden=16, dropout=0.0)
-    encoder = system.encoder(50).eval()
-    decoder = system.decoder(encoder, 50).eval()
+    encoder = system.build_encoder(50).eval()
+    decoder = system.build_decoder(encoder, 50).eval()
     keys: list[int] = []
     decoder.key.register_forward_hook(lambda module, given, value: keys.append(value.shape[0] * value.shape[1]))
     every, counts = True, {}
     say("source   target   scores   of them 0   keys computed")
     for length in (5, 10, 20, 40):
-        rows = Rows(ids=torch.randint(50, (1, length)), lengths=torch.tensor([length]))
+        rows = TokenBatch(ids=torch.randint(50, (1, length)), lengths=torch.tensor([length]))
         seen: list[Tensor] = []
         keys.clear()
         with torch.inference_mode():
@@ -122,9 +122,9 @@ def additive_score(say: Say) -> Finding:
     for hidden in (8, 32, 128):
         torch.manual_seed(0)
         system = keel.Seq2seq(width=20, hidden=hidden, dropout=0.0)
-        encoder = system.encoder(30)
-        decoder = system.decoder(encoder, 30)
-        rows = Rows(ids=torch.randint(30, (2, 7)), lengths=torch.tensor([7, 4]))
+        encoder = system.build_encoder(30)
+        decoder = system.build_decoder(encoder, 30)
+        rows = TokenBatch(ids=torch.randint(30, (2, 7)), lengths=torch.tensor([7, 4]))
         assert decoder.query is not None
         assert decoder.weigh is not None
         without_bias &= decoder.query.bias is None and decoder.key.bias is None
@@ -214,8 +214,8 @@ def _translator() -> tuple[Seq2seqEncoder, Seq2seqDecoder, list[str]]:
     vocabulary = [OPENING, CLOSING, *sorted({word for *texts, _ in known for text in texts for word in text})]
     torch.manual_seed(0)
     system = keel.Seq2seq(width=48, hidden=48, dropout=0.0)
-    encoder = system.encoder(len(vocabulary))
-    decoder = system.decoder(encoder, len(vocabulary))
+    encoder = system.build_encoder(len(vocabulary))
+    decoder = system.build_decoder(encoder, len(vocabulary))
 
     def loss() -> Tensor:
         things = random.randint(2, 3)
@@ -229,8 +229,8 @@ def _translator() -> tuple[Seq2seqEncoder, Seq2seqDecoder, list[str]]:
     return encoder.eval(), decoder.eval(), vocabulary
 
 
-def _rows(vocabulary: list[str], texts: list[list[str]]) -> Rows:
-    return Rows.pad([[vocabulary.index(word) for word in [*text, CLOSING]] for text in texts])
+def _rows(vocabulary: list[str], texts: list[list[str]]) -> TokenBatch:
+    return TokenBatch.pad([[vocabulary.index(word) for word in [*text, CLOSING]] for text in texts])
 
 
 @torch.inference_mode()

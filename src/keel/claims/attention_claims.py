@@ -7,8 +7,8 @@ from torch.nn import functional as F
 import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import TINY, learn_sentences
-from keel.data.token_batch import Rows
-from keel.nn.transformer_blocks import Attention, Block
+from keel.data.token_batch import TokenBatch
+from keel.nn.transformer_blocks import MultiHeadAttention, TransformerBlock
 from keel.systems.bert import BertEncoder
 
 CAPITALS = {
@@ -27,7 +27,9 @@ def scaling(say: Say) -> Finding:
         products = q @ k.transpose(1, 2)  # [4000, 1, 32]
         plain, scaled = products.var().item(), (products / width**0.5).var().item()
         off = max(off, abs(scaled - 1))
-        sharp, soft = (it.max(-1).values.mean().item() for it in (products.softmax(-1), Attention.weights(q, k, None)))
+        sharp, soft = (
+            it.max(-1).values.mean().item() for it in (products.softmax(-1), MultiHeadAttention.weights(q, k, None))
+        )
         say(f"{width:4}   {plain:15.1f}   {scaled:9.3f}   {sharp:31.2f}   {soft:6.2f}")
     return Finding(
         off < 0.05,
@@ -106,18 +108,18 @@ def who_asks_whom(say: Say) -> Finding:
         steps=500,
     )
     text = "[MASK] is the capital of italy ."
-    framed = model.system.frame(model.tokenizer, model.tokenizer.encode(text).ids)
+    framed = model.system.build_inputs(model.tokenizer, model.tokenizer.encode(text).ids)
     words = [model.tokenizer.token_of(number) for number in framed.ids]
-    rows = Rows.pad([framed.ids])
+    rows = TokenBatch.pad([framed.ids])
     seen: dict[str, Tensor] = {}
     encoder = model.encoder.eval()
     (block,) = encoder.blocks()
-    assert isinstance(block, Block)
+    assert isinstance(block, TransformerBlock)
     with torch.inference_mode():
         vectors = encoder.embed(rows)
         encoder.contextualize(vectors, rows, record=lambda name, layer, value: seen.update({name: value}))
         q, k, v = block.attention.qkv(vectors)[0].view(len(words), 3, 32).unbind(1)  # [time, 32] each
-    blank = framed.first
+    blank = framed.first_start
     say(f"{text} is a row of {len(words)} vectors; Q, K and V are {list(q.shape)}, {list(k.shape)}, {list(v.shape)}")
     say(f"the query of [MASK] starts {_numbers(q[blank])}: made of the blank's own vector alone")
     say("word        key starts                value starts              q·k/√d   weight")
@@ -138,7 +140,7 @@ def who_asks_whom(say: Say) -> Finding:
 def _encoder(positions: bool) -> BertEncoder:
     """A random BERT of two layers; its vectors are large enough to tell words apart as a trained one does."""
     torch.manual_seed(1)
-    encoder = keel.Bert(layers=2, width=64, positions=32, length=32).encoder(100).eval()
+    encoder = keel.Bert(layers=2, width=64, max_positions=32, length=32).build_encoder(100).eval()
     with torch.no_grad():
         for weights in encoder.parameters():
             weights.mul_(5.0 if weights.dim() > 1 else 1.0)
@@ -149,7 +151,7 @@ def _encoder(positions: bool) -> BertEncoder:
 
 @torch.inference_mode()
 def _top(encoder: BertEncoder, ids: Tensor) -> Tensor:
-    return encoder(Rows(ids=ids, lengths=torch.tensor([ids.shape[1]] * len(ids)))).top
+    return encoder(TokenBatch(ids=ids, lengths=torch.tensor([ids.shape[1]] * len(ids)))).top
 
 
 def _probe(vectors: Tensor, classes: Tensor, count: int) -> float:

@@ -10,13 +10,13 @@ import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import ONE_WAY, TINY, learn_docstrings, learn_sentences, read_docstrings
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
-from keel.explain.zero_shot import writer_of
+from keel.explain.zero_shot import next_token_model
 from keel.generation.likelihood import asked, likelihoods
 from keel.systems.bert import BertEncoder
-from keel.training.loss_totals import held_out_loss
+from keel.training.loss_totals import validation_loss
 
 Pairs = list[tuple[str, str, str]]
 
@@ -36,7 +36,7 @@ def two_losses(say: Say) -> Finding:
     both, alone = scores
     figures = f"one seed; with NSP the loss of hidden words is {losses[0] - losses[1]:+.3f} (lower is better), the "
     figures += f"accuracy on pairs {both.value:.1%} against {alone.value:.1%}"
-    if not both.apart(alone):
+    if not both.differs_from(alone):
         return Finding(None, f"{figures}, intervals that overlap")
     return Finding(both.value > alone.value and losses[0] <= losses[1], figures)
 
@@ -81,7 +81,7 @@ def limits(say: Say) -> Finding:
     written = _written_cities(learn_sentences(sentences, ONE_WAY, steps=400), cities)
     say(f"a GPT as small, by the product of two next words: {written:.0%} on cities that exist")
     mask = model.tokenizer.mask_id
-    pretraining = 0.8 * keel.Bert().mask
+    pretraining = 0.8 * keel.Bert().mask_rate
     say(f"[MASK] (piece {mask}) is {pretraining:.0%} of the words in pre-training and 0% of those in any task")
     try:
         model.fill("she lives in " + "very " * 20 + "[MASK] .")
@@ -100,7 +100,7 @@ def limits(say: Say) -> Finding:
 def _written_cities(model: keel.Model, cities: list[tuple[str, str]]) -> float:
     """How likely a language model is to write one of these cities after "she lives in"."""
     questions = asked(model.tokenizer, ["she lives in"] * len(cities), [f" {one} {two}" for one, two in cities])
-    return sum(math.exp(each.total) for each in likelihoods(writer_of(model), questions))
+    return sum(math.exp(each.total) for each in likelihoods(next_token_model(model), questions))
 
 
 def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:
@@ -117,22 +117,22 @@ def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> flo
     assert isinstance(model.system, keel.Bert)
     assert isinstance(model.encoder, BertEncoder)
     assert model.objective is not None
-    objective = replace(model.system, next_sentence=False).objective(model.encoder, model.tokenizer)
+    objective = replace(model.system, next_sentence=False).build_objective(model.encoder, model.tokenizer)
     objective.load_state_dict(model.objective.state_dict())
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings)
     data = Documents.of(keel.Tokens.build(corpus, model.tokenizer))
-    return held_out_loss(data, model.system.train)(objective)["mlm"]
+    return validation_loss(data, model.system.pretraining_defaults)(objective)["mlm"]
 
 
 def _readout(masked: bool) -> float:
     """How often a linear map names the word at a place from a random BERT's top vector there."""
     torch.manual_seed(0)
-    encoder = keel.Bert(layers=2, width=128, positions=16, length=16).encoder(101).eval()
+    encoder = keel.Bert(layers=2, width=128, max_positions=16, length=16).build_encoder(101).eval()
     words = torch.randint(1, 101, (600, 16))
     shown = words.clone()
     if masked:
         shown[:, 8] = 0  # the place that is asked for holds [MASK]
     with torch.inference_mode():
-        top = encoder(Rows(ids=shown, lengths=torch.full((600,), 16))).top[:, 8]
+        top = encoder(TokenBatch(ids=shown, lengths=torch.full((600,), 16))).top[:, 8]
     weights = torch.linalg.lstsq(top[:400], F.one_hot(words[:400, 8], 101).float(), driver="gelsd").solution
     return ((top[400:] @ weights).argmax(1) == words[400:, 8]).float().mean().item()

@@ -18,15 +18,15 @@ TOPICS = ("boat anchor sail harbour wave captain", "bread oven soup recipe cake 
 def symmetric_pairs(say: Say) -> Finding:
     """95: a question that is the same both ways round, learned as (a, b) and asked as (b, a)."""
     random = Random(0)
-    system = keel.Bert(layers=2, width=64, head_width=32, positions=32, length=16, next_sentence=False, dropout=0.0)
+    system = keel.Bert(layers=2, width=64, head_dim=32, max_positions=32, length=16, next_sentence=False, dropout=0.0)
     base = learn_sentences([_about(topic, random) for topic in TOPICS * 100], system, steps=300)
     learned, test = _same_topic(2000, random), _same_topic(500, random)
     wanted = [label for _, _, label in test]
     scores, agreements = [], []
     for name, parent in (("with segments", base), ("without segments", _without_segments(base))):
         model = keel.finetune(parent, learned, task="pair", dev=None, epochs=8, batch=32, lr=1e-3)
-        there = [label.name for label in model.predict([(one, two) for one, two, _ in test])]
-        back = [label.name for label in model.predict([(two, one) for one, two, _ in test])]
+        there = [found.label for found in model.predict([(one, two) for one, two, _ in test])]
+        back = [found.label for found in model.predict([(two, one) for one, two, _ in test])]
         scores.append((_equal(there, wanted), _equal(back, wanted)))
         agreements.append(_equal(there, back))
         say(f"{name}: right on (a, b) {scores[-1][0]:.1%}, on (b, a) {scores[-1][1]:.1%}")
@@ -67,7 +67,7 @@ def frozen_or_tuned(say: Say) -> Finding:
 
 def two_lines(say: Say) -> Finding:
     """112: a folder, then a vector for each sentence and one for each word."""
-    system = keel.Bert(layers=2, width=64, positions=32, length=10, next_sentence=False)
+    system = keel.Bert(layers=2, width=64, max_positions=32, length=10, next_sentence=False)
     sentences = [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()]
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "model"
@@ -106,8 +106,8 @@ def _equal(said: list[str], wanted: list[str]) -> float:
 def _without_segments(model: keel.Model) -> keel.Model:
     """The same weights in a BERT that has one kind of segment: every word is A."""
     assert isinstance(model.system, keel.Bert)
-    system = replace(model.system, segments=1)
-    encoder = system.encoder(len(model.tokenizer))
+    system = replace(model.system, segment_types=1)
+    encoder = system.build_encoder(len(model.tokenizer))
     weights = model.encoder.state_dict()
     encoder.load_state_dict(weights | {"segments.weight": weights["segments.weight"][:1]})
     return keel.Model(system=system, encoder=encoder, tokenizer=model.tokenizer)

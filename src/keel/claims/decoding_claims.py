@@ -12,7 +12,7 @@ from torch import Tensor
 
 import keel
 from keel.claims.claim import Finding, Say
-from keel.generation.beam_search import Search, beam
+from keel.generation.beam_search import BeamSearch, beam_search
 from keel.systems.rnn import Rnn, RnnTraining
 
 SENTENCES = (
@@ -41,7 +41,7 @@ def what_is_fed(say: Say) -> Finding:
         sentences = [" ".join(words) for words in SENTENCES] * 40
         random.Random(0).shuffle(sentences)
         text = keel.Corpus.of(["\n".join(sentences)])
-        system = Rnn(width=32, dropout=0.0, length=16)
+        system = Rnn(width=32, dropout=0.0, bptt=16)
         settings: dict[str, Any] = {
             "steps": 300,
             "batch": 16,
@@ -61,7 +61,7 @@ def what_is_fed(say: Say) -> Finding:
     found = {}
     for beams in (1, 3):
         heard = Heard(writer)
-        ((best,),) = beam(heard, [before], Search(beams=beams, length_penalty=0.0), tokens=6)
+        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), tokens=6)
         found[beams] = best
         chance = torch.tensor(best.log_probability).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")
@@ -95,7 +95,7 @@ def i_love_beijing(say: Say) -> Finding:
         # In each six of them one is left out; every two words of it come together in others.
         (asked if sum(number for number, _ in parts) % 6 == 0 else taught).append((pair[0], pair[1]))
     with tempfile.TemporaryDirectory() as folder:
-        shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_width": 32, "dropout": 0.0}
+        shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
             "transformer", taught, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan

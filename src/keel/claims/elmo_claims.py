@@ -11,13 +11,13 @@ import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_words
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.systems.elmo import ElmoStreams, ElmoTraining
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 TINY_ELMO = keel.Elmo(
-    width=32, cells=64, letter_width=8, filters=(16, 16, 16), highways=1, length=10, negatives=0, dropout=0.0
+    width=32, cells=64, letter_width=8, filters=(16, 16, 16), highways=1, bptt=10, negatives=0, dropout=0.0
 )
 BANKS = (
     "have you paid that money to the bank yet ?",
@@ -106,7 +106,7 @@ def shared_ends(say: Say) -> Finding:
             largest[name, loss] = gradient.abs().max().item()
             say(f"{name}: largest gradient {largest[name, loss]:.2g} by the loss of {loss} words")
     both = (losses["next"] + losses["previous"]).item() / streams.targets[:, 0].numel()
-    chance = 2 * np.log(objective.encoder.vocabulary)
+    chance = 2 * np.log(objective.encoder.vocab_size)
     say(f"both directions together cost {both:.2f} a word before learning; a guess among all words {chance:.2f}")
     return Finding(
         min(largest.values()) > 0 and abs(both - chance) < 0.3 * chance,
@@ -127,10 +127,12 @@ def one_side_each(say: Say) -> Finding:
     say(f"another word after 'bank': the forward half of its vector moves by {forwards:.2g}, the backward half by "
         f"{backwards:.2g}")  # fmt: skip
     torch.manual_seed(0)
-    bert = keel.Bert(layers=1, width=32, head_width=32, positions=16, length=10, next_sentence=False, dropout=0.0)
-    encoder = bert.encoder(len(model.tokenizer)).eval()
+    bert = keel.Bert(layers=1, width=32, head_dim=32, max_positions=16, length=10, next_sentence=False, dropout=0.0)
+    encoder = bert.build_encoder(len(model.tokenizer)).eval()
     with torch.no_grad():
-        rows = Rows.pad([bert.frame(model.tokenizer, ids).ids for ids in model.tokenizer.encode_many(texts)])
+        rows = TokenBatch.pad(
+            [bert.build_inputs(model.tokenizer, ids).ids for ids in model.tokenizer.encode_many(texts)]
+        )
         top = encoder(rows).top[:, place + 1]
     still = int(((top[0] - top[1]).abs() < 1e-6).sum())
     say(f"of the {top.shape[1]} numbers of BERT's vector {still} stay as they are")
@@ -180,7 +182,7 @@ def _untaught() -> keel.Model:
     """How it is built is asked, not what it has learned."""
     torch.manual_seed(0)
     tokenizer = keel.Tokenizer.train(keel.Corpus.of([*BANKS]), kind="words", size=100)
-    encoder = TINY_ELMO.encoder(len(tokenizer))
+    encoder = TINY_ELMO.build_encoder(len(tokenizer))
     return keel.Model(system=TINY_ELMO, encoder=encoder.eval(), tokenizer=tokenizer)
 
 
@@ -188,6 +190,6 @@ def _learning() -> tuple[ElmoTraining, ElmoStreams]:
     corpus = keel.Corpus.of([*BANKS])
     tokenizer = keel.Tokenizer.train(corpus, kind="words", size=100)
     torch.manual_seed(0)
-    objective = TINY_ELMO.objective(TINY_ELMO.encoder(len(tokenizer)), tokenizer)
+    objective = TINY_ELMO.build_objective(TINY_ELMO.build_encoder(len(tokenizer)), tokenizer)
     documents = Documents.of(Tokens.build(corpus, tokenizer))
-    return objective, objective.batch(documents, Draw(seed=0, step=0, first=0, rows=4), range(4))
+    return objective, objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=4), range(4))

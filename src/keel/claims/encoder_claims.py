@@ -12,14 +12,14 @@ import torch
 import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_words, read_docstrings
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import balanced, questions
 from keel.nn.encoder import Encoder
 from keel.systems.rnn import Rnn
 from keel.systems.system import System
 from keel.systems.transformer import Transformer
 
-SMALL = Transformer(layers=2, decoder_layers=1, width=64, head_width=16, dropout=0.1, length=256)
+SMALL = Transformer(layers=2, decoder_layers=1, width=64, head_dim=16, dropout=0.1, length=256)
 WORDS = ("boat", "anchor", "sail", "bread", "oven", "soup", "judge", "court", "law", "rose", "field", "tree")
 SETTINGS: dict[str, Any] = {"dev": None, "threads": 1, "device": "cpu", "log_every": 1000}
 
@@ -36,7 +36,7 @@ def word_order(say: Say) -> Finding:
         "attention without positions": replace(SMALL, positions="none"),
         "attention with sines and cosines": SMALL,
         "attention with learned positions": replace(SMALL, positions="learned"),
-        "LSTM, both ways": Rnn(width=64, layers=1, both=True, dropout=0.1),
+        "LSTM, both ways": Rnn(width=64, layers=1, bidirectional=True, dropout=0.1),
     }
     found: dict[str, tuple[float, float]] = {}
     for name, system in readers.items():
@@ -73,7 +73,7 @@ def ready_vectors(say: Say) -> Finding:
     found = {}
     for name in ("random", "ready"):
         torch.manual_seed(0)
-        encoder = SMALL.encoder(len(words.tokenizer))
+        encoder = SMALL.build_encoder(len(words.tokenizer))
         if name == "ready":
             ready = words.encoder.get_parameter("words.weight").detach()
             with torch.no_grad():
@@ -97,7 +97,7 @@ def features(say: Say) -> Finding:
     say(f"which of ten packages is a sentence from? {len(learned)} labels, no other text, {len(test)} new sentences")
     makers: dict[str, Callable[[int], System]] = {
         "Transformer": lambda layers: replace(SMALL, layers=layers),
-        "LSTM": lambda layers: Rnn(width=64, layers=layers, both=True, dropout=0.1),
+        "LSTM": lambda layers: Rnn(width=64, layers=layers, bidirectional=True, dropout=0.1),
     }
     best: dict[str, float] = {}
     for name, make in makers.items():
@@ -111,7 +111,7 @@ def features(say: Say) -> Finding:
             say(f"{name}, {layers} layers: {scores[0]:.1%} right at a rate of 0.001, {scores[1]:.1%} at 0.003")
     growth = {}
     for name, make in makers.items():
-        encoder = make(2).encoder(1000).eval()
+        encoder = make(2).build_encoder(1000).eval()
         times = [_seconds(encoder, length) for length in (16, 64, 256)]
         growth[name] = times[-1] / times[0]
         say(f"{name}, 2 layers: a row of 16, 64, 256 words takes {', '.join(f'{1e3 * each:.1f}' for each in times)} ms")
@@ -126,7 +126,7 @@ def features(say: Say) -> Finding:
 @torch.inference_mode()
 def _seconds(encoder: Encoder, length: int) -> float:
     """To read one row of so many words: the shortest of five times."""
-    rows = Rows(ids=torch.randint(1000, (1, length)), lengths=torch.tensor([length]))
+    rows = TokenBatch(ids=torch.randint(1000, (1, length)), lengths=torch.tensor([length]))
     found = []
     for _ in range(5):
         start = time.perf_counter()

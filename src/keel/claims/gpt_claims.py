@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import read_docstrings
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.systems.elmo import Elmo
@@ -30,8 +30,8 @@ def one_way(say: Say) -> Finding:
     """75: log p of a text by one pass over all of it, and word by word from what was read before."""
     tokenizer = Tokenizer.from_words([*TIDE])
     torch.manual_seed(0)
-    system = Gpt(layers=3, width=48, head_width=16, positions=16, length=16, **SMALL)
-    objective = system.objective(system.encoder(len(tokenizer)), tokenizer).eval()
+    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, length=16, **SMALL)
+    objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
     ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(TIDE).ids]])
     with torch.no_grad():
         scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
@@ -58,7 +58,7 @@ def by_hand(say: Say) -> Finding:
     """78: q·k, softmax and the weighted sum of v worked out, and the output fed back until the sentence is whole."""
     settings: dict[str, Any] = {"steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_width=16, positions=32, length=16, **SMALL)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, length=16, **SMALL)
         model = keel.pretrain(
             system, [f"{TIDE}。"] * 40, out=f"{folder}/m", tokenizer="characters", held_out=0.0, **settings
         )
@@ -99,7 +99,7 @@ def sizes(say: Say) -> Finding:
         "GPT-2 medium": (Gpt.sized("medium"), words),
         "GPT-2 large": (Gpt.sized("large"), words),
         "GPT-2 XL": (Gpt.sized("xl"), words),
-        "GPT-3 (2020)": (Gpt(layers=96, width=12_288, head_width=128, positions=2048), words),
+        "GPT-3 (2020)": (Gpt(layers=96, width=12_288, head_dim=128, max_positions=2048), words),
     }
     counted: dict[str, float] = {}
     for name, shape in made.items():
@@ -108,7 +108,7 @@ def sizes(say: Say) -> Finding:
         else:
             system, vocabulary = shape
             with torch.device("meta"):
-                counted[name] = sum(weight.numel() for weight in system.encoder(vocabulary).parameters()) / 1e6
+                counted[name] = sum(weight.numel() for weight in system.build_encoder(vocabulary).parameters()) / 1e6
         say(f"{name}: {counted[name]:,.1f} million weights here, {PUBLISHED[name]:,.1f} published")
     gap = max(abs(counted[name] / PUBLISHED[name] - 1) for name in counted)
     order = [counted[name] for name in ("ELMo (2018)", "GPT (2018)", "BERT-large (2018)", "GPT-2 XL", "GPT-3 (2020)")]
@@ -122,7 +122,7 @@ def sizes(say: Say) -> Finding:
 def _elmo() -> float:
     """Millions of weights of ELMo's encoder, whose letters make words: the vocabulary is none of it."""
     with torch.device("meta"):
-        return sum(weight.numel() for weight in Elmo().encoder(1000).parameters()) / 1e6
+        return sum(weight.numel() for weight in Elmo().build_encoder(1000).parameters()) / 1e6
 
 
 def pronouns(say: Say) -> Finding:
@@ -137,7 +137,7 @@ def pronouns(say: Say) -> Finding:
     ]
     settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_width=16, positions=16, length=14, **SMALL)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, length=14, **SMALL)
         model = keel.pretrain(
             system, texts, out=f"{folder}/m", tokenizer="words", min_count=1, held_out=0.0, **settings
         )
@@ -182,7 +182,7 @@ def nowhere(say: Say) -> Finding:
     first: dict[bool, float] = {}
     for sink in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            system = Gpt(layers=2, width=64, head_width=16, positions=64, length=64, sink=sink, **SMALL)
+            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, length=64, sink=sink, **SMALL)
             model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
         losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
         shares = [on_first(model, text) for text in texts]
@@ -202,7 +202,7 @@ def nowhere(say: Say) -> Finding:
 def on_first(model: keel.Model, text: str) -> tuple[float, float, float] | None:
     """Of a text's tokens from the sixteenth on, the mean share of attention, over heads and layers, that is on what
     stands in the very first place, on the first token, and on one token if all got as much; none if it is short."""
-    ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.longest]
+    ids = [model.tokenizer.end_id, *model.tokenizer.encode(text).ids][: model.system.max_length]
     seen: list[Tensor] = []
     rows = _rows(torch.tensor([ids])).to(next(model.encoder.parameters()).device)
     with torch.no_grad():
@@ -215,5 +215,5 @@ def on_first(model: keel.Model, text: str) -> tuple[float, float, float] | None:
     return float(late[..., 0].mean()), float(late[..., sink].mean()), float(even)
 
 
-def _rows(ids: Tensor) -> Rows:
-    return Rows(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))
+def _rows(ids: Tensor) -> TokenBatch:
+    return TokenBatch(ids=ids, lengths=torch.full((len(ids),), ids.shape[1]))

@@ -13,7 +13,7 @@ from keel.claims.claim import Finding, Say
 from keel.claims.small_models import read_docstrings
 from keel.data.tokenizer import Tokenizer
 from keel.events import Event
-from keel.nn.recurrent import Recurrent
+from keel.nn.recurrent import RecurrentLayers
 from keel.systems.ngram import NgramEncoder
 from keel.systems.nnlm import Nnlm
 from keel.systems.rnn import Rnn
@@ -53,9 +53,9 @@ def weights_and_steps(say: Say) -> Finding:
     width, words, tokenizer = 64, 1000, Tokenizer.from_words(["word"])
     found: dict[str, list[int]] = {"window": [], "state": []}
     for steps in (4, 16, 64, 256):
-        systems = {"window": Nnlm(width=width, hidden=width, order=steps + 1), "state": Rnn(width=width, length=steps)}
+        systems = {"window": Nnlm(width=width, hidden=width, order=steps + 1), "state": Rnn(width=width, bptt=steps)}
         for name, system in systems.items():
-            objective = system.objective(system.encoder(words), tokenizer)
+            objective = system.build_objective(system.build_encoder(words), tokenizer)
             found[name].append(sum(weight.numel() for weight in objective.parameters()))
         window, state = found["window"][-1], found["state"][-1]
         say(f"{steps} words: {window:,} weights by a window (nnlm), {state:,} by a state (rnn)")
@@ -81,7 +81,7 @@ def depth_of_lstms(say: Say) -> Finding:
                         heard.append(event["loss"])
 
                 settings = {"steps": 600, "batch": 16, "lr": 3e-3, "evaluate_every": 0, "threads": 1, "device": "cpu"}
-                system = Rnn(width=64, layers=layers, dropout=0.0, length=20)
+                system = Rnn(width=64, layers=layers, dropout=0.0, bptt=20)
                 text_settings = {"vocabulary": 2000, "tokenizer": "words", "held_out": 0.05, "seed": seed}
                 keel.pretrain(system, text, out=f"{folder}/model", on_event=hear, **settings, **text_settings)
                 losses.append(heard[-1])
@@ -120,7 +120,7 @@ def _first_word(kind: str, distance: int) -> float:
     embed, head = nn.Embedding(words, width), nn.Linear(width, words)
     places = nn.Parameter(torch.randn(distance + 1, width))
     network = nn.MultiheadAttention(width, 1, batch_first=True) if kind == "attention" else None
-    recurrent = None if network else Recurrent("rnn" if kind == "rnn" else "lstm", width, width, 1)
+    recurrent = None if network else RecurrentLayers("rnn" if kind == "rnn" else "lstm", width, width, 1)
     parts = [part for part in (embed, head, network, recurrent) if part is not None]
     weights = [places, *(weight for part in parts for weight in part.parameters())]
     optimizer = torch.optim.Adam(weights, lr=3e-3)

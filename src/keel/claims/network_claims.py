@@ -12,12 +12,12 @@ from torch.nn import functional as F
 import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_words, read_docstrings
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.demo.docstrings import balanced, questions
-from keel.nn.convolution import Filters
+from keel.nn.convolution import ConvolutionFilters
 from keel.nn.huffman import huffman
-from keel.nn.recurrent import Recurrent
+from keel.nn.recurrent import RecurrentLayers
 from keel.systems.bert import Bert
 from keel.systems.nnlm import Ngrams, Nnlm
 
@@ -106,11 +106,11 @@ def what_a_word_sees(say: Say) -> Finding:
     """32: how many words of a sentence of 41 move the vector of the middle one, by the gradient."""
     torch.manual_seed(0)
     width, words = 32, 41
-    one, other = (Filters(width, {window: width}) for window in (3, 5))
-    above, *more = (Filters(width, {3: width}) for _ in range(4))
-    system = Bert(layers=1, width=width, head_width=width, positions=words, length=words, dropout=0.0)
-    attention = system.encoder(1).eval()
-    rows = Rows(ids=torch.zeros(1, words).long(), lengths=torch.tensor([words]))
+    one, other = (ConvolutionFilters(width, {window: width}) for window in (3, 5))
+    above, *more = (ConvolutionFilters(width, {3: width}) for _ in range(4))
+    system = Bert(layers=1, width=width, head_dim=width, max_positions=words, length=words, dropout=0.0)
+    attention = system.build_encoder(1).eval()
+    rows = TokenBatch(ids=torch.zeros(1, words).long(), lengths=torch.tensor([words]))
 
     def stacked(x: Tensor) -> Tensor:
         for layer in (above, *more):
@@ -124,7 +124,7 @@ def what_a_word_sees(say: Say) -> Finding:
         "an LSTM": lambda x: recurrent(x)[0][-1],
         "a layer of self-attention": lambda x: attention.contextualize(x, rows).top,
     }
-    recurrent = Recurrent("lstm", width, width, 1)
+    recurrent = RecurrentLayers("lstm", width, width, 1)
     seen: dict[str, int] = {}
     for name, network in kinds.items():
         vectors = torch.randn(1, words, width, requires_grad=True)
@@ -162,7 +162,7 @@ def letters_alone(say: Say) -> Finding:
         say(f"{name}: accuracy {found[-1]:.1%}")
     letters, plain, before = found
     return Finding(
-        letters.value < before.value if letters.apart(before) else None,
+        letters.value < before.value if letters.differs_from(before) else None,
         f"characters alone get {letters.value:.1%}, words {plain.value:.1%}, words whose vectors had been learned from "
         f"text {before.value:.1%}",
     )
@@ -171,7 +171,7 @@ def letters_alone(say: Say) -> Finding:
 def _time_of(system: Nnlm, words: int) -> tuple[float, float]:
     """Seconds to weigh up one next word of a vocabulary of that size, and how many scores that takes."""
     torch.manual_seed(0)
-    objective = system.objective(system.encoder(words), Tokenizer.from_words(["word"])).train()
+    objective = system.build_objective(system.build_encoder(words), Tokenizer.from_words(["word"])).train()
     counts = 1e6 / torch.arange(1, words + 1)  # as Zipf's law has it
     objective.counts_of_words.copy_(counts)
     context, wanted = torch.randint(words, (1, 512, system.order - 1)), torch.multinomial(counts, 512, True)[None]

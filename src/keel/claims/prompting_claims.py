@@ -13,8 +13,8 @@ import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_to_write, read_docstrings
 from keel.demo.docstrings import Docstring
-from keel.explain.zero_shot import writer_of
-from keel.generation.likelihood import Given, asked, likelihoods
+from keel.explain.zero_shot import next_token_model
+from keel.generation.likelihood import ScoredText, asked, likelihoods
 from keel.metrics.squad_scores import exact_match, normal_words, overlap_f1
 from keel.systems.gpt import Gpt
 
@@ -42,7 +42,9 @@ def reading_by_size(say: Say) -> Finding:
     documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in asks)]) for passage, asks in known]
     corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(draw) for _ in range(150)], []
     for layers, width in SIZES:
-        system = Gpt(layers=layers, width=width, head_width=16, positions=96, length=64, dropout=0, attention_dropout=0)
+        system = Gpt(
+            layers=layers, width=width, head_dim=16, max_positions=96, length=64, dropout=0, attention_dropout=0
+        )
         with tempfile.TemporaryDirectory() as folder:
             model = keel.pretrain(
                 system, corpus, out=Path(folder) / "model", vocabulary=500, held_out=0.0, steps=1200, batch=16, lr=3e-3,
@@ -145,9 +147,9 @@ def story_of_unicorns(say: Say) -> Finding:
 
 def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
     """Of the first 100 pieces of each text."""
-    questions = [Given([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
+    questions = [ScoredText([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
     size = sum(len(model.tokenizer.decode(each.text).encode()) for each in questions)
-    nats = -sum(each.total for each in likelihoods(writer_of(model), questions))
+    nats = -sum(each.total for each in likelihoods(next_token_model(model), questions))
     return nats / size / math.log(2)
 
 
@@ -171,7 +173,9 @@ def telling_apart(say: Say) -> Finding:
     say(f"by people: {people[0]!r:.100}")
     say(f"by the model: {wrote[0].strip()!r:.100}")
     scores = [
-        np.array([each.chances.mean() for each in likelihoods(writer_of(model), asked(tokenizer, prompts, texts))])
+        np.array(
+            [each.chances.mean() for each in likelihoods(next_token_model(model), asked(tokenizer, prompts, texts))]
+        )
         for texts in (people, wrote)
     ]
     likelier = float((scores[1][:, None] > scores[0][None]).mean())

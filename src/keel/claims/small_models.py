@@ -18,18 +18,18 @@ from keel.systems.system import System
 TINY = keel.Bert(
     layers=1,
     width=32,
-    head_width=32,
-    positions=16,
+    head_dim=32,
+    max_positions=16,
     length=10,
     next_sentence=False,
     dropout=0,
     attention_dropout=0,
-    mask=0.3,
+    mask_rate=0.3,
 )
-ONE_WAY = Gpt(layers=1, width=32, head_width=32, positions=16, length=10, dropout=0.0, attention_dropout=0.0)
-SMALL = keel.Bert(layers=2, width=128, head_width=32, positions=128, length=64, dropout=0.0, attention_dropout=0.0)
+ONE_WAY = Gpt(layers=1, width=32, head_dim=32, max_positions=16, length=10, dropout=0.0, attention_dropout=0.0)
+SMALL = keel.Bert(layers=2, width=128, head_dim=32, max_positions=128, length=64, dropout=0.0, attention_dropout=0.0)
 
-WRITER = Gpt(layers=2, width=128, head_width=32, positions=128, length=128, dropout=0.0, attention_dropout=0.0)
+WRITER = Gpt(layers=2, width=128, head_dim=32, max_positions=128, length=128, dropout=0.0, attention_dropout=0.0)
 
 
 def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:

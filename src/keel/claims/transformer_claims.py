@@ -11,11 +11,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.claim import Finding, Say
-from keel.data.token_batch import Rows
-from keel.nn.transformer_blocks import Attention
-from keel.systems.transformer import DecoderBlock, Transformer, TransformerDecoder, TransformerEncoder, waves
+from keel.data.token_batch import TokenBatch
+from keel.nn.transformer_blocks import MultiHeadAttention
+from keel.systems.transformer import (
+    DecoderBlock,
+    Transformer,
+    TransformerDecoder,
+    TransformerEncoder,
+    sinusoidal_positions,
+)
 
-SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_width=16, dropout=0.0, length=64)
+SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, length=64)
 LETTERS, OPENING, CLOSING = 20, 0, 1
 """Of a language of 20 words, written between two marks."""
 
@@ -23,7 +29,7 @@ LETTERS, OPENING, CLOSING = 20, 0, 1
 def many_heads(say: Say) -> Finding:
     """44: eight heads at once, one by one with weights of their own, and one head eight times as wide."""
     torch.manual_seed(0)
-    attention, x = Attention(512, 8, 0.0).eval(), torch.randn(4, 100, 512)
+    attention, x = MultiHeadAttention(512, 8, 0.0).eval(), torch.randn(4, 100, 512)
     weight, bias = attention.qkv.weight.view(3, 8, 64, 512), attention.qkv.bias.view(3, 8, 64)
 
     def one_by_one() -> Tensor:
@@ -36,10 +42,10 @@ def many_heads(say: Say) -> Finding:
     with torch.inference_mode():
         apart = _apart(attention(x, None), one_by_one())
         say(f"8 heads at once and 8 after each other, side by side and through W^o: they differ by {apart:.1e}")
-        q, k, _ = attention.apart(attention.qkv(x))
-        maps = Attention.weights(q, k, None).transpose(0, 1).flatten(1)  # [8, ...]
+        q, k, _ = attention.split_heads(attention.qkv(x))
+        maps = MultiHeadAttention.weights(q, k, None).transpose(0, 1).flatten(1)  # [8, ...]
         likeness = torch.corrcoef(maps).masked_fill(torch.eye(8, dtype=torch.bool), 0).abs().max().item()
-    count = [sum(w.numel() for w in Attention(512, heads, 0.0).parameters()) for heads in (8, 1)]
+    count = [sum(w.numel() for w in MultiHeadAttention(512, heads, 0.0).parameters()) for heads in (8, 1)]
     say(f"no two heads look alike: their maps correlate by {likeness:.2f} at most")
     say(f"8 heads of 64 have {count[0]:,} weights, one of 512 has {count[1]:,}")
     return Finding(
@@ -52,7 +58,7 @@ def many_heads(say: Say) -> Finding:
 def places_by_waves(say: Say) -> Finding:
     """47: wavelengths of the table, and whether a shift is a rotation, with cosines in odd places and with sines."""
     width, length, shift = 64, 200, 7
-    table = waves(length, width, torch.device("cpu")).double()
+    table = sinusoidal_positions(length, width, torch.device("cpu")).double()
     angles = 10_000.0 ** (-torch.arange(0, width, 2) / width).double()
     lengths = 2 * math.pi / angles
     say(
@@ -87,7 +93,7 @@ def three_kinds(say: Say) -> Finding:
     """53: what the three attentions of a small Transformer look at once it has learned to turn rows of words round."""
     encoder, decoder, right = _learned(say)
     text = [5, 12, 3, 17, 8, 14]
-    rows, ids = Rows.pad([text]), torch.tensor([[OPENING, *text[::-1]]])
+    rows, ids = TokenBatch.pad([text]), torch.tensor([[OPENING, *text[::-1]]])
     seen: dict[str, Tensor] = {}
 
     def record(name: str, layer: int, value: Tensor) -> None:
@@ -112,7 +118,7 @@ def masking(say: Say) -> Finding:
     """54: which places of decoder and encoder move when the word at one place changes."""
     encoder, decoder = _made()
     text, ids = torch.randint(4, 100, (1, 10)), torch.randint(4, 100, (1, 10))
-    rows = Rows(ids=text, lengths=torch.tensor([10]))
+    rows = TokenBatch(ids=text, lengths=torch.tensor([10]))
     changed = ids.clone()
     changed[0, 6] = 101
     with torch.inference_mode():
@@ -120,7 +126,7 @@ def masking(say: Say) -> Finding:
         moves = _moves(decoder(ids, memory)[0], decoder(changed, memory)[0])
         other = text.clone()
         other[0, 6] = 101
-        free = _moves(encoder(rows).top, encoder(Rows(ids=other, lengths=rows.lengths)).top)
+        free = _moves(encoder(rows).top, encoder(TokenBatch(ids=other, lengths=rows.lengths)).top)
     say(f"decoder, the 7th word of 10 changed: its places move by {_listed(moves)}")
     say(f"encoder, the same: {_listed(free)}")
     return Finding(
@@ -132,7 +138,7 @@ def masking(say: Say) -> Finding:
 def once_for_all(say: Say) -> Finding:
     """55: how often each layer projects what was read, whether layers share it, and whether the context changes."""
     encoder, decoder = _made()
-    rows = Rows.pad([torch.randint(4, 100, (12,)).tolist()])
+    rows = TokenBatch.pad([torch.randint(4, 100, (12,)).tolist()])
     contexts: list[Tensor] = []
     with torch.inference_mode():
         output = encoder(rows)
@@ -167,9 +173,9 @@ def writing_takes_turns(say: Say) -> Finding:
     """56: the same 64 words through a decoder at once, one by one with what was kept, one by one without."""
     torch.manual_seed(0)
     system = Transformer(layers=2, decoder_layers=2, width=128, length=64)
-    encoder = system.encoder(1000).eval()
-    decoder = system.decoder(encoder, 1000).eval()
-    rows, ids = Rows.pad([torch.randint(4, 1000, (20,)).tolist()]), torch.randint(4, 1000, (1, 64))
+    encoder = system.build_encoder(1000).eval()
+    decoder = system.build_decoder(encoder, 1000).eval()
+    rows, ids = TokenBatch.pad([torch.randint(4, 1000, (20,)).tolist()]), torch.randint(4, 1000, (1, 64))
 
     def at_once() -> Tensor:
         return decoder(ids, memory)[0]
@@ -208,7 +214,7 @@ def unequal_lengths(say: Say) -> Finding:
     encoder, decoder = _made()
     lengths = [3, 9, 5, 12]
     texts = [torch.randint(4, 100, (length,)).tolist() for length in lengths]
-    rows = Rows.pad(texts)
+    rows = TokenBatch.pad(texts)
     ids = torch.randint(4, 100, (4, 7))
     with torch.inference_mode():
         vectors = encoder.embed(rows)
@@ -229,7 +235,7 @@ def unequal_lengths(say: Say) -> Finding:
             say(f"{name}: {list(value.shape) if value is not None else None}")
         apart = 0.0
         for number, text in enumerate(texts):
-            alone = Rows.pad([text])
+            alone = TokenBatch.pad([text])
             found = decoder(ids[number : number + 1], decoder.read(encoder(alone), alone))[0]
             apart = max(apart, _apart(found[0], top[number]))
     say(f"each sentence alone and filled up beside longer ones: they differ by {apart:.0e}")
@@ -278,25 +284,32 @@ def products(say: Say) -> Finding:
 def _made() -> tuple[TransformerEncoder, TransformerDecoder]:
     """A random one; its norms do not hide what moves."""
     torch.manual_seed(0)
-    encoder = SMALL.encoder(110).eval()
-    return encoder, SMALL.decoder(encoder, 110).eval()
+    encoder = SMALL.build_encoder(110).eval()
+    return encoder, SMALL.build_decoder(encoder, 110).eval()
 
 
 def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
     """One that writes rows of words in reverse, and the share of new rows that it writes rightly from end to end."""
     torch.manual_seed(0)
     system = Transformer(
-        layers=1, decoder_layers=1, width=64, head_width=32, dropout=0.0, length=16, shared=True, smoothing=0.0
+        layers=1,
+        decoder_layers=1,
+        width=64,
+        head_dim=32,
+        dropout=0.0,
+        length=16,
+        shared_vocabulary=True,
+        label_smoothing=0.0,
     )
-    encoder = system.encoder(2 + LETTERS)
-    decoder = system.decoder(encoder, 2 + LETTERS)
+    encoder = system.build_encoder(2 + LETTERS)
+    decoder = system.build_decoder(encoder, 2 + LETTERS)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.Adam(weights, lr=2e-3, betas=(0.9, 0.98))
 
     def answers(rows: int) -> tuple[Tensor, Tensor]:
         """[rows, 7, vocabulary] scores of the words that were to be written, and these."""
         text = torch.randint(2, 2 + LETTERS, (rows, 6))
-        source = Rows(ids=text, lengths=torch.full((rows,), 6))
+        source = TokenBatch(ids=text, lengths=torch.full((rows,), 6))
         turned = F.pad(F.pad(text.flip(1), (1, 0), value=OPENING), (0, 1), value=CLOSING)
         vectors, _ = decoder(turned[:, :-1], decoder.read(encoder(source), source))
         return decoder.scores(vectors), turned[:, 1:]

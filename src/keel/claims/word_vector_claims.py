@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import keel
-from keel.api.model_loading import space_of
+from keel.api.model_loading import load_vectors
 from keel.api.vectors import word_map
 from keel.claims.claim import Finding, Say
 from keel.claims.network_claims import descend
 from keel.claims.small_models import TINY, learn_sentences, learn_words, read_docstrings
 from keel.config import cache_folder
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import balanced, questions
 from keel.systems.word2vec import Word2vecTraining
 
@@ -34,7 +34,7 @@ SENSES = {"river": "water fish boat mud reeds flood", "money": "loan cash clerk 
 def one_hot_meaning(say: Say) -> Finding:
     """1: cosines of one-hot vectors and of learned ones, within a kind and between kinds; and unseen words named."""
     model = learn_words(_kinds_of_things(), keel.Word2vec(width=16, window=3, subsample=0.0), epochs=20)
-    space = space_of(model)
+    space = load_vectors(model)
     words = [word for things, _ in KINDS.values() for word in things.split()]
     kinds = np.repeat(np.arange(2), 6)
     same = (kinds[:, None] == kinds) & ~np.eye(12, dtype=bool)
@@ -95,9 +95,9 @@ def only_the_first_layer(say: Say) -> Finding:
     pairs = [text for name in people for verb in verbs for text in (f"anna {verb} {name}", f"{name} {verb} anna")]
     Random(0).shuffle(pairs)
     words = learn_words(pairs, keel.Word2vec(width=32, window=2, subsample=0.0), epochs=5)
-    network = keel.Bert(layers=2, width=32, head_width=16, positions=16, length=8, next_sentence=False, dropout=0.0)
+    network = keel.Bert(layers=2, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False, dropout=0.0)
     torch.manual_seed(0)
-    encoder = network.encoder(words.encoder.vocabulary)
+    encoder = network.build_encoder(words.encoder.vocab_size)
     total = sum(weight.numel() for weight in encoder.parameters())
     above = sum(weight.numel() for block in encoder.blocks() for weight in block.parameters())
     filled = words.encoder.get_parameter("words.weight").numel()
@@ -135,8 +135,12 @@ def linear_model(say: Say) -> Finding:
     apart = _apart((0.3 * one + 0.7 * other) @ contexts.T, 0.3 * (one @ contexts.T) + 0.7 * (other @ contexts.T))
     say(f"CBOW's scores of all words for 0.3 a + 0.7 b, and 0.3 of a's with 0.7 of b's: they differ by {apart:.1e}")
     torch.manual_seed(0)
-    bert = keel.Bert(layers=1, width=32, head_width=16, positions=16, length=8, next_sentence=False).encoder(40).eval()
-    rows = Rows(ids=torch.tensor([[5, 6, 7]]), lengths=torch.tensor([3]))
+    bert = (
+        keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False)
+        .build_encoder(40)
+        .eval()
+    )
+    rows = TokenBatch(ids=torch.tensor([[5, 6, 7]]), lengths=torch.tensor([3]))
     a, b = torch.randn(2, 1, 3, 32)
     with torch.inference_mode():
         top = [bert.contextualize(mixed, rows).top for mixed in (0.3 * a + 0.7 * b, a, b)]
@@ -161,7 +165,7 @@ def arithmetic(say: Say) -> Finding:
     """11: 皇 - 后 = 男 - 女 in text whose words are told apart by sex and role; and a question to real text."""
     sentences = _people()
     model = learn_words(sentences, keel.Word2vec(width=32, window=4, subsample=0.0), epochs=40, tokenizer="characters")
-    space = space_of(model)
+    space = load_vectors(model)
     right, asked = 0, 0
     for (a, b), (c, d) in itertools.permutations(ROLES, 2):
         found = space.analogy(f"{a} - {b} + {d}", top=1)[0]
@@ -237,7 +241,7 @@ def no_senses(say: Say) -> Finding:
     sentences = _two_senses(400)
     truth = [sense for sense in SENSES for _ in range(200)]
     words = learn_words(sentences, keel.Word2vec(width=16, window=4, subsample=0.0), epochs=20)
-    space = space_of(words)
+    space = load_vectors(words)
     means = {
         sense: np.mean([space.similarity("bank", word) for word in text.split()]) for sense, text in SENSES.items()
     }

@@ -26,7 +26,7 @@ from keel.data.text_files import kind_of
 from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
-from keel.generation.beam_search import Search
+from keel.generation.beam_search import BeamSearch
 from keel.metrics.scores import Scores, score_text
 from keel.tasks import TASKS
 
@@ -41,7 +41,7 @@ def _read_flags(flags: Flags, model: str, file: str) -> None:
     flags.add_argument("model", metavar="MODEL", help=f"the folder of a model, {model}")
     flags.add_argument("file", nargs="+", metavar="FILE", help=file)
     flags.section("columns", Columns())
-    flags.section("search", Search())
+    flags.section("search", BeamSearch())
     device_flags(flags)
 
 
@@ -76,8 +76,8 @@ def _evaluate_flags(flags: Flags) -> None:
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
     what = "tokens by which a GPT's window over a text moves on [half the context]"
     flags.add_argument("--stride", type=int, metavar="N", help=what)
-    foretold = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
-    flags.add_argument("--by", choices=("last-word", "choices"), default="", help=foretold)
+    next_token_loss = "of a language model: foretell the last word of each text, or take the likeliest of its choices"
+    flags.add_argument("--by", choices=("last-word", "choices"), default="", help=next_token_loss)
 
 
 def evaluate(options: Namespace) -> Answer:
@@ -106,7 +106,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     for error in scores.errors[:5]:
         texts = error.text if error.second is None else f"{error.text} | {error.second}"
         found = error.predicted or "an empty text"
-        yield f"{error.where}: {error.label} taken for {found} ({error.sureness:.2f}): {texts[:100]}"
+        yield f"{error.where}: {error.label} taken for {found} ({error.confidence:.2f}): {texts[:100]}"
 
 
 def _fill_flags(flags: Flags) -> None:

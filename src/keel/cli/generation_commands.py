@@ -13,12 +13,12 @@ from keel.cli.command_output import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.cli.model_arguments import device_flags, encoding_flag, lines_of, load
-from keel.data.predictions import Rewritten
+from keel.data.predictions import GeneratedText
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, note
 from keel.explain.word_alignment import Alignment
-from keel.generation.beam_search import Search, Stopped
-from keel.generation.strategy import how_of
+from keel.generation.beam_search import BeamSearch, Stopped
+from keel.generation.strategy import decoding_strategy
 from keel.report.heatmap import picture_file, write_alignment
 
 
@@ -62,7 +62,7 @@ def generate_flags(flags: Flags) -> None:
 
 
 def generate(options: Namespace) -> Answer:
-    how = how_of(
+    how = decoding_strategy(
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -121,7 +121,7 @@ def generate(options: Namespace) -> Answer:
                 shown = json.dumps(written, ensure_ascii=False) if options.json else prompt + written["text"]
                 sys.stdout.write(f"{shown}\n")
                 sys.stdout.flush()
-            if isinstance(how, Search):
+            if isinstance(how, BeamSearch):
                 raise Interrupted("stopped before the search had ended; this is its best text so far") from None
             raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
         except Exception:
@@ -131,7 +131,7 @@ def generate(options: Namespace) -> Answer:
             note(hear, why)
     end_line()
     data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
-    if isinstance(how, Search):
+    if isinstance(how, BeamSearch):
         data |= {"best": [asdict(each) for each in found]}
     lines = [] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
     return Answer(lines=lines, data=data)
@@ -185,7 +185,7 @@ def translate(options: Namespace) -> Answer:
             **{name: value for name, value in given.items() if value is not None},
         )
 
-        def show(text: str, found: list[Rewritten]) -> None:
+        def show(text: str, found: list[GeneratedText]) -> None:
             nonlocal done
             if options.json:
                 best = [each.to_dict() for each in found]

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from keel.api import finetuning, pretraining
-from keel.api.settings import Text, Vocabulary
+from keel.api.settings import TextSettings, VocabularySettings
 from keel.cli.command_output import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
@@ -21,14 +21,14 @@ from keel.events import counted
 from keel.explain.layer_weights import layer_weights
 from keel.formats.elmo_files import is_elmo
 from keel.formats.fasttext_files import is_fasttext
-from keel.generation.next_token import Writer
+from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.system import System
 from keel.tasks import TASKS
-from keel.tasks.task import Head
+from keel.tasks.task import HeadSettings
 from keel.training.plan import Train
 
 
@@ -96,8 +96,8 @@ def pretrain_flags(flags: Flags, *systems: System) -> None:
     flags.add_argument("--probe-task", default="classify", metavar="|".join(TASKS), help="of the probe [classify]")
     flags.add_argument("--size", "--system.size", help=f"a published shape: {', '.join(systems[0].sizes)}")
     flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
-    flags.section("train", systems[0].train)
-    flags.section("text", Text())
+    flags.section("train", systems[0].pretraining_defaults)
+    flags.section("text", TextSettings())
     flags.section("system", *systems)
     flags.set_defaults(flags=flags)
 
@@ -128,7 +128,7 @@ def pretrain(options: Namespace) -> Answer:
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
     if model.encoder.width:
         lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
-    if model.system.foretells:
+    if model.system.is_causal_lm:
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data | probed)
@@ -136,7 +136,7 @@ def pretrain(options: Namespace) -> Answer:
 
 def _first_use(model: Model) -> str:
     """What a model that has just learned from text can be asked."""
-    if isinstance(model.objective, Writer):
+    if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
     if hasattr(model.objective, "predict_words"):
         return 'fill "... [MASK] ..."'
@@ -191,11 +191,13 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
         "--from-scratch", action="store_true", help="forget the weights, to see what pre-training brings"
     )
     flags.add_argument("--overwrite", action="store_true", help="replace the model and the run in DIR")
-    flags.section("train", systems[0].tuning(False), without=["evaluate_every"])  # there is none before the end
+    flags.section(
+        "train", systems[0].finetuning_defaults(False), without=["evaluate_every"]
+    )  # there is none before the end
     flags.section("columns", Columns())
-    flags.section("head", Head())
-    flags.section("pieces", Vocabulary())
-    flags.section("system", *systems, without=["label_counts", "shared"])
+    flags.section("head", HeadSettings())
+    flags.section("pieces", VocabularySettings())
+    flags.section("system", *systems, without=["label_counts", "shared_vocabulary"])
     flags.set_defaults(flags=flags)
 
 

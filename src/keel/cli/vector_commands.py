@@ -7,7 +7,7 @@ from keel.cli.command_output import Answer
 from keel.cli.console import Console
 from keel.cli.flags import Flags
 from keel.errors import KeelError, UsageError
-from keel.explain.nearest_neighbors import Neighbour
+from keel.explain.nearest_neighbors import Neighbor
 
 
 def nearest_flags(flags: Flags) -> None:
@@ -88,7 +88,7 @@ def senses(options: Namespace) -> Answer:
         asked = {"groups": options.groups, "text_column": options.text_column, "on_event": console}
         found = [vectors.senses(options.word, options.among, model=_model(options), layer=options.layer, **asked)]
         if options.beside:
-            other = vectors.loaded(options.beside, console)
+            other = vectors.load_model(options.beside, console)
             try:
                 found.append(vectors.senses(options.word, options.among, model=other, **asked))
             except KeelError as error:  # the first has answered what the second cannot
@@ -134,6 +134,6 @@ def _model(options: Namespace) -> str:
     return options.model
 
 
-def _listed(found: list[Neighbour]) -> Answer:
+def _listed(found: list[Neighbor]) -> Answer:
     lines = [f"{neighbour.score:.4f}  {neighbour.word}" for neighbour in found]
     return Answer(lines=lines, data=[{"word": neighbour.word, "score": neighbour.score} for neighbour in found])

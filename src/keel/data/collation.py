@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from keel.data.examples import Examples
-from keel.data.token_batch import Rows, Spelling
-from keel.training.counter_rng import Draw, seed_of
+from keel.data.token_batch import SubwordUnits, TokenBatch
+from keel.training.counter_rng import CounterRng, seed_of
 from keel.training.objective import Tensors
 
 TILE = 128
@@ -20,7 +20,7 @@ POOL = 50
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
+class EncodedExamples:
     """Examples as rows of ids, end to end; a text too long for one row has several, its windows."""
 
     examples: Examples
@@ -32,13 +32,13 @@ class Prepared:
     targets: Tensor | None  # [examples, ...]
     batch_size: int
     """Rows, or groups of them, in one update of the loop: these are kept to about one length."""
-    spelling: Spelling | None = None  # of the distinct words, for systems that spell; ids then are places in it
+    spelling: SubwordUnits | None = None  # of the distinct words, for systems that spell; ids then are places in it
     features: Tensor | None = None  # [rows or asked, width] what the task picks of a frozen encoder's output
     asked: np.ndarray | None = None  # [asked] places in ids of the tokens that a task asks about, if not about rows
     asked_starts: np.ndarray | None = None  # [rows + 1] where those of each row start; targets are in their order
     written: np.ndarray | None = None  # [tokens] int32: what is to be written of each row, with its end
     written_starts: np.ndarray | None = None  # [rows + 1] where that of each row starts
-    letters: Spelling | None = None  # of the distinct words that are asked about
+    letters: SubwordUnits | None = None  # of the distinct words that are asked about
     asked_words: np.ndarray | None = None  # [asked] the place of each in `letters`
     groups: np.ndarray | None = None  # [groups + 1] where the rows of each start that one answer is made from
     _orders: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
@@ -51,7 +51,7 @@ class Prepared:
     def lengths(self) -> np.ndarray:
         return np.diff(self.starts)
 
-    def packed(self, index: np.ndarray) -> Rows:
+    def packed(self, index: np.ndarray) -> TokenBatch:
         """These rows end to end, in as few sizes as makes sense: what is of one size is one program for a GPU."""
         lengths = self.lengths[index]
         starts = np.cumsum(lengths) - lengths
@@ -64,29 +64,29 @@ class Prepared:
         def gather(flat: np.ndarray) -> Tensor:
             return torch.from_numpy(flat[source].astype(np.int64))[None]
 
-        rows = Rows(
+        rows = TokenBatch(
             ids=gather(self.ids),
             lengths=torch.from_numpy(lengths),
             segments=None if self.segments is None else gather(self.segments),
-            starts=torch.from_numpy(starts),
-            places=torch.from_numpy(places)[None],
-            longest=1 << int(lengths.max() - 1).bit_length(),
+            sequence_starts=torch.from_numpy(starts),
+            position_ids=torch.from_numpy(places)[None],
+            max_seqlen=1 << int(lengths.max() - 1).bit_length(),
         )
-        return rows if self.spelling is None else rows.spelled(self.spelling)
+        return rows if self.spelling is None else rows.with_subword_units(self.spelling)
 
-    def rows(self, index: np.ndarray, multiple: int = 1) -> Rows:
+    def rows(self, index: np.ndarray, multiple: int = 1) -> TokenBatch:
         """These rows, padded to the longest of them, or to the next multiple of so many tokens."""
         lengths = torch.from_numpy(self.starts[index + 1] - self.starts[index])
-        ids = padded(self.ids, self.starts, index, multiple)
-        segments = None if self.segments is None else padded(self.segments, self.starts, index, multiple)
-        rows = Rows(ids=ids, lengths=lengths, segments=segments)
-        return rows if self.spelling is None else rows.spelled(self.spelling)
+        ids = pad_sequences(self.ids, self.starts, index, multiple)
+        segments = None if self.segments is None else pad_sequences(self.segments, self.starts, index, multiple)
+        rows = TokenBatch(ids=ids, lengths=lengths, segments=segments)
+        return rows if self.spelling is None else rows.with_subword_units(self.spelling)
 
     def id_lists(self) -> list[list[int]]:
         """The ids of each row."""
         return [part.tolist() for part in np.split(self.ids, self.starts[1:-1])]
 
-    def asked_of(self, index: np.ndarray, rows: Rows | None) -> "tuple[Asked | None, np.ndarray]":
+    def asked_of(self, index: np.ndarray, rows: TokenBatch | None) -> "tuple[TokenSelection | None, np.ndarray]":
         """What is asked about in these rows, and [batch, most] the number of each among all that is asked about.
 
         Without the rows, of whose output the features are known, places in them mean nothing.
@@ -97,17 +97,19 @@ class Prepared:
         most = max(1, int(counts.max()))
         if rows is None:
             firsts = np.zeros_like(index)
-        elif rows.starts is None:
+        elif rows.sequence_starts is None:
             firsts = np.arange(len(index)) * rows.ids.shape[1]
         else:
-            firsts = rows.starts.numpy()
-        if (rows is None and self.features is not None and self.features.is_cuda) or (rows and rows.starts is not None):
+            firsts = rows.sequence_starts.numpy()
+        if (rows is None and self.features is not None and self.features.is_cuda) or (
+            rows and rows.sequence_starts is not None
+        ):
             most = -(-most // WORD_TILE) * WORD_TILE
         place = np.arange(most)
         inside = place < counts[:, None]
         numbers = np.where(inside, self.asked_starts[index][:, None] + place, -1)
         slots = self.asked[numbers] + (firsts - self.starts[index])[:, None]
-        asked = Asked(slots=torch.from_numpy(np.where(inside, slots, 0)), counts=torch.from_numpy(counts))
+        asked = TokenSelection(slots=torch.from_numpy(np.where(inside, slots, 0)), counts=torch.from_numpy(counts))
         if self.letters is not None and self.asked_words is not None:
             words, places = np.unique(self.asked_words[numbers], return_inverse=True)
             letters = self.letters.take(torch.from_numpy(words))
@@ -125,7 +127,7 @@ class Prepared:
         place = np.arange(counts.max())
         return index, torch.from_numpy(np.where(place < counts[:, None], starts[:, None] + place, -1))
 
-    def drawn(self, draw: Draw, rows: range) -> np.ndarray:
+    def drawn(self, draw: CounterRng, rows: range) -> np.ndarray:
         """What a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
         place = draw.first + np.arange(rows.start, rows.stop)
         epoch, place = np.divmod(place, len(self))
@@ -157,7 +159,7 @@ class Prepared:
         return np.concatenate([order[:head], random.permutation(batches).ravel(), order[tail:]])
 
 
-def padded(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:
+def pad_sequences(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:
     """[batch, time] these of the rows that stand end to end in `flat`, filled up with zeros to the longest of them, or
     to the next multiple of so many."""
     begins = starts[index]
@@ -170,13 +172,13 @@ def padded(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Tensors):
+class TokenSelection(Tensors):
     """The tokens that a task asks about, such as each word's first piece, where it does not ask about whole rows."""
 
     slots: Tensor  # [batch, most] their places among all tokens of the rows, padding included
     counts: Tensor  # [batch] how many each row has: what stands beyond means nothing
     words: Tensor | None = None  # [batch, most] the place of each word in `letters`
-    letters: Spelling | None = None  # how the distinct words are spelled
+    letters: SubwordUnits | None = None  # how the distinct words are spelled
 
     def of(self, top: Tensor) -> Tensor:
         """[batch, most, width]: their vectors among those of all tokens."""
@@ -192,9 +194,9 @@ class Asked(Tensors):
 class TaskBatch(Tensors):
     """Rows, what they are, and how much each counts."""
 
-    rows: Rows | None  # where features are known, nothing reads them
+    rows: TokenBatch | None  # where features are known, nothing reads them
     targets: Tensor  # [batch, ...]
     shares: Tensor  # [batch]
     features: Tensor | None  # [batch, ..., width]
-    asked: Asked | None = None
+    asked: TokenSelection | None = None
     members: Tensor | None = None  # [groups, most] of `Prepared.members`; targets and shares then are the groups'

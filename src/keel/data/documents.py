@@ -9,7 +9,7 @@ from torch import Tensor
 
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
-from keel.training.counter_rng import Draw, seed_of
+from keel.training.counter_rng import CounterRng, seed_of
 from keel.training.objective import Tensors
 
 
@@ -55,7 +55,7 @@ class Documents(Tensors):
         """How many windows of `room` tokens an epoch reads."""
         return self._cut(room)[1]
 
-    def windows(self, draw: Draw, rows: Tensor, room: int) -> Tensor:
+    def windows(self, draw: CounterRng, rows: Tensor, room: int) -> Tensor:
         """[rows] where each row's window starts, as the number of a token; an epoch reads all in shuffled order."""
         before, count = self._cut(room)
         index, _ = draw.order(rows, count)
@@ -71,7 +71,7 @@ class Documents(Tensors):
             self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
         return self._cuts[key]
 
-    def read_on(self, draw: Draw, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
+    def read_on(self, draw: CounterRng, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
         """[rows, length + 1] ids, the last of which is the first of the same row in the next step.
 
         All text lies on a ring, with `end` after each sentence and once more after each document. So many readers as

@@ -71,7 +71,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Listed(Sequence[Example]):
+class ExampleColumns(Sequence[Example]):
     """Examples as columns: each is made when it is asked for, since a million of them would slow everything down."""
 
     texts: list[str]
@@ -85,9 +85,9 @@ class Listed(Sequence[Example]):
     """Of texts that come with choices."""
 
     @classmethod
-    def of(cls, items: Sequence[Example]) -> "Listed":
+    def of(cls, items: Sequence[Example]) -> "ExampleColumns":
         """Any examples as columns."""
-        if isinstance(items, Listed):
+        if isinstance(items, ExampleColumns):
             return items
         pairs, labelled = any(item.second is not None for item in items), any(item.label is not None for item in items)
         return cls(
@@ -99,10 +99,10 @@ class Listed(Sequence[Example]):
             [item.choices for item in items] if any(item.choices for item in items) else None,
         )
 
-    def take(self, indices: Sequence[int]) -> "Listed":
+    def take(self, indices: Sequence[int]) -> "ExampleColumns":
         """Some of them, in this order."""
         places = self.places
-        return Listed(
+        return ExampleColumns(
             [self.texts[index] for index in indices],
             None if self.seconds is None else [self.seconds[index] for index in indices],
             None if self.values is None else [self.values[index] for index in indices],
@@ -117,8 +117,8 @@ class Listed(Sequence[Example]):
     @overload
     def __getitem__(self, index: int) -> Example: ...
     @overload
-    def __getitem__(self, index: slice) -> "Listed": ...
-    def __getitem__(self, index: int | slice) -> "Example | Listed":
+    def __getitem__(self, index: slice) -> "ExampleColumns": ...
+    def __getitem__(self, index: int | slice) -> "Example | ExampleColumns":
         if isinstance(index, slice):
             return self.take(range(len(self))[index])
         second = None if self.seconds is None else self.seconds[index]
@@ -199,8 +199,8 @@ class Examples(Sequence[Example]):
         return Labels(kind=self.kind, names=self.names)
 
     @cached_property
-    def _listed(self) -> Listed:
-        return Listed.of(self.items)
+    def _listed(self) -> ExampleColumns:
+        return ExampleColumns.of(self.items)
 
     @property
     def texts(self) -> list[str]:
@@ -288,7 +288,7 @@ def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: 
         note(on_event, roles.describe(table))
     raw = [None] * len(table) if roles.label is None else table.cells[roles.label]
     kind = kind_of(table, roles.label, raw, columns.labels, on_event)
-    items = Listed(
+    items = ExampleColumns(
         _texts(table, roles.text),
         None if roles.second is None else _texts(table, roles.second),
         None if kind is None else labels_of(raw, kind, table.places),
@@ -299,7 +299,7 @@ def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: 
     return Examples(items, kind, table.source, header, tuple(sorted(names)))
 
 
-def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+def split_validation(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """What to learn from and a seeded `share` to test on: every label in the same proportion, none only tested."""
     held = round(share * len(examples))
     if not 0 < held < len(examples):

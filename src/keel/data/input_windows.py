@@ -10,12 +10,12 @@ from keel.data.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Framed:
+class ModelInput:
     """One text or pair with the marks that a system puts around it."""
 
     ids: list[int]
     segments: list[int]
-    first: int
+    first_start: int
     """Where the first text's ids start."""
 
 
@@ -26,7 +26,7 @@ FIRST, SECOND = -1, -2
 class BuildsInputs(Protocol):
     """Puts a text or a pair into its input template: special tokens and segment ids."""
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed: ...
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput: ...
 
 
 class Flat(NamedTuple):
@@ -36,7 +36,7 @@ class Flat(NamedTuple):
     lengths: np.ndarray  # [texts]
 
 
-class FramedRows(NamedTuple):
+class PackedInputs(NamedTuple):
     """Rows end to end; a text too long for one has several."""
 
     ids: np.ndarray  # [tokens] int32
@@ -45,13 +45,13 @@ class FramedRows(NamedTuple):
     counts: np.ndarray  # [texts] rows of each
 
     @classmethod
-    def of(cls, rows: list[Framed], counts: np.ndarray) -> "FramedRows":
+    def of(cls, rows: list[ModelInput], counts: np.ndarray) -> "PackedInputs":
         """Rows that were framed one by one."""
         ids = np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32)
         segments = np.fromiter(chain.from_iterable(row.segments for row in rows), np.uint8)
         return cls(ids, segments, np.cumsum([0, *(len(row.ids) for row in rows)]), counts)
 
-    def woven(self, other: "FramedRows") -> "FramedRows":
+    def woven(self, other: "PackedInputs") -> "PackedInputs":
         """These rows, and after each the one that stands in its place among others."""
         sizes = np.stack([np.diff(self.starts), np.diff(other.starts)], 1).ravel()
         starts = np.append(0, np.cumsum(sizes))
@@ -60,24 +60,26 @@ class FramedRows(NamedTuple):
             lengths = np.diff(rows.starts)
             places = np.arange(rows.starts[-1]) + np.repeat(starts[number:-1:2] - rows.starts[:-1], lengths)
             ids[places], segments[places] = rows.ids, rows.segments
-        return FramedRows(ids, segments, starts, self.counts + other.counts)
+        return PackedInputs(ids, segments, starts, self.counts + other.counts)
 
 
-def frame_rows(system: BuildsInputs, tokenizer: Tokenizer, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
+def build_packed_inputs(
+    system: BuildsInputs, tokenizer: Tokenizer, firsts: Flat, seconds: Flat | None, room: int
+) -> PackedInputs:
     """Each text, or pair, in the system's frame; in windows where it is longer than `room`."""
     texts = [firsts] if seconds is None else [firsts, seconds]
     total = np.sum([text.lengths for text in texts], axis=0)
     begins = [np.cumsum(text.lengths) - text.lengths for text in texts]
 
-    def made_alone(number: int) -> list[Framed]:
+    def made_alone(number: int) -> list[ModelInput]:
         parts = [text.ids[begin[number] :][: text.lengths[number]] for text, begin in zip(texts, begins, strict=True)]
         first, second = [*(part.tolist() for part in parts), None][:2]
-        return [system.frame(tokenizer, *part) for part in windows(first, second, room)]
+        return [system.build_inputs(tokenizer, *part) for part in windows(first, second, room)]
 
     # Marks are the same around all texts, but where one is empty or too long they are made for it alone.
     alone = (total > room) | np.any([text.lengths == 0 for text in texts], axis=0)
     odd = {number: made_alone(number) for number in np.flatnonzero(alone).tolist()}
-    marks = system.frame(tokenizer, [FIRST], None if seconds is None else [SECOND])
+    marks = system.build_inputs(tokenizer, [FIRST], None if seconds is None else [SECOND])
     counts = np.ones(len(total), np.int64)
     counts[alone] = list(map(len, odd.values()))
     rows = np.cumsum(counts) - counts  # [texts] the first row of each
@@ -101,7 +103,7 @@ def frame_rows(system: BuildsInputs, tokenizer: Tokenizer, firsts: Flat, seconds
     for number, framed in odd.items():
         for start, row in zip(starts[rows[number] :][: len(framed)].tolist(), framed, strict=True):
             ids[start : start + len(row.ids)], segments[start : start + len(row.ids)] = row.ids, row.segments
-    return FramedRows(ids, segments, starts, counts)
+    return PackedInputs(ids, segments, starts, counts)
 
 
 def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:

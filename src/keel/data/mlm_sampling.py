@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 from keel.data.documents import Documents
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled:
+class SampledSpans:
     """Where the texts of a batch of rows stand in the corpus."""
 
     first: Tensor  # [batch] place of A's first token
     first_length: Tensor
     second: Tensor  # the same for B; without pairs of length 0
     second_length: Tensor
-    unrelated: Tensor | None
+    not_next: Tensor | None
 
     @property
     def lengths(self) -> Tensor:
-        return self.first_length + self.second_length + (2 if self.unrelated is None else 3)
+        return self.first_length + self.second_length + (2 if self.not_next is None else 3)
 
     def lay_out(
         self, data: Documents, length: int, whole_words: bool, marks: tuple[int, int, int, int]
@@ -44,15 +44,15 @@ class Sampled:
         return ids, starts_word | (place == 1) | (place == a + 2) | ~(in_a | in_b)
 
 
-def sample_spans(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
+def sample_spans(data: Documents, draw: CounterRng, rows: Tensor, room: int) -> SampledSpans:
     """One stretch of a document for each row; an epoch reads every token at least once."""
     start, stop, _ = data.place(data.windows(draw, rows, room), room)
     none = torch.zeros_like(start)
     length = torch.clamp(stop - start, max=room)
-    return Sampled(first=start, first_length=length, second=none, second_length=none, unrelated=None)
+    return SampledSpans(first=start, first_length=length, second=none, second_length=none, not_next=None)
 
 
-def sample_pairs(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sampled:
+def sample_pairs(data: Documents, draw: CounterRng, rows: Tensor, room: int) -> SampledSpans:
     """A stretch cut in two between sentences; for half of the rows the second part is from another document instead."""
     start, stop, document = data.place(data.windows(draw, rows, room), room)
     stop = torch.minimum(stop, start + room)
@@ -70,13 +70,20 @@ def sample_pairs(data: Documents, draw: Draw, rows: Tensor, room: int) -> Sample
     other, other_stop, _ = data.place((data.ends[document] + elsewhere) % data.size, length)
     second = torch.where(unrelated == 1, other, cut)
     second_stop = torch.where(unrelated == 1, torch.minimum(other_stop, other + length), stop)
-    return Sampled(
-        first=start, first_length=cut - start, second=second, second_length=second_stop - second, unrelated=unrelated
+    return SampledSpans(
+        first=start, first_length=cut - start, second=second, second_length=second_stop - second, not_next=unrelated
     )
 
 
-def choose_slots(
-    draw: Draw, rows: Tensor, text: Sampled, starts_word: Tensor, *, share: float, slots: int, whole_words: bool
+def sample_masked_positions(
+    draw: CounterRng,
+    rows: Tensor,
+    text: SampledSpans,
+    starts_word: Tensor,
+    *,
+    share: float,
+    slots: int,
+    whole_words: bool,
 ) -> tuple[Tensor, Tensor]:
     """[batch, slots] places to hide, that share of each text, in the order drawn; and 1 for each that counts."""
     length = starts_word.shape[1]

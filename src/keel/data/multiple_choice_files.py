@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from keel.data.examples import ANY, Columns, Example, Examples, Listed
+from keel.data.examples import ANY, Columns, Example, ExampleColumns, Examples
 from keel.data.tables import refuse_two_files, spooled
 from keel.data.text_files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
@@ -50,7 +50,7 @@ def read_choices(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
     if any(labelled) and not all(labelled):
         place = found[labelled.index(False)].where
         raise KeelError(f"{place}: the label is empty, though other examples have one: fill it in or drop the example")
-    return Examples(Listed.of(found), "choice" if all(labelled) else None, name)
+    return Examples(ExampleColumns.of(found), "choice" if all(labelled) else None, name)
 
 
 def example_of(text: str, choices: Any, label: Any, where: str, names: Sequence[str] = ()) -> Example:

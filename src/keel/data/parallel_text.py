@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import ANY, Columns, Examples, Listed
+from keel.data.examples import ANY, Columns, ExampleColumns, Examples
 from keel.data.tables import REWRITES, Places, Table, load_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
@@ -42,7 +42,7 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         _check_texts(table, number)
     texts = table.cells[first]
     if second is None:
-        return Examples(Listed(texts, None, None, table.places), None, table.source, tuple(table.columns))
+        return Examples(ExampleColumns(texts, None, None, table.places), None, table.source, tuple(table.columns))
     targets = table.cells[second]
     names = table.columns if table.header else [f"column {name}" for name in table.columns]
     if not both and isinstance(source, str | Path):
@@ -56,7 +56,7 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         raise KeelError(
             f"{table.places[place]}: the {side} is empty and the other text is not{more}: fill it in, or drop the pair"
         )
-    items = Listed(texts, None, targets, table.places)
+    items = ExampleColumns(texts, None, targets, table.places)
     if void:
         note(on_event, f"{table.source}: {counted(len(void), 'pair')} of nothing and nothing left out")
         items = items.take([place for place in range(len(texts)) if place not in set(void)])

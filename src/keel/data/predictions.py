@@ -13,21 +13,21 @@ from keel.data.tag_schemes import entities, scheme_of
 
 
 @dataclass(frozen=True)
-class Label:
+class Prediction:
     """A name and how probable the model finds it."""
 
-    name: str
-    probability: float
+    label: str
+    confidence: float
 
     def __repr__(self) -> str:
-        return f"Label({self.name!r}, {self.probability:.2f})"
+        return f"Label({self.label!r}, {self.confidence:.2f})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"label": self.name, "probability": self.probability}
+        return {"label": self.label, "probability": self.confidence}
 
 
-class Span(NamedTuple):
+class EntitySpan(NamedTuple):
     """A stretch of a text and what it is."""
 
     start: int
@@ -37,7 +37,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedText:
     """A text in words, a tag for each, and how probable the model finds it."""
 
     text: str
@@ -53,7 +53,7 @@ class Tagged:
         return [span.text for span in self.entities] if self.segments else []
 
     @property
-    def entities(self) -> list[Span]:
+    def entities(self) -> list[EntitySpan]:
         """What the tags speak of, by its place in the text; nothing where they are no tags of entities."""
         if not self.tags or scheme_of([[tag] for tag in self.tags]) == "none":
             return []
@@ -63,13 +63,13 @@ class Tagged:
             start = self.text.index(word, end)
             end = start + len(word)
             places.append((start, end))
-        spans: list[Span] = []
+        spans: list[EntitySpan] = []
         for each in entities(self.tags):
             inner = range(each.start + 1, each.end) if self.segments else ()
             blanks = [number for number in inner if places[number - 1][1] < places[number][0]]  # these end words too
             for first, last in pairwise([each.start, *blanks, each.end]):
                 start, end = places[first][0], places[last - 1][1]
-                spans.append(Span(start, end, each.type, self.text[start:end]))
+                spans.append(EntitySpan(start, end, each.type, self.text[start:end]))
         return spans
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Tagged:
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class GeneratedText:
     """A text that another became, and how it was judged."""
 
     text: str
@@ -96,7 +96,7 @@ class Rewritten:
     """What a language model went on from."""
     ended: bool = True
     """Whether the model ended it; if not, it was cut off where it had as many tokens as may be written."""
-    others: "tuple[Rewritten, ...]" = ()
+    others: "tuple[GeneratedText, ...]" = ()
     """The next best, where they were asked for."""
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoicePrediction:
     """The likeliest of some choices, by its number and its text, and how probable each of them is."""
 
     number: int
@@ -137,11 +137,11 @@ class Chosen:
         return f"Chosen({self.number}, {self.text!r}, {self.probability:.2f})"
 
 
-Prediction = Label | list[Label] | float | Tagged | Chosen | Rewritten
+AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePrediction | GeneratedText
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(Sequence[AnyPrediction]):
     """One answer for each example: the likeliest label, the labels above one half (likeliest first), or a number."""
 
     labels: Labels
@@ -152,24 +152,24 @@ class Predictions(Sequence[Prediction]):
         return len(self.estimates)
 
     @overload
-    def __getitem__(self, index: int) -> Prediction: ...
+    def __getitem__(self, index: int) -> AnyPrediction: ...
     @overload
     def __getitem__(self, index: slice) -> "Predictions": ...
-    def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
+    def __getitem__(self, index: int | slice) -> "AnyPrediction | Predictions":
         if isinstance(index, slice):
             return Predictions(self.labels, self.estimates[index])
         estimate = self.estimates[index]
         if self.labels.kind == "number":
             return float(estimate)
         order = np.argsort(-estimate, kind="stable").tolist()
-        ranked = [Label(self.labels.names[number], float(estimate[number])) for number in order]
-        return ranked[0] if self.labels.kind == "one" else [label for label in ranked if label.probability > 0.5]
+        ranked = [Prediction(self.labels.names[number], float(estimate[number])) for number in order]
+        return ranked[0] if self.labels.kind == "one" else [label for label in ranked if label.confidence > 0.5]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
         for answer in self:
-            if isinstance(answer, Label | Tagged | Chosen | Rewritten):
+            if isinstance(answer, Prediction | TaggedText | ChoicePrediction | GeneratedText):
                 plain.append(answer.to_dict())
             elif isinstance(answer, list):
                 plain.append({"labels": [label.to_dict() for label in answer]})
@@ -209,10 +209,10 @@ class TagPredictions(Predictions):
         return cuts_words(self.labels)
 
     @overload
-    def __getitem__(self, index: int) -> Tagged: ...
+    def __getitem__(self, index: int) -> TaggedText: ...
     @overload
     def __getitem__(self, index: slice) -> "TagPredictions": ...
-    def __getitem__(self, index: int | slice) -> "Tagged | TagPredictions":
+    def __getitem__(self, index: int | slice) -> "TaggedText | TagPredictions":
         if isinstance(index, slice):
             chosen = range(len(self))[index]
             places = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
@@ -221,23 +221,23 @@ class TagPredictions(Predictions):
         number = range(len(self))[index]
         inside = slice(*self.starts[[number, number + 1]])
         tags = tuple(self.labels.names[tag] for tag in self.numbers[inside].tolist())
-        return Tagged(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segments)
+        return TaggedText(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segments)
 
 
 @dataclass(frozen=True, eq=False)
-class RewritePredictions(Predictions):
+class GeneratedPredictions(Predictions):
     """A text for each example; `estimates` are [examples] their scores."""
 
-    found: list[list[Rewritten]]
+    found: list[list[GeneratedText]]
     """For each example the best few, the best first."""
 
     @overload
-    def __getitem__(self, index: int) -> Rewritten: ...
+    def __getitem__(self, index: int) -> GeneratedText: ...
     @overload
-    def __getitem__(self, index: slice) -> "RewritePredictions": ...
-    def __getitem__(self, index: int | slice) -> "Rewritten | RewritePredictions":
+    def __getitem__(self, index: slice) -> "GeneratedPredictions": ...
+    def __getitem__(self, index: int | slice) -> "GeneratedText | GeneratedPredictions":
         if isinstance(index, slice):
-            return RewritePredictions(self.labels, self.estimates[index], self.found[index])
+            return GeneratedPredictions(self.labels, self.estimates[index], self.found[index])
         return self.found[index][0]
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -264,15 +264,15 @@ class ChoicePredictions(Predictions):
         return np.cumsum([0, *map(len, self.choices)])
 
     @property
-    def chosen(self) -> list[Chosen]:
+    def chosen(self) -> list[ChoicePrediction]:
         """All of them."""
         return [self[number] for number in range(len(self))]
 
     @overload
-    def __getitem__(self, index: int) -> Chosen: ...
+    def __getitem__(self, index: int) -> ChoicePrediction: ...
     @overload
     def __getitem__(self, index: slice) -> "ChoicePredictions": ...
-    def __getitem__(self, index: int | slice) -> "Chosen | ChoicePredictions":
+    def __getitem__(self, index: int | slice) -> "ChoicePrediction | ChoicePredictions":
         if isinstance(index, slice):
             chosen = range(len(self))[index]
             parts = [self.estimates[slice(*self.starts[[n, n + 1]])] for n in chosen]
@@ -281,4 +281,4 @@ class ChoicePredictions(Predictions):
         number = range(len(self))[index]
         chances = self.estimates[slice(*self.starts[[number, number + 1]])]
         best = int(chances.argmax())
-        return Chosen(best, self.choices[number][best], tuple(chances.tolist()))
+        return ChoicePrediction(best, self.choices[number][best], tuple(chances.tolist()))

@@ -11,37 +11,37 @@ from keel.training.objective import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spelling(Tensors):
+class SubwordUnits(Tensors):
     """Some words with the parts that each is spelled by: n-grams (fastText) or characters (ELMo)."""
 
-    words: Tensor  # [words] their ids; -1 for one that has none, as it was never met in training
-    parts: Tensor  # [parts] those of the first word, then those of the second, ...
-    starts: Tensor  # [words] where each word's parts start
+    word_ids: Tensor  # [words] their ids; -1 for one that has none, as it was never met in training
+    unit_ids: Tensor  # [parts] those of the first word, then those of the second, ...
+    unit_starts: Tensor  # [words] where each word's parts start
 
     @property
-    def sizes(self) -> Tensor:
+    def unit_counts(self) -> Tensor:
         """[words] how many parts each has."""
-        return self.starts.diff(append=self.starts.new_full((1,), len(self.parts)))
+        return self.unit_starts.diff(append=self.unit_starts.new_full((1,), len(self.unit_ids)))
 
     def take(self, index: Tensor) -> Self:
         """The words at these places alone."""
-        sizes = self.sizes[index]
+        sizes = self.unit_counts[index]
         starts = sizes.cumsum(0) - sizes
-        sources = torch.arange(int(sizes.sum())) + (self.starts[index] - starts).repeat_interleave(sizes)
-        return replace(self, words=self.words[index], parts=self.parts[sources], starts=starts)
+        sources = torch.arange(int(sizes.sum())) + (self.unit_starts[index] - starts).repeat_interleave(sizes)
+        return replace(self, word_ids=self.word_ids[index], unit_ids=self.unit_ids[sources], unit_starts=starts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Tensors):
+class TokenBatch(Tensors):
     """A batch of id sequences, padded to the longest; or packed: end to end in one row, without padding."""
 
     ids: Tensor  # [batch, time], or packed [1, tokens]
     lengths: Tensor  # [batch]
     segments: Tensor | None = None  # as ids
-    spelling: Spelling | None = None  # of the rows' distinct words, for those who spell; ids then are places in it
-    starts: Tensor | None = None  # [batch]: where each sequence starts, if packed
-    places: Tensor | None = None  # [1, tokens]: the place of each token in its sequence, if packed
-    longest: int = 0
+    subword_units: SubwordUnits | None = None
+    sequence_starts: Tensor | None = None  # [batch]: where each sequence starts, if packed
+    position_ids: Tensor | None = None  # [1, tokens]: the place of each token in its sequence, if packed
+    max_seqlen: int = 0
     """At least the longest length, if packed."""
 
     @classmethod
@@ -62,10 +62,10 @@ class Rows(Tensors):
             segments=None if segments is None else fill(segments),
         )
 
-    def spelled(self, spelling: Spelling) -> Self:
+    def with_subword_units(self, spelling: SubwordUnits) -> Self:
         """These rows, whose ids are places in `spelling`, with no more of it than they need."""
         used, ids = self.ids.unique(return_inverse=True)
-        return replace(self, ids=ids, spelling=spelling.take(used))
+        return replace(self, ids=ids, subword_units=spelling.take(used))
 
 
 def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

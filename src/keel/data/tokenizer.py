@@ -19,8 +19,8 @@ from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
 from keel.data.text_files import all_well_formed
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Kind
-from keel.data.tokenizer_training import Choice, chinese_words, learn_pieces, with_spaces
-from keel.data.unknown_words import Unseen
+from keel.data.tokenizer_training import Choice, chinese_words, train_tokenizer, with_spaces
+from keel.data.unknown_words import UnknownWords
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 
@@ -37,18 +37,18 @@ SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Encoding:
     """A text in pieces: their ids, the (start, end) of each in the text, and the number of each one's word."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     words: list[int]
 
-    def first(self, count: int) -> "Pieces":
+    def first(self, count: int) -> "Encoding":
         """At most so many of them."""
-        return Pieces(self.ids[:count], self.offsets[:count], self.words[:count])
+        return Encoding(self.ids[:count], self.offsets[:count], self.words[:count])
 
-    def placed(self, before: np.ndarray) -> "Pieces":
+    def placed(self, before: np.ndarray) -> "Encoding":
         """Give the pieces with the places that its letters had before spaces were put between them."""
         places = before.tolist()
         offsets = [(places[start], places[end - 1] + 1) if end > start else (0, 0) for start, end in self.offsets]
@@ -78,7 +78,7 @@ class Tokenizer:
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
         self._chinese_words, self._joins = chinese_words, phrases
-        self._unseen = Unseen()
+        self._unseen = UnknownWords()
 
     @classmethod
     def train(
@@ -100,7 +100,7 @@ class Tokenizer:
         Words are counted over all of it; those that come less than `min_count` times are left out, and in so many
         passes of `phrases` those that belong together are joined.
         """
-        learned = learn_pieces(corpus, kind, size, lowercase, accents, min_count, phrases, sample, seed, on_event)
+        learned = train_tokenizer(corpus, kind, size, lowercase, accents, min_count, phrases, sample, seed, on_event)
         return cls(learned.inner, chinese_words=learned.chinese_words, phrases=learned.phrases)
 
     @classmethod
@@ -139,7 +139,7 @@ class Tokenizer:
         return cls(tokenizer_rules.mark_specials(inner, SPECIALS.values()), chinese_words=chinese)
 
     @classmethod
-    def at_blanks(cls, words: Iterable[str]) -> "Tokenizer":
+    def from_whitespace_words(cls, words: Iterable[str]) -> "Tokenizer":
         """One piece for each of these words, told apart by blanks alone, as fastText does."""
         # No text holds these special pieces, for there is a blank in them: for fastText [UNK] is a word like any other.
         specials = {name: f"{token} " for name, token in SPECIALS.items()}
@@ -155,7 +155,7 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(json.dumps(form))
         return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
 
-    def with_marks(self, marks: Sequence[str]) -> "Tokenizer":
+    def with_special_tokens(self, marks: Sequence[str]) -> "Tokenizer":
         """This tokenizer with further special pieces, at the end; those it knows stay."""
         if all(self._inner.token_to_id(mark) is not None for mark in marks):
             return self
@@ -163,7 +163,7 @@ class Tokenizer:
         inner.add_special_tokens(list(marks))
         return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
 
-    def mark(self, token: str) -> int | None:
+    def special_token_id(self, token: str) -> int | None:
         """Give the id of a piece, if there is one."""
         return self._inner.token_to_id(token)
 
@@ -312,16 +312,16 @@ class Tokenizer:
         """Whether capital letters are made small."""
         return bool((self._rules["normalizer"] or {}).get("lowercase", False))
 
-    def encode(self, text: str) -> Pieces:
+    def encode(self, text: str) -> Encoding:
         """Cut one text into pieces, without [CLS] and [SEP]."""
         return self.encode_pieces_many([text])[0]
 
-    def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Pieces]:
+    def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Encoding]:
         """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
         texts = all_well_formed(texts)
         spaced, places = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
-        found = [Pieces(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
+        found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
         if places:
             found = [pieces.placed(before) for pieces, before in zip(found, places, strict=True)]
         if spell and self.kind == "words":
@@ -329,12 +329,12 @@ class Tokenizer:
             found = list(map(self._spelled, texts, found))
         return list(map(self._joined, found)) if self._joins else found
 
-    def _joined(self, pieces: Pieces) -> Pieces:
+    def _joined(self, pieces: Encoding) -> Encoding:
         ids, _, sizes = self._phrases.join(np.array(pieces.ids, np.int32), np.array([len(pieces.ids)]))
         ends = np.cumsum(sizes).tolist()
         starts = [0, *ends[:-1]]
         offsets = [(pieces.offsets[a][0], pieces.offsets[b - 1][1]) for a, b in zip(starts, ends, strict=False)]
-        return Pieces(ids.tolist(), offsets, [pieces.words[start] for start in starts[: len(ends)]])
+        return Encoding(ids.tolist(), offsets, [pieces.words[start] for start in starts[: len(ends)]])
 
     def encode_many(self, texts: list[str], *, spell: bool = False) -> list[list[int]]:
         """Give the ids alone of many texts, several times faster."""
@@ -343,7 +343,7 @@ class Tokenizer:
         flat = ids.tolist()
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _spelled(self, text: str, pieces: Pieces) -> Pieces:
+    def _spelled(self, text: str, pieces: Encoding) -> Encoding:
         """Number the words of a text that the vocabulary lacks: the first one ever met comes right after it."""
         ids = list(pieces.ids)
         unknown = self.unknown_id

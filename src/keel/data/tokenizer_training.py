@@ -24,7 +24,7 @@ OFTEN = 10
 learned from, and of Chinese, where no blank ends a word, there are whole clauses among them."""
 
 
-class LearnedPieces(NamedTuple):
+class TrainedTokenizer(NamedTuple):
     """What a tokenizer is made of."""
 
     inner: tokenizers.Tokenizer
@@ -32,7 +32,7 @@ class LearnedPieces(NamedTuple):
     phrases: Sequence[Sequence[str]] = ()
 
 
-def learn_pieces(
+def train_tokenizer(
     corpus: Corpus,
     kind: Kind | Literal["auto"],
     size: int,
@@ -43,7 +43,7 @@ def learn_pieces(
     sample: int,
     seed: int,
     on_event: OnEvent,
-) -> LearnedPieces:
+) -> TrainedTokenizer:
     """Learn what `Tokenizer.train` promises; what is left open is chosen by the text, and said."""
     chosen_here = kind == "auto"
     if kind == "auto":
@@ -63,14 +63,14 @@ def learn_pieces(
         case = "in lower case" if lowercase else "with capital letters as they are"
         settings = "--text.tokenizer wordpiece|bpe|words|characters, --text.lowercase yes|no"
         note(on_event, f"the text looks like {how} are learned, {case} (to change that: {settings})")
-    return LearnedPieces(
+    return TrainedTokenizer(
         tokenizer_rules.learn(texts, kind, size, min_count=min_count, lowercase=lowercase, accents=accents)
     )
 
 
 def _learn_words(
     corpus: Corpus, size: int, least: int, lowercase: bool, accents: bool, passes: int, on_event: OnEvent
-) -> LearnedPieces:
+) -> TrainedTokenizer:
     from keel.data.word_vocabulary import learn_words  # not sooner: it brings Numba
 
     chinese = language_of(corpus) == "zh"
@@ -87,7 +87,7 @@ def _learn_words(
         passes=passes,
         on_event=on_event,
     )
-    return LearnedPieces(inner, chinese, joins if any(joins) else ())
+    return TrainedTokenizer(inner, chinese, joins if any(joins) else ())
 
 
 def language_of(corpus: Corpus) -> Literal["en", "zh"]:

@@ -7,7 +7,7 @@ MANY = 100_000
 HIGHEST = 1 << 30
 
 
-class Unseen:
+class UnknownWords:
     """Words numbered in the order of their coming; threads of a server may meet new ones at once."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from keel.data.sentence_splitting import CHINESE, CJK
-from keel.data.tokenizer import Pieces, Tokenizer
+from keel.data.tokenizer import Encoding, Tokenizer
 
 LETTERS = re.compile(rf"[^\W{CJK}]")
 
@@ -20,7 +20,7 @@ def word_starts(tokenizer: Tokenizer, texts: list[str], ids: np.ndarray, lengths
     return starts
 
 
-def _starts(text: str, pieces: Pieces) -> np.ndarray:
+def _starts(text: str, pieces: Encoding) -> np.ndarray:
     chinese = chinese_word_starts(text) if CHINESE.search(text) else frozenset()
     starts = np.zeros(len(pieces.ids), bool)
     word = place = -1

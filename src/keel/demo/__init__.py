@@ -15,7 +15,7 @@ from keel.demo.paired_answers import Answers, verdict
 from keel.demo.word_count_baseline import WordCounts
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.nearest_neighbors import Neighbour
+from keel.explain.nearest_neighbors import Neighbor
 from keel.systems.system import System
 
 LABELS, TESTED, SEEDS = 250, 1000, 3
@@ -28,12 +28,12 @@ BLANKS = (
 SYSTEM = keel.Bert(
     layers=2,
     width=128,
-    head_width=32,
-    positions=128,
+    head_dim=32,
+    max_positions=128,
     length=64,
     dropout=0.0,
     attention_dropout=0.0,
-    mask=0.2,
+    mask_rate=0.2,
     next_sentence=False,
 )
 VECTORS = {"word2vec": keel.Word2vec(), "fastText": keel.FastText(buckets=50_000)}
@@ -125,9 +125,9 @@ def learn_vectors(corpus: keel.Corpus, system: System, folder: Path, on_event: O
     )
 
 
-def ask(vectors: keel.Model) -> list[tuple[str, list[Neighbour]]]:
+def ask(vectors: keel.Model) -> list[tuple[str, list[Neighbor]]]:
     """What is nearest to some words, and what some sums come to; nothing where a word is unknown."""
-    found: list[tuple[str, list[Neighbour]]] = []
+    found: list[tuple[str, list[Neighbor]]] = []
     for question in (*WORDS, *SUMS):
         try:
             found.append((question, keel.analogy(question, model=vectors, top=3)))
@@ -178,11 +178,11 @@ def compare(
 
     def by_bert(labelled: Labelled, seed: int, from_scratch: bool) -> list[str]:
         model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **TUNING)
-        return [label.name for label in model.predict([text for text, _ in test])]
+        return [found.label for found in model.predict([text for text, _ in test])]
 
     def by_vectors(labelled: Labelled, seed: int, model: keel.Model) -> list[str]:
         tuned = keel.finetune(model, labelled, dev=None, seed=seed, freeze=True)
-        return [label.name for label in tuned.predict([text for text, _ in test])]
+        return [found.label for found in tuned.predict([text for text, _ in test])]
 
     ways: dict[str, Callable[[Labelled, int], list[str]]] = {
         "word counts": by_counts,

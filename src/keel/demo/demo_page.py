@@ -7,7 +7,7 @@ from pathlib import Path
 import keel
 from keel.demo.docstrings import PACKAGES, Docstring, questions
 from keel.demo.paired_answers import Answers
-from keel.explain.nearest_neighbors import Neighbour
+from keel.explain.nearest_neighbors import Neighbor
 from keel.model import Candidate
 from keel.report import Bar, Page, bars, lines
 from keel.report.html_page import tag
@@ -17,7 +17,7 @@ def write_page(
     path: Path,
     *,
     docstrings: list[Docstring],
-    knows: dict[str, list[tuple[str, list[Neighbour]]]],
+    knows: dict[str, list[tuple[str, list[Neighbor]]]],
     cut: tuple[str, str],
     base: keel.Model,
     log: Path,
@@ -65,7 +65,7 @@ def write_page(
     page.section("Act 4: pre-training")
     with open(log, encoding="utf-8") as rows:
         events = [json.loads(row) for row in rows]
-    hidden = base.card.recipe["system"]["mask"]
+    hidden = base.card.recipe["system"]["mask_rate"]
     weights = sum(weight.numel() for weight in base.encoder.parameters())
     page.text(
         f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: "
@@ -107,7 +107,7 @@ def write_page(
     return page.write(path)
 
 
-def _listed(found: list[Neighbour]) -> list[str]:
+def _listed(found: list[Neighbor]) -> list[str]:
     return [f"{word} {score:.2f}" for word, score in found] or ["not in this text", "", ""]
 
 

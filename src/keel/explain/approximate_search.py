@@ -14,7 +14,7 @@ import numpy as np
 from keel.config import cache_folder
 from keel.errors import MissingExtra
 from keel.events import OnEvent, ignore, note
-from keel.explain.nearest_neighbors import Space
+from keel.explain.nearest_neighbors import VectorSpace
 
 LINKS, EFFORT_TO_ADD, EFFORT_TO_FIND = 16, 64, 192
 """Neighbours of each word in the graph, and how many are weighed: the more, the fewer are missed, and the slower."""
@@ -27,7 +27,7 @@ class Approximate:
         self.graph = graph
 
     @classmethod
-    def of(cls, space: Space, on_event: OnEvent = ignore, *, folder: Path | None = None) -> Self:
+    def of(cls, space: VectorSpace, on_event: OnEvent = ignore, *, folder: Path | None = None) -> Self:
         """The index of these vectors, made now unless it is kept in `folder` (without one: in the cache)."""
         try:
             from usearch.index import Index

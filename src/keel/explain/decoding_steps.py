@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from keel.data.tokenizer import Tokenizer
-from keel.generation.beam_search import Search
+from keel.generation.beam_search import BeamSearch
 from keel.generation.decoding_trace import Node, Trace
 from keel.generation.sampling import Sampling
 
@@ -14,7 +14,7 @@ from keel.generation.sampling import Sampling
 def decoding(
     trace: Trace,
     tokenizer: Tokenizer,
-    how: Sampling | Search,
+    how: Sampling | BeamSearch,
     *,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[dict[str, Any]]],
@@ -41,7 +41,7 @@ def decoding(
                 "hypotheses": [_plain(node, nodes, word) for node, word in zip(nodes, words, strict=True)],
             }
         )
-    searched = isinstance(how, Search)
+    searched = isinstance(how, BeamSearch)
     return {
         "by": "beam search" if searched else "drawing" if how.temperature else "the likeliest word",
         "how": asdict(how),

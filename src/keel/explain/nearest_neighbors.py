@@ -28,7 +28,7 @@ CLOSE = 0.5
 SIGN = re.compile("([+＋])|([-−－–])")  # plus and minus, as keyboards and documents have them
 
 
-class Neighbour(NamedTuple):
+class Neighbor(NamedTuple):
     """A word, or a text, and how well it answers: its cosine, or 3CosMul's quotient."""
 
     word: str
@@ -44,7 +44,7 @@ class Index(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class VectorSpace:
     """Words and their vectors, the most frequent first; a word that is unknown as written is sought in lower case.
 
     The matrix is never copied: a search goes over it block by block, so that millions of words need no more memory.
@@ -134,7 +134,7 @@ class Space:
 
     def nearest(
         self, query: str | np.ndarray, *, top: int = 10, without: Iterable[str] = (), index: Index | None = None
-    ) -> list[Neighbour]:
+    ) -> list[Neighbor]:
         """The words with the largest cosine to a word (itself left out) or to a vector [width].
 
         All words are compared, or with an `index` those that it finds.
@@ -153,7 +153,7 @@ class Space:
             raise KeelError(f"the vector asked for has no direction (its length is {length:.2g}): ask for another")
         if index is not None:
             rows = index.near(direction, min(top + len(left_out), len(self.words)))
-            found = Space([self.words[row] for row in rows], self.matrix[rows])
+            found = VectorSpace([self.words[row] for row in rows], self.matrix[rows])
             inside = {place for place, row in enumerate(rows.tolist()) if row in left_out}
             return found._best(lambda part: found.units(part) @ direction, top, inside)
         scales = self.scales
@@ -166,7 +166,7 @@ class Space:
         one, other = self.directions([first, second])
         return float(one @ other)
 
-    def odd_one_out(self, words: Sequence[str]) -> list[Neighbour]:
+    def odd_one_out(self, words: Sequence[str]) -> list[Neighbor]:
         """Three or more words, the odd one first: each with the mean of its cosines to the others."""
         units = self.directions(words)
         different = len({word if (row := self.find(word)) is None else row for word in words})
@@ -174,12 +174,12 @@ class Space:
             raise UsageError(f"{different} different words were given: to be the odd one out takes three or more")
         # For unit vectors u_i . sum_j u_j is u_i . u_i + sum_{j != i} u_i . u_j.
         means = (units @ units.sum(0) - (units * units).sum(1)) / (len(words) - 1)
-        found = [Neighbour(word, float(mean)) for word, mean in zip(words, means, strict=True)]
+        found = [Neighbor(word, float(mean)) for word, mean in zip(words, means, strict=True)]
         return sorted(found, key=lambda one: one.score)
 
     def analogy(
         self, expression: str | tuple[Sequence[str], Sequence[str]], *, top: int = 5, by: By = "add"
-    ) -> list[Neighbour]:
+    ) -> list[Neighbor]:
         """The words x that answer "king - man + woman", or (positive words p, negative words n); none of these is x.
 
         "add", 3CosAdd: sum_p cos(x, p) - sum_n cos(x, n), given here as the cosine of x and sum_p p - sum_n n, which
@@ -222,7 +222,7 @@ class Space:
             raise UsageError(f"{expression!r:.80} ends with a sign: put a word after it")
         return signed
 
-    def _best(self, scores_of: Callable[[slice], np.ndarray], top: int, left_out: set[int]) -> list[Neighbour]:
+    def _best(self, scores_of: Callable[[slice], np.ndarray], top: int, left_out: set[int]) -> list[Neighbor]:
         """The best words by the scores of each part; of equal ones the most frequent."""
         if top < 1:
             raise UsageError(f"top is {top}: ask for one answer or more")
@@ -239,15 +239,15 @@ class Space:
             order = np.lexsort((best, -worth))[:top]
             best, worth = best[order], worth[order]
         return [
-            Neighbour(self.words[row], float(score))
+            Neighbor(self.words[row], float(score))
             for row, score in zip(best.tolist(), worth, strict=True)
             if score > -np.inf
         ]
 
 
-def nearest_texts(vectors: np.ndarray, query: np.ndarray, texts: Sequence[str], *, top: int = 10) -> list[Neighbour]:
+def nearest_texts(vectors: np.ndarray, query: np.ndarray, texts: Sequence[str], *, top: int = 10) -> list[Neighbor]:
     """The texts whose vectors [texts, width] have the largest cosine to a query's [width]."""
-    return Space(list(texts), vectors).nearest(query, top=top)
+    return VectorSpace(list(texts), vectors).nearest(query, top=top)
 
 
 def unit_vectors(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

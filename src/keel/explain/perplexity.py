@@ -17,8 +17,8 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore
 from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
-from keel.systems.system import InOrder, Windowed
-from keel.training.counter_rng import Draw
+from keel.systems.system import SequentialEvaluation, WindowedEvaluation
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective
 
 PARTS = 500
@@ -91,26 +91,26 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     One that reads a window at a time moves it on by `stride` tokens, unless told by half of it: the fewer, the more
     each token is foretold from, and the longer it takes.
     """
-    if not model.system.foretells:
+    if not model.system.is_causal_lm:
         what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
         raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:
         raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
-    windowed = isinstance(model.objective, Windowed)
-    window = model.objective.window if isinstance(model.objective, Windowed) else 0
+    windowed = isinstance(model.objective, WindowedEvaluation)
+    window = model.objective.window if isinstance(model.objective, WindowedEvaluation) else 0
     if stride is None:
         stride = -(-window // 2)
     elif not windowed:
         raise UsageError(f"{model.system.name} is moved on by no stride: leave out --stride")
     elif not 1 <= stride <= window:
         raise UsageError(f"--stride must lie between 1 and the {window} tokens of a window, not at {stride}")
-    tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_words, on_event=on_event)
+    tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_word_starts, on_event=on_event)
     data = Documents.of(tokens, least=1)
     words, size, unit = _measure(corpus)
     unknown = tokens.index["unknown"]
     spelled = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
     spelling = (spelled + unknown) * log(SYMBOLS)
-    context = model.system.foretold_from
+    context = model.system.context_description
     if windowed:
         context = f"all before it or at least {window - stride:,} (windows of {window:,}, stride {stride:,})"
     found = _foretell(model.objective, data, stride)
@@ -149,20 +149,20 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
     objective.eval()
     sums: dict[str, list[torch.Tensor]] = {}
     counts: dict[str, list[torch.Tensor]] = {}
-    windowed = objective if isinstance(objective, Windowed) else None
-    total = windowed.window_count(data, stride) if windowed else objective.rows(data)
+    windowed = objective if isinstance(objective, WindowedEvaluation) else None
+    total = windowed.window_count(data, stride) if windowed else objective.epoch_size(data)
     with torch.inference_mode():
-        state = objective.start(1)
+        state = objective.initial_state(1)
         chunk = max(1, 4096 // windowed.window) if windowed else 64
-        chunk = 1 if isinstance(objective, InOrder) else max(1, min(chunk, total // ENOUGH))
+        chunk = 1 if isinstance(objective, SequentialEvaluation) else max(1, min(chunk, total // ENOUGH))
         for start in range(0, total, chunk):
             rows = range(start, min(start + chunk, total))
             if windowed:
                 batch = windowed.windows(data, stride, rows)
-            elif isinstance(objective, InOrder):
+            elif isinstance(objective, SequentialEvaluation):
                 batch = objective.part(data, start)
             else:
-                batch = objective.batch(data, Draw(seed=0, step=0, first=0, rows=len(rows)), rows)
+                batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(rows)), rows)
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)

@@ -16,21 +16,21 @@ Flattening = Literal["pca", "tsne"]
 
 
 @dataclass(frozen=True, eq=False)
-class Flat:
+class Projection:
     """Points, and how much of what the vectors differ by is left in them (None where that has no meaning)."""
 
     points: np.ndarray  # [vectors, 2]
     kept: float | None
 
 
-def flatten(vectors: np.ndarray, by: Flattening = "pca", seed: int = 0) -> Flat:
+def project(vectors: np.ndarray, by: Flattening = "pca", seed: int = 0) -> Projection:
     """Lay vectors [n, width] into a plane."""
     if len(vectors) < 2:
         raise UsageError("a map needs two words or more: name some by --words or --pairs, or say --top 200")
     return _by_neighbours(vectors, seed) if by == "tsne" else _by_variance(vectors)
 
 
-def _by_variance(vectors: np.ndarray) -> Flat:
+def _by_variance(vectors: np.ndarray) -> Projection:
     """The eigenvectors of the covariance with the largest eigenvalues; which way they point is settled by a sign."""
     centered = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
     values, axes = np.linalg.eigh(centered.T @ centered)
@@ -39,10 +39,10 @@ def _by_variance(vectors: np.ndarray) -> Flat:
     points = np.zeros((len(vectors), 2))
     points[:, : axes.shape[1]] = centered @ axes
     total = values.sum()
-    return Flat(points, float(values[::-1][:2].sum() / total) if total > 0 else 1.0)
+    return Projection(points, float(values[::-1][:2].sum() / total) if total > 0 else 1.0)
 
 
-def _by_neighbours(vectors: np.ndarray, seed: int) -> Flat:
+def _by_neighbours(vectors: np.ndarray, seed: int) -> Projection:
     try:
         from sklearn.manifold import TSNE
     except ImportError:
@@ -54,4 +54,4 @@ def _by_neighbours(vectors: np.ndarray, seed: int) -> Flat:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own defaults
         learner = TSNE(init=start, perplexity=min(30.0, (len(vectors) - 1) / 3), random_state=seed)
-        return Flat(np.asarray(learner.fit_transform(vectors.astype(np.float32)), np.float64), None)
+        return Projection(np.asarray(learner.fit_transform(vectors.astype(np.float32)), np.float64), None)

@@ -16,7 +16,7 @@ from keel.data.predictions import Predictions
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.explain.nearest_neighbors import By, Space, answer_scores
+from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
 from keel.metrics.scores import RESAMPLES, Score, Scores, intervals, score, score_text
 
 CELLS = 1 << 24
@@ -52,7 +52,9 @@ def _is_pair(cells: list[str]) -> bool:
     return numbers > 0 and sum(len(cell.split()) == 1 for cell in cells) - numbers >= 2
 
 
-def judge(space: Space, path: str | Path, *, by: By = "add", on_event: OnEvent = ignore) -> "Judged | Analogies":
+def evaluate_vectors(
+    space: VectorSpace, path: str | Path, *, by: By = "add", on_event: OnEvent = ignore
+) -> "BenchmarkResult | Analogies":
     """How far vectors agree with a published file of either form."""
     if published_form(path) == "questions":
         return evaluate_analogies(space, path, by=by, on_event=on_event)
@@ -69,7 +71,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Scores):
+class BenchmarkResult(Scores):
     """How far cosines agree with what people said of pairs of words; `count` is of those that were compared."""
 
     unknown: int
@@ -85,7 +87,9 @@ class Judged(Scores):
         return f"{figure} on {self.count:,} pairs, {self.unknown:,} more unknown"
 
 
-def evaluate_similarity(space: Space, path: str | Path, *, seed: int = 0, on_event: OnEvent = ignore) -> Judged:
+def evaluate_similarity(
+    space: VectorSpace, path: str | Path, *, seed: int = 0, on_event: OnEvent = ignore
+) -> BenchmarkResult:
     """Compare cosines with a file of word pairs and scores: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
     columns, pairs = read_pairs(path, on_event)
     first, second = (
@@ -99,7 +103,7 @@ def evaluate_similarity(space: Space, path: str | Path, *, seed: int = 0, on_eve
     cosines = (first[known] * second[known]).sum(1)
     compared = Examples([Example(*pairs[number]) for number in known], "number", str(path))
     found = score(compared, Predictions(compared.labels, cosines), seed=seed)
-    return Judged(
+    return BenchmarkResult(
         main="spearman",
         values=found.values,
         count=len(known),
@@ -199,7 +203,7 @@ class Analogies(Scores):
 
 
 def evaluate_analogies(
-    space: Space, path: str | Path, *, most: int = 30_000, by: By = "add", on_event: OnEvent = ignore
+    space: VectorSpace, path: str | Path, *, most: int = 30_000, by: By = "add", on_event: OnEvent = ignore
 ) -> Analogies:
     """Answer a file of ": section" lines and lines "a b c d" (is d found from b - a + c?): Google's set, CA8, ...
 

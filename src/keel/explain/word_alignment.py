@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from keel.data.sentence_splitting import CHINESE
-from keel.data.token_batch import Rows
-from keel.data.tokenizer import Pieces, Tokenizer
+from keel.data.token_batch import TokenBatch
+from keel.data.tokenizer import Encoding, Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.system import System
@@ -61,10 +61,10 @@ def align(
     holds a part of a character. Of a text that is too long, what the model reads is shown.
     """
     reads, writes = tokenizers
-    read = reads.encode(source).first(system.longest - len(system.frame(reads, []).ids))
-    written = writes.encode(target).first(system.longest - 1)
-    framed = system.frame(reads, read.ids)
-    rows = Rows.pad([framed.ids]).to(next(decoder.parameters()).device)
+    read = reads.encode(source).first(system.max_length - len(system.build_inputs(reads, []).ids))
+    written = writes.encode(target).first(system.max_length - 1)
+    framed = system.build_inputs(reads, read.ids)
+    rows = TokenBatch.pad([framed.ids]).to(next(decoder.parameters()).device)
     looks: dict[int, Tensor] = {}
 
     def record(name: str, number: int, value: Tensor) -> None:
@@ -89,7 +89,7 @@ def align(
         raise KeelError(f"there is no head {head}: choose from 0 to {weights.shape[1] - 1}")
     weights = weights if head is None else weights[:, head : head + 1]
     found = weights.mean((0, 1)).numpy()  # [target and its end, source with its marks]
-    across = _grouped(framed.ids, framed.first, read, source, reads, apart=pieces)
+    across = _grouped(framed.ids, framed.first_start, read, source, reads, apart=pieces)
     down = _grouped([*written.ids, writes.sep_id], 0, written, target, writes, apart=pieces)
     found = np.stack([found[:, places].sum(1) for _, places in across], 1)
     found = np.stack([found[places].mean(0) for _, places in down])
@@ -97,7 +97,7 @@ def align(
 
 
 def _grouped(
-    ids: Sequence[int], first: int, pieces: Pieces, text: str, tokenizer: Tokenizer, *, apart: bool
+    ids: Sequence[int], first: int, pieces: Encoding, text: str, tokenizer: Tokenizer, *, apart: bool
 ) -> list[tuple[str, list[int]]]:
     """The words of a row, each with its places, or its pieces if they stay apart; the marks around the text, whose
     pieces start at `first`, are words of their own."""
@@ -115,7 +115,7 @@ def _grouped(
     return [(name(places), places) for places in grouped]
 
 
-def _words(pieces: Pieces, text: str) -> Iterator[list[int]]:
+def _words(pieces: Encoding, text: str) -> Iterator[list[int]]:
     """The places of the pieces of each word; next to a Chinese character each piece of whole characters is a word."""
     for _, word in groupby(range(len(pieces.ids)), pieces.words.__getitem__):
         group: list[int] = []

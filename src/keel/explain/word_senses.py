@@ -21,7 +21,7 @@ UNSPACED = re.compile(f"[{CJK}\u0e00-\u0eff\u3040-\u30ff\uac00-\ud7a3\uf900-\ufa
 """Letters of Chinese, Japanese, Korean, Thai and Lao, where a word may touch what is no part of it."""
 
 
-class Use(NamedTuple):
+class WordUse(NamedTuple):
     """A word where it stands in a text."""
 
     text: str
@@ -35,7 +35,7 @@ class Senses:
 
     word: str
     model: str
-    uses: list[Use]
+    uses: list[WordUse]
     cosines: np.ndarray  # [uses, uses]
     groups: list[int]
     """Of each use, numbered from 0 in the order of the text."""
@@ -64,13 +64,13 @@ class Senses:
         return {"word": self.word, "model": self.model, "uses": uses, "cosines": self.cosines.tolist(), **told}
 
 
-def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
+def find_uses(word: str, texts: Sequence[str]) -> list[WordUse]:
     """Every place where the word stands by itself, capitals or not."""
     if not word.strip():
         raise UsageError("name a word to look for in the sentences")
     edges = ("", "") if UNSPACED.search(word) else (r"(?<!\w)", r"(?!\w)")
     pattern = re.compile(edges[0] + re.escape(word.strip()) + edges[1], re.IGNORECASE)
-    found = [Use(text, *match.span()) for text in texts for match in pattern.finditer(text)]
+    found = [WordUse(text, *match.span()) for text in texts for match in pattern.finditer(text)]
     if len(found) < 2:
         sentences = f"the {counted(len(texts), 'sentence')}"
         what = "is nowhere" if not found else "stands in one place alone"
@@ -78,7 +78,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[Use]:
     return found
 
 
-def vectors_of(uses: Sequence[Use], encoded: Sequence[WordVectors]) -> np.ndarray:
+def vectors_of(uses: Sequence[WordUse], encoded: Sequence[WordVectors]) -> np.ndarray:
     """[uses, width]: the mean over the pieces that the word is cut into, of each use in its encoded text."""
     found = []
     for use, words in zip(uses, encoded, strict=True):
@@ -87,7 +87,7 @@ def vectors_of(uses: Sequence[Use], encoded: Sequence[WordVectors]) -> np.ndarra
     return np.stack(found)
 
 
-def compare(word: str, model: str, uses: list[Use], vectors: np.ndarray, groups: int = 0) -> Senses:
+def compare(word: str, model: str, uses: list[WordUse], vectors: np.ndarray, groups: int = 0) -> Senses:
     """The uses compared by these vectors, in so many groups, or 0 for as many as set them apart best."""
     units, lengths = unit_vectors(vectors)
     if not lengths.all():

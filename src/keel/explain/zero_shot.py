@@ -13,8 +13,8 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import SYMBOLS
 from keel.generation.likelihood import Likelihood, asked, likelihoods
-from keel.generation.next_token import Writer
-from keel.metrics.scores import ERRORS, Mistake, Scores, Values, intervals, joined, resamples
+from keel.generation.next_token import NextTokenModel
+from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, intervals, joined, resamples
 from keel.model import Model
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
@@ -31,26 +31,26 @@ class Question:
     where: str
 
 
-def writer_of(model: Model) -> Writer:
+def next_token_model(model: Model) -> NextTokenModel:
     """What a model writes by, ready to be asked."""
     writer = model.objective and model.objective.eval()
-    if not isinstance(writer, Writer):
+    if not isinstance(writer, NextTokenModel):
         what = f"{model.system.name} does not write text"
         if model.task is not None and model.task.labels.kind == "text":
             raise KeelError(f"{what} of its own, it rewrites what it is given: use keel translate")
-        if model.task is not None and model.system.foretells:
+        if model.task is not None and model.system.is_causal_lm:
             raise KeelError(f"{what} since it has learned to {model.task.name}: take the model that it was made from")
         raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return writer
 
 
-def foretell_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_event: OnEvent = ignore) -> Scores:
+def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_event: OnEvent = ignore) -> Scores:
     """How often the last word of a text, as (where, text), is what the model takes to be likeliest, all pieces of it
     (accuracy), and the perplexity by such words: LAMBADA.
 
     A word that the vocabulary lacks is never right, and costs its spelling, as in `perplexity`.
     """
-    writer, tokenizer = writer_of(model), model.tokenizer
+    writer, tokenizer = next_token_model(model), model.tokenizer
     parts = [_without_last(where, text) for where, text in texts]
     questions = asked(tokenizer, [before for before, _ in parts], [word for _, word in parts])
     found = likelihoods(writer, questions, on_event=on_event)
@@ -70,12 +70,12 @@ def foretell_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_ev
         )
         remark += " bits for each byte and the end"
 
-    def mistake(number: int) -> Mistake:
+    def mistake(number: int) -> PredictionError:
         (where, _), (before, word), each = texts[number], parts[number], found[number]
         said = tokenizer.decode(each.likeliest[:1].tolist()).strip()
         sure = float(np.exp(each.highest[0]))
-        return Mistake(
-            where=where, text=before[-200:], second=None, label=word.strip(), predicted=said, sureness=sure
+        return PredictionError(
+            where=where, text=before[-200:], second=None, label=word.strip(), predicted=said, confidence=sure
         )  # fmt: skip
 
     wrong = np.flatnonzero(~right)
@@ -85,7 +85,7 @@ def foretell_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_ev
         values=intervals(joined(values), len(found)),
         count=len(found),
         errors=[mistake(number) for number in surest.tolist()],
-        remark=remark,
+        note=remark,
     )
 
 
@@ -98,14 +98,14 @@ def _without_last(where: str, text: str) -> tuple[str, str]:
     return text[: last.start()], text[last.start() :]
 
 
-def choose_likeliest(model: Model, questions: Sequence[Question], *, on_event: OnEvent = ignore) -> Scores:
+def choose_most_probable(model: Model, questions: Sequence[Question], *, on_event: OnEvent = ignore) -> Scores:
     """How often the right choice is the likeliest one after its context: by log p (sum), by its mean over tokens and
     over bytes, and by how much more likely the context makes it than it is by itself (gain).
 
     A context that is a question is asked as "Q: ...", and choices stand after "A:"; a blank stands before each, but not
     in Chinese.
     """
-    writer, tokenizer = writer_of(model), model.tokenizer
+    writer, tokenizer = next_token_model(model), model.tokenizer
     contexts, alone, texts = [], [], []
     for question in questions:
         asks = question.context.rstrip().endswith(("?", "？"))
@@ -127,13 +127,13 @@ def choose_likeliest(model: Model, questions: Sequence[Question], *, on_event: O
         )
     main = "by byte"
 
-    def mistake(number: int) -> Mistake:
+    def mistake(number: int) -> PredictionError:
         question, best = questions[number], int(chosen[main][number])
         scores = ways[main][starts[number] : starts[number + 1]]
         chances = np.exp(scores - scores.max())
-        return Mistake(
+        return PredictionError(
             where=question.where, text=question.context, second=None, label=question.choices[question.label],
-            predicted=question.choices[best], sureness=float(chances[best] / chances.sum()),
+            predicted=question.choices[best], confidence=float(chances[best] / chances.sum()),
         )  # fmt: skip
 
     wrong = [mistake(number) for number in np.flatnonzero(chosen[main] != labels).tolist()]
@@ -142,8 +142,8 @@ def choose_likeliest(model: Model, questions: Sequence[Question], *, on_event: O
         main=f"accuracy {main}",
         values=intervals(joined(values), len(questions)),
         count=len(questions),
-        errors=sorted(wrong, key=lambda each: -each.sureness)[:ERRORS],
-        remark=f"guessing gives {guessing:.3f}; gain is log p after the context less log p without it",
+        errors=sorted(wrong, key=lambda each: -each.confidence)[:ERRORS],
+        note=f"guessing gives {guessing:.3f}; gain is log p after the context less log p without it",
     )
 
 

@@ -34,9 +34,9 @@ def is_elmo(folder: str | Path) -> bool:
 def read(folder: Path) -> Stored:
     """A published model in our words; it takes text in words with blanks between, and knows none by heart."""
     system = _read_options(_one(folder, OPTIONS))
-    tokenizer = Tokenizer.at_blanks([])
+    tokenizer = Tokenizer.from_whitespace_words([])
     with torch.device("meta"):
-        encoder = system.encoder(len(tokenizer))
+        encoder = system.build_encoder(len(tokenizer))
     found = _read_weights(_one(folder, WEIGHTS), system)
     tensors = {f"encoder.{name}": value for name, value in found.items()}
     for name, wanted in encoder.state_dict().items():

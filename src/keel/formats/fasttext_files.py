@@ -25,7 +25,7 @@ def read(path: Path) -> Stored:
     """A model of fastText's in our words; it cuts text at blanks and nowhere else."""
     contents = read_contents(path)
     told, words = contents.settings, len(contents.words)
-    tokenizer = Tokenizer.at_blanks(
+    tokenizer = Tokenizer.from_whitespace_words(
         name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for name in contents.words
     )
     supervised = told.model == SUPERVISED
@@ -101,7 +101,7 @@ def write(
         settings=Settings(
             width=system.width,
             window=system.window,
-            epochs=int(system.train.epochs),
+            epochs=int(system.pretraining_defaults.epochs),
             min_count=1,
             negatives=system.negatives,
             word_ngrams=system.word_ngrams,

@@ -101,8 +101,8 @@ class Architecture:
 BERT_SETTINGS = {
     "layers": "num_hidden_layers",
     "width": "hidden_size",
-    "positions": "max_position_embeddings",
-    "segments": "type_vocab_size",
+    "max_positions": "max_position_embeddings",
+    "segment_types": "type_vocab_size",
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "norm_epsilon": "layer_norm_eps",
@@ -146,7 +146,7 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
         "hidden_size": base.width,
         "num_attention_heads": base.heads,
         "intermediate_size": base.hidden,
-        "max_position_embeddings": base.positions,
+        "max_position_embeddings": base.max_positions,
     }
     vocabulary, width, heads, hidden, positions = (
         _whole_number(config, name, usual, where) for name, usual in sizes.items()
@@ -157,8 +157,8 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
     if keel.get("system", "bert") not in SYSTEMS:
         raise KeelError(f"{where}: there is no system {keel['system']!r}; it needs a newer Keel")
     values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in BERT_SETTINGS.items()} | {
-        "head_width": width // heads,
-        "expansion": hidden / width,
+        "head_dim": width // heads,
+        "mlp_ratio": hidden / width,
         "activation": _activation(config, "hidden_act", "gelu", where),
         "length": min(positions, 4096),  # the longest row there can be
         "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
@@ -171,7 +171,7 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
 def _write_bert(system: Bert, vocabulary: int) -> dict[str, Any]:
     values = to_dict(system)
     settings = {theirs: values.pop(ours) for ours, theirs in BERT_SETTINGS.items()}
-    del values["head_width"]
+    del values["head_dim"]
     return {
         "model_type": "bert",
         "vocab_size": vocabulary,
@@ -237,7 +237,7 @@ BERT = Architecture(
 GPT2_SETTINGS = {
     "layers": "n_layer",
     "width": "n_embd",
-    "positions": "n_positions",
+    "max_positions": "n_positions",
     "dropout": "resid_pdrop",
     "attention_dropout": "attn_pdrop",
     "norm_epsilon": "layer_norm_epsilon",
@@ -268,8 +268,8 @@ def _read_gpt2(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
     if width % heads:
         raise KeelError(f"{where}: n_embd {width} is no multiple of n_head {heads}")
     values = {ours: config.get(theirs, getattr(base, ours)) for ours, theirs in GPT2_SETTINGS.items()} | {
-        "head_width": width // heads,
-        "expansion": (hidden or 4 * width) / width,
+        "head_dim": width // heads,
+        "mlp_ratio": (hidden or 4 * width) / width,
         "activation": _activation(config, "activation_function", "gelu_new", where),
         "length": positions,
     }
@@ -279,7 +279,7 @@ def _read_gpt2(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
 def _write_gpt2(system: Gpt, vocabulary: int) -> dict[str, Any]:
     values = to_dict(system)
     settings = {theirs: values.pop(ours) for ours, theirs in GPT2_SETTINGS.items()}
-    del values["head_width"]
+    del values["head_dim"]
     return {
         "model_type": "gpt2",
         "vocab_size": vocabulary,
@@ -328,7 +328,7 @@ GPT2 = Architecture(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own(Architecture):
+class KeelOnly(Architecture):
     """How a system is written that nobody else has: by our names, with its own for the encoder."""
 
     def theirs(self, ours: str) -> tuple[str, ...]:
@@ -345,7 +345,7 @@ class Own(Architecture):
         return theirs
 
 
-def _own(system: type[System]) -> Own:
+def _own(system: type[System]) -> KeelOnly:
     def read(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[System, int]:
         vocabulary = config.get("vocab_size")
         if type(vocabulary) is not int or vocabulary < 1:
@@ -357,7 +357,7 @@ def _own(system: type[System]) -> Own:
         return {"model_type": system.name, "vocab_size": vocabulary, "keel": keel}
 
     name = system.__name__
-    return Own(
+    return KeelOnly(
         system=system,
         modules={},
         prefix="",

@@ -107,9 +107,11 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     if config.get("keel", {}).get("task", {}).get(TARGET) and not (folder / TARGET).is_dir():
         raise KeelError(f"{folder} lacks the folder {TARGET}, which holds the pieces that it writes: copy it too")
     with torch.device("meta"):
-        encoder = system.encoder(vocabulary)
+        encoder = system.build_encoder(vocabulary)
         heads = (
-            system.objective(encoder, tokenizer) if parts & PRETRAINING_HEADS else nn.ModuleDict({"encoder": encoder})
+            system.build_objective(encoder, tokenizer)
+            if parts & PRETRAINING_HEADS
+            else nn.ModuleDict({"encoder": encoder})
         )
     outputs = len(found.get("classifier.weight", ()))
     shapes = {ours: tuple(tensor.shape) for ours, tensor in heads.state_dict().items()}

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import Writer, groups, kept, likeliest, started
+from keel.generation.next_token import NextTokenModel, groups, kept, started, top_candidates
 from keel.training.objective import State, Tensors
 
 MOST = 1000
@@ -53,7 +53,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class BeamSearch:
     """How texts are searched for."""
 
     beams: int = 5
@@ -77,10 +77,10 @@ class Search:
         return ((5 + size) / 6) ** self.length_penalty
 
 
-def beam(
-    writer: Writer,
+def beam_search(
+    writer: NextTokenModel,
     prompts: Sequence[Sequence[int]],
-    search: Search = Search(),  # noqa: B008 - frozen
+    search: BeamSearch = BeamSearch(),  # noqa: B008 - frozen
     *,
     tokens: int | Sequence[int],
     banned: Collection[int] = (),
@@ -169,10 +169,10 @@ class _Step:
 
 @torch.no_grad()
 def _search(
-    writer: Writer,
+    writer: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     texts: list[int],
-    search: Search,
+    search: BeamSearch,
     tokens: list[int],
     banned: list[int],
     ended: Ended | None,
@@ -253,10 +253,10 @@ def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tup
 
 def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
     """[rows, count] log p of the likeliest words but the banned, and their ids; they are no likelier without these."""
-    return likeliest(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
+    return top_candidates(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
 
 
-def _over(step: _Step, limits: list[int], last: Tensor, search: Search, size: int) -> tuple[_Pool, list[bool]]:
+def _over(step: _Step, limits: list[int], last: Tensor, search: BeamSearch, size: int) -> tuple[_Pool, list[bool]]:
     """The pool, into which goes what is still open where a text has no token left, and which texts are over."""
     pool, spent = step.ended, [limit == size for limit in limits]
     if any(spent):
@@ -269,7 +269,7 @@ def _over(step: _Step, limits: list[int], last: Tensor, search: Search, size: in
     return pool, [one or other for one, other in zip(spent, settled, strict=True)]
 
 
-def _settled(pool: _Pool, likeliest_open: Tensor, search: Search, size: int, last: Tensor) -> Tensor:
+def _settled(pool: _Pool, likeliest_open: Tensor, search: BeamSearch, size: int, last: Tensor) -> Tensor:
     """[texts] whether nothing that is open can still come before the worst of the pool: its log p can only fall, so
     that its score can at best be that of the same log p at the length which is best for it, the next or the `last`,
     whose divisors [texts] these are."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from keel.nn.encoder import Writing
+from keel.nn.encoder import DecodingState
 
 Fate = Literal["kept", "ended", "dropped"]
 
@@ -31,7 +31,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
+class ComputeUse:
     """What one step computed, and what it found in the writer's state."""
 
     rows: int
@@ -53,7 +53,7 @@ class Trace:
         """Words to show of those that might have been drawn."""
         self.nodes: dict[int, list[Node]] = {}
         """By the number of the text; all that were considered, in their order."""
-        self.uses: list[Use] = []
+        self.uses: list[ComputeUse] = []
         self._open: dict[int, list[int]] = {}  # the node of each row of a text
         self._read: dict[int, int] = {}
         self._looked: list[tuple[str, int, Tensor]] = []
@@ -67,11 +67,11 @@ class Trace:
     def read(self, texts: list[int], ids: Tensor, state: Any) -> None:
         """Hear what the rows of these texts have read, and the state after it."""
         rows, time = ids.shape
-        own, source = (state.own, state.source) if isinstance(state, Writing) else (state, None)
+        own, source = (state.own, state.source) if isinstance(state, DecodingState) else (state, None)
         before = self._read.get(texts[0], 0)
         self._read.update(dict.fromkeys(texts, before + time))
         self.uses.append(
-            Use(
+            ComputeUse(
                 rows=rows,
                 computed=rows * time,
                 remembered=rows * before,

@@ -11,7 +11,7 @@ from torch import Tensor
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.next_token import Writer
+from keel.generation.next_token import NextTokenModel
 
 READ = 16_384
 """Ids that are read at once, padding counted."""
@@ -20,17 +20,17 @@ FORETOLD = 512
 
 
 @runtime_checkable
-class ReadsAhead(Protocol):
+class ParallelScoring(Protocol):
     """A writer that knows how to foretell many places of a text at once; any other is asked id by id."""
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores, as a softmax takes them, of what follows these places of rows [rows, time] that
         are read from their start; places count through all rows, and what stands after them is not looked at."""
         ...
 
 
 @dataclass(frozen=True)
-class Given:
+class ScoredText:
     """Ids that are given, and those whose chances are asked for."""
 
     context: list[int]
@@ -60,22 +60,24 @@ class Likelihood:
         return self.likeliest.tolist() == self.ids
 
 
-def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[Given]:
+def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[ScoredText]:
     """Texts after their contexts as ids, cut into pieces as both together are: a blank before a text is its own."""
     alone = tokenizer.encode_many(list(contexts))
     whole = tokenizer.encode_many([context + text for context, text in zip(contexts, texts, strict=True)])
-    found: list[Given] = []
+    found: list[ScoredText] = []
     for before, ids, text in zip(alone, whole, texts, strict=True):
         pairs = zip(before, ids, strict=False)
         shared = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(before), len(ids)))
         if shared == len(ids):
             raise UsageError(f"{text!r:.80} has no word whose likelihood could be told: give a text")
-        found.append(Given(ids[:shared], ids[shared:]))
+        found.append(ScoredText(ids[:shared], ids[shared:]))
     return found
 
 
 @torch.no_grad()
-def likelihoods(writer: Writer, questions: Sequence[Given], *, on_event: OnEvent = ignore) -> list[Likelihood]:
+def likelihoods(
+    writer: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
+) -> list[Likelihood]:
     """How likely each text is after its context. What is longer than the writer can read is cut from the front."""
     longest = writer.longest
     rows = [[writer.opening, *question.context, *question.text[:-1]] for question in questions]
@@ -116,7 +118,7 @@ def _batches(rows: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> np.ndarray:
+def _chances(writer: NextTokenModel, ids: Tensor, places: Tensor, words: Tensor) -> np.ndarray:
     """[3, places] log p of the word that follows each place, the likeliest one, and its log p."""
     found = np.empty((3, len(places)))
     for chosen, scores in _scores(writer, ids, places):
@@ -127,10 +129,10 @@ def _chances(writer: Writer, ids: Tensor, places: Tensor, words: Tensor) -> np.n
     return found
 
 
-def _scores(writer: Writer, ids: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _scores(writer: NextTokenModel, ids: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Scores of what follows some of these places, with their numbers, until all have been given."""
-    if isinstance(writer, ReadsAhead):
-        yield torch.arange(len(places)), writer.foretell(ids, places)
+    if isinstance(writer, ParallelScoring):
+        yield torch.arange(len(places)), writer.logits_at(ids, places)
         return
     state, (row, time) = writer.begin(len(ids)), (places // ids.shape[1], places % ids.shape[1])
     for step in range(ids.shape[1]):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from keel.errors import KeelError
-from keel.nn.encoder import Recorder, Writing
+from keel.nn.encoder import DecodingState, Recorder
 from keel.training.objective import State, Tensors
 
 
 @runtime_checkable
-class Writer(Protocol):
+class NextTokenModel(Protocol):
     """An objective that says how likely each id is to come next."""
 
     @property
@@ -44,12 +44,12 @@ class Writer(Protocol):
 def kept(state: State | None, rows: Tensor, texts: Tensor | None = None) -> Any:
     """A writer's state for these of its rows, in this order; one who writes from texts keeps these of them (None: all,
     in which case each text has as many rows as any other)."""
-    if isinstance(state, Writing):
+    if isinstance(state, DecodingState):
         return state.kept(rows, texts)
     return None if state is None else state.take(rows)
 
 
-def room(writer: Writer, prompts: Sequence[Sequence[int]], tokens: int) -> int:
+def room(writer: NextTokenModel, prompts: Sequence[Sequence[int]], tokens: int) -> int:
     """How many of so many tokens can be written after these prompts; one longer than its writer can look back on is
     refused, never cut."""
     longest = writer.longest
@@ -71,7 +71,7 @@ def groups(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     return [*lengths.values()]
 
 
-def started(writer: Writer, prompts: Sequence[Sequence[int]], numbers: list[int]) -> tuple[Tensor, Any]:
+def started(writer: NextTokenModel, prompts: Sequence[Sequence[int]], numbers: list[int]) -> tuple[Tensor, Any]:
     """[rows, time] what these of the prompts have a writer read first, and the state before."""
     state = writer.begin(len(prompts))
     if len(numbers) < len(prompts):
@@ -83,7 +83,7 @@ BLOCK = 64
 """Scores of which only the largest is looked at first."""
 
 
-def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """[rows, count] the largest scores of [rows, vocabulary], the largest first, and their ids.
 
     The `count` largest lie in the `count` blocks with the largest maxima: on a CPU, where torch sorts pairs of numbers

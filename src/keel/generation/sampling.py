@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from keel.errors import UsageError
 from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import BLOCK, Writer, groups, kept, likeliest, started
+from keel.generation.next_token import BLOCK, NextTokenModel, groups, kept, started, top_candidates
 
 AHEAD = 64
 """Steps for which random numbers are drawn at once."""
@@ -51,7 +51,7 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def sample(
-    writer: Writer,
+    writer: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     *,
@@ -75,7 +75,7 @@ def sample(
 
 
 def _side_by_side(
-    writer: Writer,
+    writer: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     tokens: int,
@@ -93,7 +93,7 @@ def _side_by_side(
 
 @torch.no_grad()
 def _drawn(
-    writer: Writer,
+    writer: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     open_rows: list[int],
     sampling: Sampling,
@@ -154,7 +154,7 @@ def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
     row's number from 0 to 1."""
     scores, places = scores.float() / sampling.temperature, None
     if 0 < sampling.top_k < scores.shape[1]:
-        scores, places = likeliest(scores, sampling.top_k)
+        scores, places = top_candidates(scores, sampling.top_k)
     shares = scores.softmax(1)
     if sampling.top_p < 1:
         if places is None:
@@ -185,7 +185,7 @@ def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
     """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
     for count in HEADS:
         if shares.shape[1] > count:
-            best, places = likeliest(shares, count)
+            best, places = top_candidates(shares, count)
             if bool((best.sum(1) > enough).all()):
                 return best, places
     return shares.sort(descending=True, stable=True)

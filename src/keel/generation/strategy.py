@@ -1,11 +1,11 @@
 """The two ways to write, by the settings that each has."""
 
 from keel.errors import UsageError
-from keel.generation.beam_search import Search
+from keel.generation.beam_search import BeamSearch
 from keel.generation.sampling import Sampling
 
 
-def how_of(
+def decoding_strategy(
     *,
     temperature: float = 1.0,
     top_k: int = 0,
@@ -15,7 +15,7 @@ def how_of(
     beams: int | None = None,
     best: int | None = None,
     length_penalty: float | None = None,
-) -> Sampling | Search:
+) -> Sampling | BeamSearch:
     """A search if `beams` are given, else drawing; settings of the other are refused."""
     drawing = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
@@ -29,4 +29,4 @@ def how_of(
     if drawing != Sampling(seed=seed):
         raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
     given = {"best": best, "length_penalty": length_penalty}
-    return Search(beams=beams, **{name: value for name, value in given.items() if value is not None})
+    return BeamSearch(beams=beams, **{name: value for name, value in given.items() if value is not None})

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(
+def run_in_threads(
     work: Callable[[Item], Result], items: Iterable[Item], device: torch.device, halted: Event | None = None
 ) -> list[Result]:
     """The work of each item, in order: on a CPU by as many threads as torch has, with one core each.

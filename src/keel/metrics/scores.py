@@ -36,7 +36,7 @@ class Score:
         value, *bounds = (format(each, form or ".3f") for each in (self.value, self.low, self.high) if each is not None)
         return f"{value} ({' to '.join(bounds)})" if bounds else value
 
-    def apart(self, other: "Score") -> bool:
+    def differs_from(self, other: "Score") -> bool:
         """Whether the two have intervals, and these do not overlap."""
         bounds = self.low, self.high, other.low, other.high
         low, high, other_low, other_high = (nan if each is None else each for each in bounds)
@@ -57,7 +57,7 @@ def main_text(scores: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mistake:
+class PredictionError:
     """An example that was predicted wrongly, and how surely (for numbers: by how much)."""
 
     where: str
@@ -65,7 +65,7 @@ class Mistake:
     second: str | None
     label: Any
     predicted: Any
-    sureness: float
+    confidence: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Scores:
     """The name of the score to compare by."""
     values: dict[str, Score]
     count: int
-    errors: list[Mistake]
+    errors: list[PredictionError]
     """The surest ones, at most 20."""
     names: tuple[str, ...] = ()
     positive: str | None = None
@@ -85,7 +85,7 @@ class Scores:
     """Rows are the true labels, columns the predicted ones, in the order of `names`; of tags, those of all words."""
     types: dict[str, dict[str, Score]] = field(default_factory=dict)
     """Of entities: precision, recall and F1 for each type."""
-    remark: str = ""
+    note: str = ""
     """What to know about these figures."""
 
     @property
@@ -94,7 +94,7 @@ class Scores:
         return self.values[self.main].value
 
     @property
-    def doubt(self) -> str:
+    def warning(self) -> str:
         """What is wrong with a model that gives every example, or every word, one class though they have several;
         nothing of others."""
         table = np.array(self.confusion or [[0]])
@@ -118,7 +118,7 @@ class Scores:
 
     def write(self, folder: Path) -> None:
         """Write scores.json, errors.tsv and, where there is one, confusion.tsv into a folder."""
-        columns = [each.name for each in fields(Mistake)]
+        columns = [each.name for each in fields(PredictionError)]
         tables = {"errors.tsv": [columns, *([getattr(error, name) for name in columns] for error in self.errors)]}
         if self.confusion is not None:
             rows = zip(self.names, self.confusion, strict=True)
@@ -135,7 +135,7 @@ class Scores:
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""
         figures = ", ".join(score_text(name, vars(score)) for name, score in self.values.items())
-        return f"{figures} on {counted(self.count, 'example')}{note}{self.remark and f'; {self.remark}'}"
+        return f"{figures} on {counted(self.count, 'example')}{note}{self.note and f'; {self.note}'}"
 
 
 def score(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
@@ -261,7 +261,7 @@ def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: i
         values=intervals({"accuracy": np.append(hits.mean(), resampled)}, len(hits)),
         count=len(hits),
         errors=_surest(examples, wrong, np.array([said[n].probability for n in wrong]), [each.text for each in said]),
-        remark=f"a guess is right in {guess:.1%}",
+        note=f"a guess is right in {guess:.1%}",
     )
 
 
@@ -311,16 +311,16 @@ def intervals(values: Values, count: int) -> dict[str, Score]:
     return {name: Score(value=float(values[name][0]), low=low, high=high) for name, (low, high) in bounds.items()}
 
 
-def _surest(examples: Examples, wrong: np.ndarray, sureness: np.ndarray, predicted: list[Any]) -> list[Mistake]:
+def _surest(examples: Examples, wrong: np.ndarray, sureness: np.ndarray, predicted: list[Any]) -> list[PredictionError]:
     order = np.argsort(-sureness, kind="stable")[:ERRORS]
     return [
-        Mistake(
+        PredictionError(
             where=examples[number].where,
             text=examples[number].text,
             second=examples[number].second,
             label=examples[number].right,
             predicted=predicted[number],
-            sureness=float(sure),
+            confidence=float(sure),
         )
         for number, sure in zip(wrong[order].tolist(), sureness[order], strict=True)
     ]

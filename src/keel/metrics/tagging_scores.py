@@ -9,7 +9,7 @@ from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import OUTSIDE, entities, parse, scheme_of, write_tags
 from keel.events import counted
-from keel.metrics.scores import ERRORS, Mistake, Score, Scores, Values, intervals, joined, ratio, resamples
+from keel.metrics.scores import ERRORS, PredictionError, Score, Scores, Values, intervals, joined, ratio, resamples
 
 AROUND = 6
 """Words shown on either side of an error."""
@@ -44,7 +44,7 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
         confusion=confusion,
         types=types,
         errors=_surest(examples, predictions, truth),
-        remark=_unknown(examples, truth, known),
+        note=_unknown(examples, truth, known),
     )
 
 
@@ -88,25 +88,25 @@ def _confusion(
     return tuple(names), [[cells[one, two] for two in names] for one in names]
 
 
-def _surest(examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]) -> list[Mistake]:
+def _surest(examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]) -> list[PredictionError]:
     owners = np.repeat(np.arange(len(truth)), np.diff(predictions.starts))
     said = np.array(predictions.labels.names, dtype=object)[predictions.numbers]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
     wrong = np.flatnonzero(said != true)
     order = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")][:ERRORS]
-    mistakes: list[Mistake] = []
+    mistakes: list[PredictionError] = []
     for place in order.tolist():
         sentence = int(owners[place])
         number, words = place - int(predictions.starts[sentence]), predictions.texts[sentence][1]
         shown = [*words[max(0, number - AROUND) : number], f"[{words[number]}]", *words[number + 1 : number + AROUND]]
         mistakes.append(
-            Mistake(
+            PredictionError(
                 where=examples[sentence].where,
                 text=" ".join(shown),
                 second=None,
                 label=true[place],
                 predicted=said[place],
-                sureness=float(predictions.estimates[place]),
+                confidence=float(predictions.estimates[place]),
             )
         )
     return mistakes

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from keel.data.examples import Examples
-from keel.data.predictions import RewritePredictions
+from keel.data.predictions import GeneratedPredictions
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
-from keel.metrics.scores import ERRORS, Mistake, Scores, intervals, resamples
+from keel.metrics.scores import ERRORS, PredictionError, Scores, intervals, resamples
 
 
 def score_texts(
-    examples: Examples, predictions: RewritePredictions, losses: tuple[np.ndarray, np.ndarray] | None
+    examples: Examples, predictions: GeneratedPredictions, losses: tuple[np.ndarray, np.ndarray] | None
 ) -> Scores:
     """Scores of the best text for each example against its target; `losses` are -log p of those targets that the model
     can take, and of how many pieces each."""
@@ -42,13 +42,13 @@ def score_texts(
     wrong = np.flatnonzero(~right)
     surest = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")[:ERRORS]].tolist()
     errors = [
-        Mistake(
+        PredictionError(
             where=examples[number].where,
             text=examples.texts[number],
             second=None,
             label=wanted[number],
             predicted=written[number],
-            sureness=float(np.exp(predictions.estimates[number])),
+            confidence=float(np.exp(predictions.estimates[number])),
         )
         for number in surest
     ]
@@ -57,7 +57,7 @@ def score_texts(
         values=intervals(values, len(wanted)),
         count=len(wanted),
         errors=errors,
-        remark=remark,
+        note=remark,
     )
 
 

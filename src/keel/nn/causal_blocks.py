@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 from keel.kernels.attention import WIDTHS
 from keel.kernels.layer_norm import add_then_norm, norm
-from keel.nn.transformer_blocks import Block, Spans, Stack, product_dtype
+from keel.nn.transformer_blocks import PackedSpans, TransformerBlock, TransformerStack, product_dtype
 
 
-class CausalBlock(Block):
+class CausalBlock(TransformerBlock):
     """A block whose attention looks back alone."""
 
     def __init__(self, **settings: Any):
         super().__init__(causal=True, **settings)
 
     def fused_before(
-        self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: Spans, seed: Tensor | None
+        self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: PackedSpans, seed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """A pre-norm block by our kernels on tokens end to end: the stream [tokens, width], and its norm by this block,
         to the stream after it and its norm by what follows."""
@@ -37,7 +37,7 @@ class CausalBlock(Block):
         return self.activation_name in ("gelu", "gelu_tanh") and width in WIDTHS
 
 
-class CausalStack(Stack):
+class CausalStack(TransformerStack):
     """Such blocks one above the other."""
 
     @property
@@ -45,7 +45,7 @@ class CausalStack(Stack):
         return [block for block in self if isinstance(block, CausalBlock)]
 
     def run_fused(
-        self, x: Tensor, spans: Spans, *, all_layers: bool = False, top: nn.LayerNorm | None = None
+        self, x: Tensor, spans: PackedSpans, *, all_layers: bool = False, top: nn.LayerNorm | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """With pre-norm and the norm `top` above all: the norm before a sub-layer is found with the sum before it. The
         stream keeps fp32: what is added is small beside it."""

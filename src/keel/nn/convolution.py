@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class Filters(nn.Module):
+class ConvolutionFilters(nn.Module):
     """Filters of several widths ("windows") over vectors that stand in a row, words or characters:
 
     y_t = b + sum over i of W_i x_{t+i}, which is a cross-correlation; a convolution has the filter the other way round.
@@ -39,11 +39,11 @@ class Filters(nn.Module):
             assert isinstance(window, nn.Conv1d)
             size = window.kernel_size[0]
             y = window(F.pad(x, (0, max(0, size - x.shape[2])))).transpose(1, 2)  # [batch, places, count]
-            found.append(strongest(y, None if lengths is None else (lengths - size + 1).clamp(min=1)))
+            found.append(max_over_time(y, None if lengths is None else (lengths - size + 1).clamp(min=1)))
         return torch.cat(found, 1)
 
 
-def strongest(vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
+def max_over_time(vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
     """[batch, width]: the largest of each number in a row ("max over time"), whatever stands beyond its end."""
     if lengths is None:
         return vectors.amax(1)

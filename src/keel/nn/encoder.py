@@ -6,13 +6,13 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from keel.data.token_batch import Rows, Spelling
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.training.objective import State, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class EncoderOutput:
     """What an encoder gives for a batch."""
 
     top: Tensor  # [batch, time, width]
@@ -30,13 +30,13 @@ class Recorder(Protocol):
 class Encoder(nn.Module):
     """Ids to vectors. A static word vector is an encoder with no blocks."""
 
-    vocabulary: int
+    vocab_size: int
     """How many ids it knows."""
     width: int
     """Of the vectors it gives."""
 
     @property
-    def packs(self) -> bool:
+    def accepts_packed(self) -> bool:
         """Whether it takes packed rows, as it is and where it is."""
         return False
 
@@ -50,51 +50,51 @@ class Encoder(nn.Module):
         words = getattr(self, "words", None)
         return words.weight if isinstance(words, nn.Embedding) else None
 
-    def files(self, tokenizer: Tokenizer) -> dict[str, str]:
+    def extra_files(self, tokenizer: Tokenizer) -> dict[str, str]:
         """What it has to tell people, as further files of its folder, by name."""
         return {}
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         """[batch, time, width]: words, positions and whatever else a row's ids mean before any context."""
         raise NotImplementedError
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         """The vectors after every block has seen their neighbours: the same where there is no block."""
-        return Output(top=vectors, layers=[vectors] if all_layers else [])
+        return EncoderOutput(top=vectors, layers=[vectors] if all_layers else [])
 
-    def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
+    def used_embeddings(self, spelling: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
         """Of each table of vectors the rows that this spelling uses, and the spelling by their places among these."""
         return {}, spelling
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
         """[batch, width]: of each row, what its summary is made from, the mean unless a system knows better; nothing
         here is learned, so it can be kept."""
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
         return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)
 
-    def gist(self, rows: Rows) -> Tensor:
+    def pooled_features(self, rows: TokenBatch) -> Tensor:
         """[batch, width]: what `pick` takes of the rows' output; a system may know how to compute no more than that."""
-        return self.pick(self(rows), rows)
+        return self.pool_features(self(rows), rows)
 
-    def summarize(self, picked: Tensor) -> Tensor:
+    def pool_projection(self, picked: Tensor) -> Tensor:
         """[batch, width]: one vector for each row, made from what was picked."""
         return picked
 
-    def summary_parameters(self) -> list[nn.Parameter]:
+    def pooler_parameters(self) -> list[nn.Parameter]:
         """The weights that `summarize` uses."""
         return []
 
-    def summary(self, output: Output, rows: Rows) -> Tensor:
+    def pool(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
         """[batch, width]: one vector for each row, the way this system makes it."""
-        return self.summarize(self.pick(output, rows))
+        return self.pool_projection(self.pool_features(output, rows))
 
     def blocks(self) -> list[nn.Module]:
         return []
@@ -110,19 +110,19 @@ class Encoder(nn.Module):
         """How many layers `all_layers` gives."""
         return len(self.layer_numbers)
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         """The weights below its blocks: all that is in none and no part of the summary."""
-        above = {*self.summary_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
+        above = {*self.pooler_parameters(), *(weight for block in self.blocks() for weight in block.parameters())}
         return [weight for weight in self.parameters() if weight not in above]
 
     def forward(
-        self, rows: Rows, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
-    ) -> Output:
+        self, rows: TokenBatch, *, state: State | None = None, all_layers: bool = False, record: Recorder | None = None
+    ) -> EncoderOutput:
         return self.contextualize(self.embed(rows), rows, state=state, all_layers=all_layers, record=record)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing(Tensors):
+class DecodingState(Tensors):
     """The state of a writer that writes from other texts: row r writes from text r // (rows / texts)."""
 
     source: Tensors  # texts first: what the decoder keeps of each, computed once
@@ -136,17 +136,17 @@ class Writing(Tensors):
 class Decoder(nn.Module):
     """What writes, where an encoder reads: ids, each by those before it and by the vectors of another text."""
 
-    vocabulary: int
+    vocab_size: int
     """How many ids it writes."""
     width: int
     """Of the vectors that foretell them."""
 
     def __init__(self, encoder: Encoder, vocabulary: int, width: int, *, shared: bool):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, width
+        self.vocab_size, self.width = vocabulary, width
         self.lender = (encoder,)
         """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
-        self.words = None if shared and vocabulary == encoder.vocabulary else nn.Embedding(vocabulary, width)
+        self.words = None if shared and vocabulary == encoder.vocab_size else nn.Embedding(vocabulary, width)
 
     def table(self) -> Tensor:
         """[vocabulary, width]: the vectors of what it has written."""
@@ -154,7 +154,7 @@ class Decoder(nn.Module):
         assert table is not None, "who lends words has a vector for each"
         return table
 
-    def read(self, output: Output, rows: Rows) -> Tensors:
+    def read(self, output: EncoderOutput, rows: TokenBatch) -> Tensors:
         """What it keeps of the texts that it writes from, texts first: whatever need not be computed at each step."""
         raise NotImplementedError
 

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.kernels.small_matmul import Product, product
-from keel.nn.transformer_blocks import Block
+from keel.nn.transformer_blocks import TransformerBlock
 
 Slot = int | Tensor
 """The place that is written next, or a tensor [1] of it, which a captured graph looks up."""
 
-_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, OneStep]]]" = WeakKeyDictionary()
+_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, DecodingStep]]]" = WeakKeyDictionary()
 """By network: where its weights lie and their versions, and what was laid out of them for one row and for many."""
 _LAYING, _CAPTURING = Lock(), Lock()
 
 
-def one_step(
-    owner: nn.Module, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int
-) -> "OneStep":
+def decoding_step(
+    owner: nn.Module, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, rows: int
+) -> "DecodingStep":
     """That of a network for one row or for many, laid out once for all threads, and anew when its weights change; each
     of the two takes as much memory as the network."""
     weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in owner.parameters()]
@@ -37,14 +37,14 @@ def one_step(
             kept = _LAID_OUT[owner] = weights, {}
         steps = kept[1]
         if (rows > 1) not in steps:
-            steps[rows > 1] = OneStep(blocks, top, words, rows)
+            steps[rows > 1] = DecodingStep(blocks, top, words, rows)
         return steps[rows > 1]
 
 
-class OneStep:
+class DecodingStep:
     """Blocks, the norm above them and the head, for one further place of each row."""
 
-    def __init__(self, blocks: Sequence[Block], top: nn.LayerNorm | None, words: Tensor, rows: int):
+    def __init__(self, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, rows: int):
         def laid_out(layer: nn.Linear) -> Product:
             return product(layer.weight.detach(), layer.bias.detach(), rows)
 
@@ -95,7 +95,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-class Graph:
+class DecodingGraph:
     """A step over one memory on a GPU: run as it is the first time, then captured, then replayed."""
 
     def __init__(self, step: Callable[[Tensor, Tensor], Tensor]):

@@ -11,7 +11,7 @@ from keel.training.objective import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cache(Tensors):
+class KVCache(Tensors):
     """The keys and values of all that each row has read. Going on from a state writes into it, so that it serves once;
     `take` makes a copy of the rows it is asked for."""
 
@@ -46,8 +46,8 @@ class Cache(Tensors):
     def _room(self, places: int) -> int:
         return -(-places // self.spare) * self.spare
 
-    def layer(self, number: int) -> "Past":
-        return Past(memory=self.memory[:, number], count=self.count)
+    def layer(self, number: int) -> "LayerCache":
+        return LayerCache(memory=self.memory[:, number], count=self.count)
 
     def after(self, time: int) -> Self:
         """The same when every layer has written so many places more."""
@@ -55,7 +55,7 @@ class Cache(Tensors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past(Tensors):
+class LayerCache(Tensors):
     """What one layer keeps of the places before."""
 
     memory: Tensor  # [rows, 2, heads, room, head width]

@@ -5,21 +5,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 
 Pool = Literal["own", "concat", "mean", "max", "first", "last"]
 
 
-def pooled(top: Tensor, rows: Rows, how: Pool) -> Tensor:
+def pooled(top: Tensor, rows: TokenBatch, how: Pool) -> Tensor:
     """[batch, width] of a row's vectors the mean, the largest numbers, the first or the last; or "concat", [batch,
     3 width]: the last, the largest and the mean side by side (Howard and Ruder 2018), so that one telling word counts
     wherever it stands."""
     lengths = rows.lengths[:, None]  # [batch, 1]
-    if rows.starts is None:
+    if rows.sequence_starts is None:
         place = torch.arange(top.shape[1], device=top.device)
     else:  # packed end to end: each row's own places, and some beyond
-        place = torch.arange(min(rows.longest, top.shape[1]), device=top.device)
-        top = top[0, (rows.starts[:, None] + place).clamp(max=top.shape[1] - 1)]
+        place = torch.arange(min(rows.max_seqlen, top.shape[1]), device=top.device)
+        top = top[0, (rows.sequence_starts[:, None] + place).clamp(max=top.shape[1] - 1)]
     inside = (place < lengths)[..., None]  # [batch, time, 1]
 
     def last() -> Tensor:

@@ -28,7 +28,7 @@ CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": Gru, "lstm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Tensors):
+class RecurrentState(Tensors):
     """What a stack of recurrent layers knows of each row after the places it has read."""
 
     hidden: Tensor  # [rows, layers, width]
@@ -48,7 +48,7 @@ class Memory(Tensors):
         return cls(hidden=torch.cat(layers).transpose(0, 1))
 
 
-class Recurrent(nn.Module):
+class RecurrentLayers(nn.Module):
     """Layers that read vectors one after the other, each with a state H from the place before:
 
     rnn   H_t = tanh(X_t W_xh + H_{t-1} W_hh + b_h)
@@ -62,31 +62,31 @@ class Recurrent(nn.Module):
     """
 
     def __init__(
-        self, cell: Cell, inputs: int, width: int, layers: int, *, both: bool = False, dropout: float = 0.0
+        self, cell: Cell, inputs: int, width: int, layers: int, *, bidirectional: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.width = width * (1 + both)
+        self.width = width * (1 + bidirectional)
         """Of what it gives."""
         sizes = [inputs, *[self.width] * (layers - 1)]
         self.forwards = nn.ModuleList(CELLS[cell](size, width, batch_first=True) for size in sizes)
-        self.backwards = nn.ModuleList(CELLS[cell](size, width, batch_first=True) for size in sizes if both)
+        self.backwards = nn.ModuleList(CELLS[cell](size, width, batch_first=True) for size in sizes if bidirectional)
         self.dropout = nn.Dropout(dropout)
         if cell == "lstm":
             for name, bias in self.named_parameters():
                 if "bias_ih" in name:  # the forget gate starts open, or nothing is kept for long
                     nn.init.ones_(bias.data[width : 2 * width])
 
-    def start(self, rows: int) -> Memory:
+    def start(self, rows: int) -> RecurrentState:
         """The state of so many rows of which nothing has been read; of both directions there is none."""
         assert not self.backwards
         layer = self.forwards[0]
         assert isinstance(layer, nn.RNNBase)
-        zeros = nothing(next(layer.parameters()), rows, len(self.forwards), layer.hidden_size)
-        return Memory(hidden=zeros, cells=torch.zeros_like(zeros) if isinstance(layer, nn.LSTM) else None)
+        zeros = zero_state(next(layer.parameters()), rows, len(self.forwards), layer.hidden_size)
+        return RecurrentState(hidden=zeros, cells=torch.zeros_like(zeros) if isinstance(layer, nn.LSTM) else None)
 
     def forward(
-        self, vectors: Tensor, lengths: Tensor | None = None, state: Memory | None = None
-    ) -> tuple[list[Tensor], Memory]:
+        self, vectors: Tensor, lengths: Tensor | None = None, state: RecurrentState | None = None
+    ) -> tuple[list[Tensor], RecurrentState]:
         """[batch, time, width] of each layer, and the state after the last place; rows shorter than the longest have
         `lengths`, and then neither their outputs beyond nor their state mean anything."""
         assert state is None or not self.backwards, "only what reads in one direction can go on reading"
@@ -100,19 +100,19 @@ class Recurrent(nn.Module):
                 x = self.dropout(x) if number else x
                 y, last = layer(x, None if state is None else state.layer(number))
                 if self.backwards:
-                    back, _ = self.backwards[number](turned(x, lengths))
-                    y = torch.cat([y, turned(back, lengths)], -1)
+                    back, _ = self.backwards[number](reverse_sequences(x, lengths))
+                    y = torch.cat([y, reverse_sequences(back, lengths)], -1)
                 found.append(x := y)
                 states.append(last)
-        return found, Memory.of(states)
+        return found, RecurrentState.of(states)
 
 
-def nothing(weight: Tensor, *shape: int) -> Tensor:
+def zero_state(weight: Tensor, *shape: int) -> Tensor:
     """Zeros of the kind of a weight, where it is; whole, even if the weight is a shard."""
     return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
 
 
-def turned(vectors: Tensor, lengths: Tensor | None) -> Tensor:
+def reverse_sequences(vectors: Tensor, lengths: Tensor | None) -> Tensor:
     """[batch, time, ...] with every row's own places in reverse order, and its padding left at the end."""
     if lengths is None:
         return vectors.flip(1)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 
-class SampledWords:
+class SampledSoftmax:
     """Distinct words drawn by p(rank) = log((rank + 2) / (rank + 1)) / log(ranks + 1), the first rank being 0: about as
     frequent as words of text, which a vocabulary lists by their frequency after its marks."""
 
@@ -22,7 +22,7 @@ class SampledWords:
         self.count = count if 2 * count < self.ranks else 0
         """0 if half of all words were asked for: to weigh up all is less work then."""
 
-    def draw(self, draw: Draw) -> tuple[Tensor, Tensor]:
+    def draw(self, draw: CounterRng) -> tuple[Tensor, Tensor]:
         """[count] words, drawn until there are so many, and [] the draws that it took: all before the one that finds a
         further word."""
         if not self.count:

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.kernels import usable
 from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.branch_linear import branch
 from keel.kernels.hopper.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm
 from keel.nn.encoder import Recorder
-from keel.nn.kv_cache import Cache, Past
+from keel.nn.kv_cache import KVCache, LayerCache
 from keel.training.objective import Tensors
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -33,25 +33,25 @@ Record = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spans(Tensors):
+class PackedSpans(Tensors):
     """Where the rows of a batch lie in one long row of tokens."""
 
     starts: Tensor  # [batch]
     lengths: Tensor  # [batch]
-    longest: int
+    max_seqlen: int
     even: bool = False
     """Whether a row begins at every multiple of `longest`."""
 
     @classmethod
-    def of(cls, rows: Rows) -> Self:
-        if rows.starts is not None:
-            return cls(starts=rows.starts, lengths=rows.lengths, longest=rows.longest)
+    def of(cls, rows: TokenBatch) -> Self:
+        if rows.sequence_starts is not None:
+            return cls(starts=rows.sequence_starts, lengths=rows.lengths, max_seqlen=rows.max_seqlen)
         batch, time = rows.ids.shape
         starts = torch.arange(0, batch * time, time, device=rows.ids.device)
-        return cls(starts=starts, lengths=rows.lengths, longest=time, even=True)
+        return cls(starts=starts, lengths=rows.lengths, max_seqlen=time, even=True)
 
 
-def padding_mask(rows: Rows) -> Tensor | None:
+def padding_mask(rows: TokenBatch) -> Tensor | None:
     """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
     time = rows.ids.shape[1]
     if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
@@ -59,7 +59,7 @@ def padding_mask(rows: Rows) -> Tensor | None:
     return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
 
 
-def fast(x: Tensor) -> bool:
+def use_kernels(x: Tensor) -> bool:
     """Whether our kernels pay: on a GPU, where products run in half precision."""
     return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
 
@@ -89,13 +89,13 @@ class Dropout(nn.Module):
         return x * ((draws >= round(self.p * 65536) - 32768).to(x.dtype) * (1 / (1 - self.p)))
 
 
-class Joint(nn.Linear):
+class FusedQKV(nn.Linear):
     """Queries, keys and values by one product; an optimizer that works on whole matrices takes the three apart."""
 
     parts: ClassVar[int] = 3
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V in every head, heads side by side, then one matrix over them.
 
     `causal`: a place sees itself and those before it; padding comes last, so that nobody sees it.
@@ -106,36 +106,45 @@ class Attention(nn.Module):
         self.heads = heads
         self.dropout = dropout
         self.causal = causal
-        self.qkv = Joint(width, 3 * width)
+        self.qkv = FusedQKV(width, 3 * width)
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, record: Record | None = None, asking: int = 0, past: Past | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        record: Record | None = None,
+        query_count: int = 0,
+        past: LayerCache | None = None,
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places if only they ask; they come after `past`,
         into which they are written."""
-        assert not (asking and self.causal), "`mix` takes those who ask for the last places"
-        q, k, v = (self.queries(x[:, :asking]), *self.keys_and_values(x)) if asking else self.apart(self.qkv(x))
+        assert not (query_count and self.causal), "`mix` takes those who ask for the last places"
+        q, k, v = (
+            (self.queries(x[:, :query_count]), *self.keys_and_values(x))
+            if query_count
+            else self.split_heads(self.qkv(x))
+        )
         if past is not None:
             k, v = past.extend(k, v)
-        return self.mix(q, k, v, mask, record)
+        return self.attend(q, k, v, mask, record)
 
     def queries(self, x: Tensor) -> Tensor:
         """[batch, heads, time, head width]: what each place asks."""
         width = x.shape[-1]
-        return self.apart(F.linear(x, self.qkv.weight[:width], self.qkv.bias[:width]))[0]
+        return self.split_heads(F.linear(x, self.qkv.weight[:width], self.qkv.bias[:width]))[0]
 
     def keys_and_values(self, x: Tensor) -> Tensor:
         """[2, batch, heads, time, head width]: what each place answers to, and what it says."""
         width = x.shape[-1]
-        return self.apart(F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]))
+        return self.split_heads(F.linear(x, self.qkv.weight[width:], self.qkv.bias[width:]))
 
-    def apart(self, projected: Tensor) -> Tensor:
+    def split_heads(self, projected: Tensor) -> Tensor:
         """[batch, time, n x width] as [n, batch, heads, time, head width]."""
         batch, time, _ = projected.shape
         return projected.view(batch, time, -1, self.heads, self.qkv.in_features // self.heads).permute(2, 0, 3, 1, 4)
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, record: Record | None = None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, record: Record | None = None) -> Tensor:
         """[batch, asking, width]: what every query gets of the values that it may see, the heads through one matrix."""
         time, before = q.shape[2], k.shape[2] - q.shape[2]
         if self.causal:
@@ -151,7 +160,7 @@ class Attention(nn.Module):
         )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
-    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """[tokens, width] to the same, before the bias of the last matrix, and x once more: what follows adds them."""
         dropout = self.dropout if self.training else 0.0
         qkv, x = branch(x, self.qkv.weight, self.qkv.bias)
@@ -160,7 +169,7 @@ class Attention(nn.Module):
             self.qkv.bias,
             spans.starts,
             spans.lengths,
-            longest=spans.longest,
+            longest=spans.max_seqlen,
             heads=self.heads,
             dropout=dropout,
             seed=seed,
@@ -176,7 +185,7 @@ class Attention(nn.Module):
         return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer: self-attention, then a two-layer network at every position, each inside a residual and a norm.
 
     As published the norm comes after the sum (post-norm); `pre_norm` puts it before the sub-layer, as GPT-2 does.
@@ -199,7 +208,7 @@ class Block(nn.Module):
         self.pre_norm = pre_norm
         self.activation_name: Activation = activation
         self.activation = ACTIVATIONS[activation]
-        self.attention = Attention(width, heads, attention_dropout, causal=causal)
+        self.attention = MultiHeadAttention(width, heads, attention_dropout, causal=causal)
         self.attention_norm = nn.LayerNorm(width, eps=epsilon)
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
@@ -211,12 +220,12 @@ class Block(nn.Module):
         x: Tensor,
         mask: Tensor | None,
         record: Record | None = None,
-        asking: int = 0,
-        past: Past | None = None,
+        query_count: int = 0,
+        past: LayerCache | None = None,
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places alone."""
-        asked = x[:, :asking] if asking else x
-        x = self.around(self.attention_norm, x, lambda x: self.attention(x, mask, record, asking, past), asked)
+        asked = x[:, :query_count] if query_count else x
+        x = self.around(self.attention_norm, x, lambda x: self.attention(x, mask, record, query_count, past), asked)
         return self.around(self.output_norm, x, self.feed_forward)
 
     def around(
@@ -228,7 +237,7 @@ class Block(nn.Module):
             return kept + self.dropout(layer(norm(x)))
         return norm(kept + self.dropout(layer(x)))
 
-    def fused(self, x: Tensor, spans: Spans, seed: Tensor | None) -> Tensor:
+    def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> Tensor:
         """The same block by our kernels, on tokens end to end: [tokens, width] to the same.
 
         What follows a product finds the gradient of its bias on the way back and, but for attention, adds the bias.
@@ -258,7 +267,7 @@ class Block(nn.Module):
         return self.contract(self.activation(self.expand(x)))
 
 
-class Stack(nn.ModuleList):
+class TransformerStack(nn.ModuleList):
     """Blocks one above the other: what reads."""
 
     def run(
@@ -268,8 +277,8 @@ class Stack(nn.ModuleList):
         *,
         all_layers: bool = False,
         record: Recorder | None = None,
-        asking: int = 0,
-        cache: Cache | None = None,
+        query_count: int = 0,
+        cache: KVCache | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """The top vectors (of the first `asking` places alone, if given) and, if wanted, every layer's; a cache has
         room for these places, and is written on."""
@@ -277,7 +286,7 @@ class Stack(nn.ModuleList):
         for number, block in enumerate(self):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
             past = None if cache is None else cache.layer(number)
-            x = block(x, mask, shown, asking if number == len(self) - 1 else 0, past)
+            x = block(x, mask, shown, query_count if number == len(self) - 1 else 0, past)
             if all_layers:
                 layers.append(x)
         return x, layers
@@ -287,7 +296,7 @@ class Stack(nn.ModuleList):
         """Whether there are kernels for all blocks."""
         return all(block.fusible for block in self)
 
-    def run_fused(self, x: Tensor, spans: Spans, *, all_layers: bool = False) -> tuple[Tensor, list[Tensor]]:
+    def run_fused(self, x: Tensor, spans: PackedSpans, *, all_layers: bool = False) -> tuple[Tensor, list[Tensor]]:
         """The same by our kernels, for rows padded or packed."""
         shape = x.shape
         x = x.flatten(0, -2)
@@ -295,7 +304,7 @@ class Stack(nn.ModuleList):
         seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
         layers = [x.view(shape)] if all_layers else []
         for number, block in enumerate(self):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             x = block.fused(x, spans, None if seeds is None else seeds[number])
             if all_layers:
                 layers.append(x.view(shape))

@@ -13,24 +13,33 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.input_windows import Framed
-from keel.data.mlm_sampling import choose_slots, sample_pairs, sample_spans
-from keel.data.token_batch import Rows
+from keel.data.input_windows import ModelInput
+from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample_spans
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.kernels import usable
 from keel.kernels.cross_entropy import cross_entropy
 from keel.kernels.layer_norm import norm
-from keel.nn.encoder import Encoder, Output, Recorder
-from keel.nn.transformer_blocks import ACTIVATIONS, Activation, Block, Dropout, Spans, Stack, fast, padding_mask
-from keel.systems.transformer import BlockSystem
-from keel.training.counter_rng import Draw
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.transformer_blocks import (
+    ACTIVATIONS,
+    Activation,
+    Dropout,
+    PackedSpans,
+    TransformerBlock,
+    TransformerStack,
+    padding_mask,
+    use_kernels,
+)
+from keel.systems.transformer import TransformerSystem
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, Phase, State, Tensors
 from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bert(BlockSystem):
+class Bert(TransformerSystem):
     """The hyper-parameters of BERT; as they stand, BERT-base."""
 
     layers: int = 12
@@ -38,9 +47,9 @@ class Bert(BlockSystem):
     attention_dropout: float = 0.1
     activation: Activation = "gelu"
     norm_epsilon: float = 1e-12
-    positions: int = 512
+    max_positions: int = 512
     """The longest row there are position vectors for."""
-    segments: int = 2
+    segment_types: int = 2
     """Kinds of segments: A and B."""
     length: int = 128
     """Tokens in a row of pre-training."""
@@ -48,9 +57,9 @@ class Bert(BlockSystem):
     """Tokens in a row of the last steps, which teach the places beyond `length`; 0 keeps one length."""
     final_share: float = 0.1
     """Share of the steps with rows of the final length."""
-    mask: float = 0.15
+    mask_rate: float = 0.15
     """Share of tokens that are hidden and predicted."""
-    whole_words: bool = False
+    whole_word_masking: bool = False
     """Hide all pieces of a word together."""
     next_sentence: bool = True
     """Also predict whether B followed A."""
@@ -64,33 +73,35 @@ class Bert(BlockSystem):
         "base": {"layers": 12, "width": 768},
         "large": {"layers": 24, "width": 1024},
     }
-    train: ClassVar[Train] = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
+    pretraining_defaults: ClassVar[Train] = Train(steps=1_000_000, batch=256, lr=1e-4, warmup=0.01)
     tunable: ClassVar[tuple[str, ...]] = (
         "dropout",
         "attention_dropout",
         "length",
         "final_length",
         "final_share",
-        "mask",
-        "whole_words",
+        "mask_rate",
+        "whole_word_masking",
         "next_sentence",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.segments < 1:
-            raise UsageError(f"segments must be 1 or more, not {self.segments}")
-        if not 8 <= self.length <= min(self.positions, 4096):
-            raise UsageError(f"length {self.length} must lie between 8 and positions ({self.positions}, 4096 at most)")
-        if self.final_length and not self.length < self.final_length <= min(self.positions, 4096):
+        if self.segment_types < 1:
+            raise UsageError(f"segments must be 1 or more, not {self.segment_types}")
+        if not 8 <= self.length <= min(self.max_positions, 4096):
+            raise UsageError(
+                f"length {self.length} must lie between 8 and positions ({self.max_positions}, 4096 at most)"
+            )
+        if self.final_length and not self.length < self.final_length <= min(self.max_positions, 4096):
             raise UsageError(f"final_length {self.final_length} must lie between length and positions, or be 0")
         if not 0 < self.final_share < 1:
             raise UsageError(f"final_share {self.final_share} must lie between 0 and 1: it is a share of the steps")
-        if not 0 < self.mask < 1:
-            raise UsageError(f"mask {self.mask} must lie between 0 and 1: it is a share of the tokens")
+        if not 0 < self.mask_rate < 1:
+            raise UsageError(f"mask {self.mask_rate} must lie between 0 and 1: it is a share of the tokens")
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Positions beyond the rows of pre-training have vectors that nothing has taught."""
         return max(self.lengths)
 
@@ -100,36 +111,36 @@ class Bert(BlockSystem):
         return [self.length, self.final_length] if self.final_length else [self.length]
 
     @property
-    def needs_words(self) -> bool:
-        return self.whole_words
+    def needs_word_starts(self) -> bool:
+        return self.whole_word_masking
 
-    def after(self, parent: Any) -> Self:
-        return self if self.longest >= parent.longest else replace(self, length=parent.longest, final_length=0)
+    def continued_from(self, parent: Any) -> Self:
+        return self if self.max_length >= parent.max_length else replace(self, length=parent.max_length, final_length=0)
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's 5e-5 is for 768 wide; narrower networks want a larger rate."""
         if frozen:
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=5e-5 * max(1.0, 768 / self.width))
 
-    def slots(self, length: int) -> int:
+    def prediction_slots(self, length: int) -> int:
         """Places for hidden tokens in a row of pre-training: static, so that the head runs on them alone."""
-        return max(1, round(self.mask * length + 0.5))
+        return max(1, round(self.mask_rate * length + 0.5))
 
-    def encoder(self, vocabulary: int) -> "BertEncoder":
+    def build_encoder(self, vocabulary: int) -> "BertEncoder":
         return BertEncoder(self, vocabulary)
 
-    def objective(self, encoder: "BertEncoder", tokenizer: Tokenizer) -> "BertPretraining":
+    def build_objective(self, encoder: "BertEncoder", tokenizer: Tokenizer) -> "BertPretraining":
         return BertPretraining(self, encoder, tokenizer)
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with B in segment 1."""
         ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
         segments = [0] * len(ids)
         if second is not None:
             ids += [*second, tokenizer.sep_id]
-            segments += [min(1, self.segments - 1)] * (len(second) + 1)
-        return Framed(ids, segments, 1)
+            segments += [min(1, self.segment_types - 1)] * (len(second) + 1)
+        return ModelInput(ids, segments, 1)
 
 
 class BertEncoder(Encoder):
@@ -137,27 +148,31 @@ class BertEncoder(Encoder):
 
     def __init__(self, system: Bert, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, system.width
+        self.vocab_size, self.width = vocabulary, system.width
         self.words = nn.Embedding(vocabulary, system.width)
-        self.positions = nn.Embedding(system.positions, system.width)
-        self.segments = nn.Embedding(system.segments, system.width)
+        self.positions = nn.Embedding(system.max_positions, system.width)
+        self.segments = nn.Embedding(system.segment_types, system.width)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
         self.dropout = Dropout(system.dropout)
-        self.stack = Stack(Block(**system.block) for _ in range(system.layers))
+        self.stack = TransformerStack(TransformerBlock(**system.block) for _ in range(system.layers))
         self.pooler = nn.Linear(system.width, system.width)
         self.apply(initialize)
 
     @property
-    def packs(self) -> bool:
+    def accepts_packed(self) -> bool:
         return self.stack.fusible and usable(self.words.weight)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         # [time, width], or packed [1, tokens, width]
-        positions = self.positions.weight[: rows.ids.shape[1]] if rows.places is None else self.positions(rows.places)
+        positions = (
+            self.positions.weight[: rows.ids.shape[1]]
+            if rows.position_ids is None
+            else self.positions(rows.position_ids)
+        )
         # Without segments a row is all A: adding one vector costs less than looking it up at every position.
         segments = self.segments.weight[0] if rows.segments is None else self.segments(rows.segments)
         vectors = self.words(rows.ids) + segments + positions
-        if not fast(vectors):
+        if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
         return norm(
             vectors,
@@ -172,34 +187,34 @@ class BertEncoder(Encoder):
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
-        assert rows.starts is None or self.stack.fusible
-        if rows.starts is not None or (record is None and fast(vectors) and self.stack.fusible):
-            top, layers = self.stack.run_fused(vectors, Spans.of(rows), all_layers=all_layers)
+    ) -> EncoderOutput:
+        assert rows.sequence_starts is None or self.stack.fusible
+        if rows.sequence_starts is not None or (record is None and use_kernels(vectors) and self.stack.fusible):
+            top, layers = self.stack.run_fused(vectors, PackedSpans.of(rows), all_layers=all_layers)
         else:
             top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
-        return Output(top=top, layers=layers)
+        return EncoderOutput(top=top, layers=layers)
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        return output.top[:, 0] if rows.starts is None else output.top[0, rows.starts]
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+        return output.top[:, 0] if rows.sequence_starts is None else output.top[0, rows.sequence_starts]
 
-    def gist(self, rows: Rows) -> Tensor:
+    def pooled_features(self, rows: TokenBatch) -> Tensor:
         """In the last block only [CLS] asks and is worked on: the other places would not be read."""
         vectors = self.embed(rows)
-        if rows.starts is not None or (fast(vectors) and self.stack.fusible):
-            return self.pick(self.contextualize(vectors, rows), rows)
-        top, _ = self.stack.run(vectors, padding_mask(rows), asking=1)
+        if rows.sequence_starts is not None or (use_kernels(vectors) and self.stack.fusible):
+            return self.pool_features(self.contextualize(vectors, rows), rows)
+        top, _ = self.stack.run(vectors, padding_mask(rows), query_count=1)
         return top[:, 0]
 
-    def summarize(self, picked: Tensor) -> Tensor:
+    def pool_projection(self, picked: Tensor) -> Tensor:
         return torch.tanh(self.pooler(picked))
 
-    def summary_parameters(self) -> list[nn.Parameter]:
+    def pooler_parameters(self) -> list[nn.Parameter]:
         return list(self.pooler.parameters())
 
     def blocks(self) -> list[nn.Module]:
@@ -218,11 +233,11 @@ def initialize(module: nn.Module) -> None:
 class BertBatch(Tensors):
     """Rows with hidden tokens, what was hidden, and whether B follows A."""
 
-    rows: Rows
+    rows: TokenBatch
     slots: Tensor  # [batch, slots] places of the hidden tokens
     targets: Tensor  # [batch, slots] the ids that stood there
     weights: Tensor  # [batch, slots] 1 for a slot in use, 0 for a spare one
-    unrelated: Tensor | None  # [batch] 0: B follows A, 1: B is from another document
+    not_next: Tensor | None  # [batch] 0: B follows A, 1: B is from another document
 
 
 class BertPretraining(Objective):
@@ -233,7 +248,7 @@ class BertPretraining(Objective):
         self.system = system
         self.encoder = encoder
         self.marks = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
-        self.vocabulary = encoder.vocabulary
+        self.vocabulary = encoder.vocab_size
         self.transform = nn.Linear(system.width, system.width)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(self.vocabulary))
@@ -247,25 +262,25 @@ class BertPretraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         words = self.encoder.words.weight  # the softmax too, and that is above the blocks
-        return [weight for weight in self.encoder.inputs() if weight is not words]
+        return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def phases(self) -> list[Phase]:
         short, *long = self.system.lengths
         if not long:
             return [Phase()]
         share = self.system.final_share
-        return [Phase(share=1 - share), Phase(share=share, rows=short / long[0])]
+        return [Phase(share=1 - share), Phase(share=share, batch_share=short / long[0])]
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return data.window_count(self._room(self.system.length))
 
     def _room(self, length: int) -> int:
         """Tokens of text in a row, beside [CLS] and [SEP]."""
         return length - (3 if self.system.next_sentence else 2)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> BertBatch:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> BertBatch:
         if self.system.next_sentence and len(data.spans) < 2:
             raise KeelError(
                 "next sentence prediction needs at least two documents: put a blank line between documents, "
@@ -275,15 +290,15 @@ class BertPretraining(Objective):
         sample = sample_pairs if self.system.next_sentence else sample_spans
         length = self.system.lengths[draw.phase]
         text = sample(data, draw, numbers, self._room(length))
-        ids, starts_word = text.lay_out(data, length, self.system.whole_words, self.marks)
-        slots, weights = choose_slots(
+        ids, starts_word = text.lay_out(data, length, self.system.whole_word_masking, self.marks)
+        slots, weights = sample_masked_positions(
             draw,
             numbers,
             text,
             starts_word,
-            share=self.system.mask,
-            slots=self.system.slots(length),
-            whole_words=self.system.whole_words,
+            share=self.system.mask_rate,
+            slots=self.system.prediction_slots(length),
+            whole_words=self.system.whole_word_masking,
         )
         targets = ids.gather(1, slots)
         mask = self.marks[2]
@@ -295,26 +310,28 @@ class BertPretraining(Objective):
         place = torch.arange(length, device=ids.device)
         segments = (place > text.first_length[:, None] + 1) & (place < text.lengths[:, None])
         return BertBatch(
-            rows=Rows(ids=ids, lengths=text.lengths, segments=segments.long() if self.system.next_sentence else None),
+            rows=TokenBatch(
+                ids=ids, lengths=text.lengths, segments=segments.long() if self.system.next_sentence else None
+            ),
             slots=slots,
             targets=targets,
             weights=weights,
-            unrelated=text.unrelated,
+            not_next=text.not_next,
         )
 
     def counts(self, batch: BertBatch) -> dict[str, Tensor]:
         counts = {"mlm": batch.weights.sum(), "tokens": batch.rows.lengths.sum()}
-        if batch.unrelated is not None:
-            counts["nsp"] = batch.weights.new_full((), len(batch.unrelated))  # a fill: the GPU is not waited for
+        if batch.not_next is not None:
+            counts["nsp"] = batch.weights.new_full((), len(batch.not_next))  # a fill: the GPU is not waited for
         return counts
 
     def forward(self, batch: BertBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         output = self.encoder(batch.rows)
         loss = self.word_losses(output.top, batch.slots, batch.targets)
         losses = {"mlm": (loss * batch.weights.flatten()).sum()}  # autocast would take a dot product in bf16
-        if batch.unrelated is not None:
-            related = self.predict_next(self.encoder.summary(output, batch.rows))
-            losses["nsp"] = F.cross_entropy(related.float(), batch.unrelated, reduction="sum")
+        if batch.not_next is not None:
+            related = self.predict_next(self.encoder.pool(output, batch.rows))
+            losses["nsp"] = F.cross_entropy(related.float(), batch.not_next, reduction="sum")
         return losses, None
 
     def predict_words(self, top: Tensor, slots: Tensor) -> Tensor:
@@ -328,7 +345,7 @@ class BertPretraining(Objective):
 
     def word_losses(self, top: Tensor, slots: Tensor, targets: Tensor) -> Tensor:
         """[batch x slots]: the cross entropy of each target."""
-        if not fast(top):
+        if not use_kernels(top):
             logits = self.predict_words(top, slots)  # [batch, slots, vocabulary]
             return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
         room = -self.vocabulary % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, NoReturn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.nn.convolution import Filters, strongest
-from keel.nn.encoder import Encoder, Output, Recorder
+from keel.nn.convolution import ConvolutionFilters, max_over_time
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.systems.static_vectors import WordSystem
 from keel.training.objective import State
 from keel.training.plan import Train
@@ -36,8 +36,8 @@ class Cnn(WordSystem):
     """On the strongest answers of the filters."""
 
     name: ClassVar[str] = "cnn"
-    train: ClassVar[Train] = Train(epochs=10)
-    from_labels: ClassVar[bool] = True
+    pretraining_defaults: ClassVar[Train] = Train(epochs=10)
+    supervised_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("width", "filters"):
@@ -49,16 +49,16 @@ class Cnn(WordSystem):
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
     @property
-    def label_pieces(self) -> str:
+    def label_tokenizer(self) -> str:
         return self.pieces
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=10, batch=50, lr=1e-3)
 
-    def encoder(self, vocabulary: int) -> "CnnEncoder":
+    def build_encoder(self, vocabulary: int) -> "CnnEncoder":
         return CnnEncoder(self, vocabulary)
 
-    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+    def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
         raise UsageError("a cnn learns from labels, not from text alone: use keel finetune cnn FILE")
 
 
@@ -67,25 +67,25 @@ class CnnEncoder(Encoder):
 
     def __init__(self, system: Cnn, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, system.filters * len(system.windows)
+        self.vocab_size, self.width = vocabulary, system.filters * len(system.windows)
         self.words = nn.Embedding(vocabulary, system.width)
-        self.filters = Filters(system.width, dict.fromkeys(system.windows, system.filters))
+        self.filters = ConvolutionFilters(system.width, dict.fromkeys(system.windows, system.filters))
         nn.init.uniform_(self.words.weight, -0.25, 0.25)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.words(rows.ids)
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         top = F.relu(self.filters(vectors, rows.lengths))
-        return Output(top=top, layers=[top] if all_layers else [])
+        return EncoderOutput(top=top, layers=[top] if all_layers else [])
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        return strongest(output.top, rows.lengths)
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+        return max_over_time(output.top, rows.lengths)

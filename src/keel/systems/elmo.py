@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows, Spelling
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels.full_softmax import softmax_loss
 from keel.kernels.lstm import projected_lstm
-from keel.nn.convolution import Filters
-from keel.nn.encoder import Encoder, Output, Recorder
-from keel.nn.recurrent import nothing, turned
-from keel.nn.sampled_softmax import SampledWords
-from keel.systems.rnn import Reader
-from keel.training.counter_rng import Draw
+from keel.nn.convolution import ConvolutionFilters
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.recurrent import reverse_sequences, zero_state
+from keel.nn.sampled_softmax import SampledSoftmax
+from keel.systems.rnn import RecurrentSystem
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
@@ -39,7 +39,7 @@ TILE = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elmo(Reader):
+class Elmo(RecurrentSystem):
     """The hyper-parameters of ELMo; as they stand, the original model."""
 
     width: int = 512
@@ -66,7 +66,7 @@ class Elmo(Reader):
     """Of the filters."""
     dropout: float = 0.1
     """On what every layer reads, and on what the softmax reads."""
-    length: int = 20
+    bptt: int = 20
     """Words through which an error goes back; the state goes on."""
     negatives: int = 8192
     """Drawn words that a word is told from while it learns, by rank; 0 for all words."""
@@ -85,18 +85,20 @@ class Elmo(Reader):
         "medium": {"width": 256, "cells": 2048, "highways": 1},
         "original": {"width": 512, "cells": 4096, "highways": 2},
     }
-    train: ClassVar[Train] = Train(epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50)
-    tokenizer: ClassVar[str] = "words"
-    lowercase: ClassVar[bool] = False
-    vocabulary: ClassVar[int] = 200_000
-    min_count: ClassVar[int] = 3
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "length", "negatives")
-    foretells: ClassVar[bool] = True
-    spells: ClassVar[bool] = True
+    pretraining_defaults: ClassVar[Train] = Train(
+        epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50
+    )
+    default_tokenizer: ClassVar[str] = "words"
+    default_lowercase: ClassVar[bool] = False
+    default_vocab_size: ClassVar[int] = 200_000
+    default_min_count: ClassVar[int] = 3
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt", "negatives")
+    is_causal_lm: ClassVar[bool] = True
+    uses_subwords: ClassVar[bool] = True
     feature_based: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        ones = ("width", "cells", "layers", "letter_width", "length")
+        ones = ("width", "cells", "layers", "letter_width", "bptt")
         zeros = ("highways", "negatives", "cell_clip", "projection_clip")
         for name, least in {**dict.fromkeys(ones, 1), **dict.fromkeys(zeros, 0), "letters": 3}.items():
             if getattr(self, name) < least:
@@ -108,15 +110,15 @@ class Elmo(Reader):
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    def encoder(self, vocabulary: int) -> "ElmoEncoder":
+    def build_encoder(self, vocabulary: int) -> "ElmoEncoder":
         return ElmoEncoder(self, vocabulary)
 
-    def objective(self, encoder: "ElmoEncoder", tokenizer: Tokenizer) -> "ElmoTraining":
+    def build_objective(self, encoder: "ElmoEncoder", tokenizer: Tokenizer) -> "ElmoTraining":
         if len(tokenizer) <= len(tokenizer.special_ids):
             raise UsageError("this model came without words to foretell, and cannot learn on: pre-train a new one")
         return ElmoTraining(self, encoder, tokenizer)
 
-    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+    def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The bytes of these words between marks, as many as are read."""
         marks = {number: [] for number in tokenizer.special_ids}  # for words that nobody could spell
         marks |= {tokenizer.cls_id: [OPENS], tokenizer.sep_id: [CLOSES]}
@@ -127,10 +129,10 @@ class Elmo(Reader):
             if letters is None:
                 letters = tokenizer.token_of(number).encode("utf-8", "surrogateescape")[: self.letters - 2]
             parts += [BEGINS, *letters, ENDS]
-        return Spelling(words=torch.tensor(ids), parts=torch.tensor(parts), starts=torch.tensor(starts))
+        return SubwordUnits(word_ids=torch.tensor(ids), unit_ids=torch.tensor(parts), unit_starts=torch.tensor(starts))
 
-    def mark(self, tokenizer: Tokenizer) -> int:
-        return tokenizer.cls_id if self.opening else super().mark(tokenizer)
+    def start_token(self, tokenizer: Tokenizer) -> int:
+        return tokenizer.cls_id if self.opening else super().start_token(tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,12 +177,12 @@ class ElmoEncoder(Encoder):
 
     def __init__(self, system: Elmo, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, 2 * system.width
+        self.vocab_size, self.width = vocabulary, 2 * system.width
         self.letters = system.letters
         self.room = min(system.letters, BRIEF + len(system.filters))
         self.characters = nn.Embedding(EMPTY + 1, system.letter_width)
         windows = {window: count for window, count in enumerate(system.filters, 1) if count}
-        self.filters = Filters(system.letter_width, windows)
+        self.filters = ConvolutionFilters(system.letter_width, windows)
         self.activation = {"relu": torch.relu, "tanh": torch.tanh}[system.activation]
         found = self.filters.width
         self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(system.highways))
@@ -211,36 +213,38 @@ class ElmoEncoder(Encoder):
             x = torch.lerp(x, torch.relu(other), gate.sigmoid())
         return self.project(x)
 
-    def embed(self, rows: Rows) -> Tensor:
-        assert rows.spelling is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
-        letters, places = DistinctWords.of(self._table(rows.spelling), self.room)
+    def embed(self, rows: TokenBatch) -> Tensor:
+        assert rows.subword_units is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
+        letters, places = DistinctWords.of(self._table(rows.subword_units), self.room)
         words = F.embedding(places[rows.ids], self.read(letters))
         return torch.cat([words, words], -1)
 
-    def _table(self, spelling: Spelling) -> Tensor:
+    def _table(self, spelling: SubwordUnits) -> Tensor:
         """[words, letters]: the letters of each, and then nothing."""
-        sizes = spelling.sizes
+        sizes = spelling.unit_counts
         column = torch.arange(self.letters, device=sizes.device)
-        places = (spelling.starts[:, None] + column).clamp(max=len(spelling.parts) - 1)
-        return torch.where(column < sizes[:, None], spelling.parts[places], EMPTY)
+        places = (spelling.unit_starts[:, None] + column).clamp(max=len(spelling.unit_ids) - 1)
+        return torch.where(column < sizes[:, None], spelling.unit_ids[places], EMPTY)
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: ElmoMemory | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         """Both directions side by side, each layer's; a row begins with no memory unless it is given some."""
         words, _ = vectors.chunk(2, -1)
-        x = torch.stack([words, turned(words, rows.lengths)]).transpose(1, 2)  # [2, time, batch, width]
+        x = torch.stack([words, reverse_sequences(words, rows.lengths)]).transpose(1, 2)  # [2, time, batch, width]
         found, after = self.climb(x, state or self.start(len(words)), rows.lengths - 1)
         layers = [vectors]
         for forwards, backwards in found:
-            layers.append(torch.cat([forwards.transpose(0, 1), turned(backwards.transpose(0, 1), rows.lengths)], -1))
-        return Output(top=layers[-1], layers=layers if all_layers else [], state=after)
+            layers.append(
+                torch.cat([forwards.transpose(0, 1), reverse_sequences(backwards.transpose(0, 1), rows.lengths)], -1)
+            )
+        return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=after)
 
     def start(self, rows: int) -> ElmoMemory:
         """Of so many rows of which nothing has been read."""
@@ -249,7 +253,7 @@ class ElmoEncoder(Encoder):
         stacks, cells, width = layer.projection.shape
         shape = rows, len(self.stack), stacks
         return ElmoMemory(
-            hidden=nothing(layer.projection, *shape, width), cells=nothing(layer.projection, *shape, cells)
+            hidden=zero_state(layer.projection, *shape, width), cells=zero_state(layer.projection, *shape, cells)
         )
 
     def climb(self, x: Tensor, state: ElmoMemory, last: Tensor) -> tuple[list[Tensor], ElmoMemory]:
@@ -269,7 +273,7 @@ class ElmoEncoder(Encoder):
         after = ElmoMemory(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
         return found, after
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
         """The mean over words, the marks before and after left out."""
         place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
         inside = (place > 0) & (place < rows.lengths[:, None] - 1)
@@ -320,16 +324,16 @@ class ElmoTraining(Objective):
     among these (Jean et al. 2015); in evaluation it is over all words, and its exponential the perplexity.
     """
 
-    drawn_ahead = True
+    prefetched = True
 
     def __init__(self, system: Elmo, encoder: ElmoEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder, self.tokenizer = system, encoder, tokenizer
         self.end = tokenizer.sep_id
         never = {*tokenizer.special_ids} - {tokenizer.sep_id, tokenizer.unknown_id}
-        self.sampled = SampledWords(encoder.vocabulary, system.negatives, never)
-        self.output = nn.Parameter(torch.empty(encoder.vocabulary, system.width))
-        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
+        self.sampled = SampledSoftmax(encoder.vocab_size, system.negatives, never)
+        self.output = nn.Parameter(torch.empty(encoder.vocab_size, system.width))
+        self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         nn.init.normal_(self.output, std=system.width**-0.5)
         self._spelled: list[Tensor] = []
 
@@ -338,31 +342,31 @@ class ElmoTraining(Objective):
         """[vocabulary, letters] of all words; made once, and never on a GPU."""
         if not self._spelled:
             with torch.device("cpu"):
-                spelling = self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+                spelling = self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
                 self._spelled.append(self.encoder._table(spelling).int())
         return self._spelled[0]
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+    def input_parameters(self) -> list[nn.Parameter]:
+        return self.encoder.input_parameters()
 
-    def rows(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.system.length)
+    def epoch_size(self, data: Documents) -> int:
+        return math.ceil(data.marked_size / self.system.bptt)
 
-    def start(self, rows: int) -> ElmoMemory:
+    def initial_state(self, rows: int) -> ElmoMemory:
         return self.encoder.start(rows)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> ElmoStreams:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ElmoStreams:
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
         numbers = torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, self.system.length, end=self.end, backwards=back) for back in (False, True))
+        read = (data.read_on(draw, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True))
         return self._spelled_out(torch.stack(list(read), 1), *self.sampled.draw(draw))
 
     def part(self, data: Documents, number: int) -> ElmoStreams:
         directions = (False, True)
-        read = [data.read_once(number, self.system.length, end=self.end, backwards=back) for back in directions]
+        read = [data.read_once(number, self.system.bptt, end=self.end, backwards=back) for back in directions]
         ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
         none_drawn = torch.empty(0, dtype=torch.long), torch.tensor(0)
         return replace(self._spelled_out(ids, *none_drawn), weights=weights)
@@ -385,7 +389,7 @@ class ElmoTraining(Objective):
         words = F.embedding(batch.places, self.encoder.read(batch.letters))  # [rows, 2, length, width]
         x = words.permute(1, 2, 0, 3)
         last = torch.full(x.shape[2:3], x.shape[1] - 1, device=x.device)
-        found, after = self.encoder.climb(x, state or self.start(x.shape[2]), last)
+        found, after = self.encoder.climb(x, state or self.initial_state(x.shape[2]), last)
         top = self.encoder.dropout(found[-1]).flatten(1, 2)  # [2, length * rows, width]
         targets = batch.targets.permute(1, 2, 0).flatten(1)
         weights = [None, None] if batch.weights is None else batch.weights.permute(1, 2, 0, 3).flatten(1, 2)

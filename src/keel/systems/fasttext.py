@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows, Spelling, distinct
+from keel.data.token_batch import SubwordUnits, TokenBatch, distinct
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.nn.encoder import Output
+from keel.nn.encoder import EncoderOutput
 from keel.systems.fasttext_classifier import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
-from keel.systems.finetuning_policy import Teaching
+from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.static_vectors import StaticEncoder
 from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import State
 from keel.training.plan import Train
 
@@ -53,10 +53,10 @@ class FastText(Word2vec):
     subsample: float = 1e-4
 
     name: ClassVar[str] = "fasttext"
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    spells: ClassVar[bool] = True
+    uses_subwords: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
@@ -83,23 +83,23 @@ class FastText(Word2vec):
         return self.kept if self.kept >= 0 else self.buckets if used else 0
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """A bag is summed up without writing out its vectors."""
-        return 1 << 20 if self.supervised else super().longest
+        return 1 << 20 if self.supervised else super().max_length
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         if frozen:
-            return super().tuning(frozen)
+            return super().finetuning_defaults(frozen)
         return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
-    def encoder(self, vocabulary: int) -> "FastTextEncoder":
+    def build_encoder(self, vocabulary: int) -> "FastTextEncoder":
         return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept >= 0, bags=self.supervised)
 
     @property
-    def teaching(self) -> "BagTeaching":
-        return BagTeaching(self, ("word_ngrams", "label_loss", "negatives"))
+    def finetuning_policy(self) -> "FastTextFineTuning":
+        return FastTextFineTuning(self, ("word_ngrams", "label_loss", "negatives"))
 
-    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
+    def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
         if self.supervised:
             raise UsageError("a classifier of fastText's learns from labels, not from text: use keel finetune")
@@ -107,18 +107,20 @@ class FastText(Word2vec):
             raise UsageError("this model was pruned, and cannot learn on: take the whole one")
         return FastTextTraining(self, encoder, tokenizer)
 
-    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+    def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The n-grams of these words; special pieces have none."""
         return self.spell(ids, self.written(ids, tokenizer), len(tokenizer))
 
-    def spell(self, ids: Sequence[int], words: list[str], vocabulary: int) -> Spelling:
+    def spell(self, ids: Sequence[int], words: list[str], vocabulary: int) -> SubwordUnits:
         """The n-grams of these words as they are written; ids beyond the vocabulary have no vector of their own."""
         from keel.kernels.fasttext_updates import subwords
 
         grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
         met = range(vocabulary)
         known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
-        return Spelling(words=torch.tensor(known), parts=torch.from_numpy(grams), starts=torch.from_numpy(starts))
+        return SubwordUnits(
+            word_ids=torch.tensor(known), unit_ids=torch.from_numpy(grams), unit_starts=torch.from_numpy(starts)
+        )
 
     def written(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
         """The words as they are written; nothing for special pieces and for what fastText takes for a label."""
@@ -127,18 +129,18 @@ class FastText(Word2vec):
         return ["" if word.startswith(LABEL) else word for word in words] if self.supervised else words
 
 
-class BagTeaching(Teaching):
+class FastTextFineTuning(FineTuningPolicy):
     """fastText's classifier: bags of words and n-grams, learned text by text, told apart in its own ways."""
 
     system: FastText
 
-    def anew(self) -> FastText:
+    def from_scratch_system(self) -> FastText:
         return replace(self.system, supervised=True, min_n=0, max_n=0)
 
-    def marked(self, tokenizer: Tokenizer) -> Tokenizer:
+    def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END)
 
-    def settled(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
+    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
         if kind in ("tags", "choice"):  # no bags of words, but one word at a time
             return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head learns by gradients, as any system's does
@@ -149,13 +151,13 @@ class BagTeaching(Teaching):
         loss = self.system.label_loss if kind == "one" else "one-vs-all"
         return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
 
-    def rows(
+    def subword_inputs(
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
-    ) -> tuple[np.ndarray, np.ndarray, Spelling]:
+    ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
         """A classifier's rows are bags: they also hold the mark of the end, if it knows one, and stretches of words."""
         system = self.system
         if not system.supervised:
-            return super().rows(ids, starts, tokenizer)
+            return super().subword_inputs(ids, starts, tokenizer)
         end = tokenizer.id_of(END)
         used, places = distinct(np.append(ids, end))
         mark = -1 if end == tokenizer.unknown_id else int(places[-1])
@@ -163,19 +165,19 @@ class BagTeaching(Teaching):
         spelling = system.spell(used.tolist(), words, len(tokenizer))
         return bagged(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
 
-    def learner(self, task: Any) -> BagTraining | None:
+    def custom_update(self, task: Any) -> BagTraining | None:
         if not self.system.supervised:
             return None
         return BagTraining(task, self.system.label_loss, self.system.negatives, self.system.label_counts)
 
-    def logits(self, scores: Tensor) -> Tensor:
+    def label_logits(self, scores: Tensor) -> Tensor:
         """By a tree, each label's chance is that of the walk to it."""
         if not self.system.supervised or self.system.label_loss != "hierarchical":
             return scores
         return walk(scores, label_tree(self.system.label_counts))
 
     @property
-    def apart(self) -> bool:
+    def one_vs_rest(self) -> bool:
         return self.system.supervised and self.system.label_loss in ("negative", "one-vs-all")
 
 
@@ -195,50 +197,50 @@ class FastTextEncoder(StaticEncoder):
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
 
-    def embed(self, rows: Rows) -> Tensor:
-        assert rows.spelling is not None, "rows for fastText carry the spelling of their words (System.spelled)"
-        sums, counts = self.sums(rows.spelling)
+    def embed(self, rows: TokenBatch) -> Tensor:
+        assert rows.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
+        sums, counts = self.sums(rows.subword_units)
         return F.embedding(rows.ids, sums / counts.clamp(min=1)[:, None])
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        return self.gist(rows) if self.bags else super().pick(output, rows)
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+        return self.pooled_features(rows) if self.bags else super().pool_features(output, rows)
 
-    def gist(self, rows: Rows) -> Tensor:
+    def pooled_features(self, rows: TokenBatch) -> Tensor:
         if not self.bags:
-            return super().gist(rows)
-        assert rows.spelling is not None
-        sums, counts = self.sums(rows.spelling)
+            return super().pooled_features(rows)
+        assert rows.subword_units is not None
+        sums, counts = self.sums(rows.subword_units)
         ids = rows.ids[torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]]
         starts = rows.lengths.cumsum(0) - rows.lengths
         total = F.embedding_bag(ids, torch.cat([sums, counts[:, None]], 1), starts, mode="sum")
         return total[:, :-1] / total[:, -1:].clamp(min=1)
 
-    def present(self, spelling: Spelling) -> Spelling:
+    def present(self, spelling: SubwordUnits) -> SubwordUnits:
         """The spelling by rows of grams, without n-grams that a pruned model has none for."""
         if self.buckets is None:
             return spelling
-        parts = spelling.parts.to(self.buckets)
+        parts = spelling.unit_ids.to(self.buckets)
         places = torch.searchsorted(self.buckets, parts).clamp(max=max(0, len(self.buckets) - 1))
         there = self.buckets[places] == parts if len(self.buckets) else torch.zeros_like(places, dtype=torch.bool)
-        words = torch.arange(len(spelling.words), device=places.device).repeat_interleave(spelling.sizes)
-        sizes = words[there].bincount(minlength=len(spelling.words))
-        return replace(spelling, parts=places[there], starts=sizes.cumsum(0) - sizes)
+        words = torch.arange(len(spelling.word_ids), device=places.device).repeat_interleave(spelling.unit_counts)
+        sizes = words[there].bincount(minlength=len(spelling.word_ids))
+        return replace(spelling, unit_ids=places[there], unit_starts=sizes.cumsum(0) - sizes)
 
-    def sums(self, spelling: Spelling) -> tuple[Tensor, Tensor]:
+    def sums(self, spelling: SubwordUnits) -> tuple[Tensor, Tensor]:
         """[words, width] the sum of the vectors that each word is the mean of, and [words] their number."""
         spelling = self.present(spelling)
-        known = (spelling.words >= 0).to(self.words.weight.dtype)
-        own = self.words(spelling.words.clamp(min=0)) * known[:, None]
-        grams = F.embedding_bag(spelling.parts.long(), self.grams.weight, spelling.starts, mode="sum")
-        return own + grams, known + spelling.sizes
+        known = (spelling.word_ids >= 0).to(self.words.weight.dtype)
+        own = self.words(spelling.word_ids.clamp(min=0)) * known[:, None]
+        grams = F.embedding_bag(spelling.unit_ids.long(), self.grams.weight, spelling.unit_starts, mode="sum")
+        return own + grams, known + spelling.unit_counts
 
-    def met(self, spelling: Spelling) -> tuple[dict[str, Tensor], Spelling]:
+    def used_embeddings(self, spelling: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
         spelling = self.present(spelling)
-        known = spelling.words >= 0
-        words, places = spelling.words[known].unique(return_inverse=True)
-        grams, parts = spelling.parts.long().unique(return_inverse=True)
+        known = spelling.word_ids >= 0
+        words, places = spelling.word_ids[known].unique(return_inverse=True)
+        grams, parts = spelling.unit_ids.long().unique(return_inverse=True)
         met = {"words": words, "grams": grams}
-        return met, replace(spelling, words=spelling.words.masked_scatter(known, places), parts=parts)
+        return met, replace(spelling, word_ids=spelling.word_ids.masked_scatter(known, places), unit_ids=parts)
 
 
 class FastTextTraining(Word2vecTraining):
@@ -252,16 +254,16 @@ class FastTextTraining(Word2vecTraining):
         self.tokenizer = tokenizer
 
     @cached_property
-    def spelling(self) -> Spelling:
+    def spelling(self) -> SubwordUnits:
         """That of all words."""
-        return self.system.spelling(range(len(self.tokenizer)), self.tokenizer)
+        return self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
 
     @cached_property
     def _bounds(self) -> np.ndarray:
         """[words + 1] where each word's n-grams start, and the end."""
-        return np.append(self.spelling.starts.numpy(), len(self.spelling.parts))
+        return np.append(self.spelling.unit_starts.numpy(), len(self.spelling.unit_ids))
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
         """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
         from keel.kernels.context_windows import kept_words
         from keel.kernels.fasttext_updates import draw_targets, room
@@ -299,13 +301,13 @@ class FastTextTraining(Word2vecTraining):
         return {"negative": -(F.logsigmoid(scores * (2 * batch.truths - 1)) * batch.compared).sum()}, None
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.fasttext_updates import learn
 
         text, chances = self._prepared(data)
         vectors = _lines(self.encoder.words.weight), _lines(self.encoder.grams.weight), _lines(self.contexts)
-        system, spelled = self.system, (self.spelling.parts.numpy(), self._bounds)
+        system, spelled = self.system, (self.spelling.unit_ids.numpy(), self._bounds)
 
         def one(places: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows, Spelling
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import Tree, huffman
 from keel.systems.word2vec import alias_table
-from keel.training.counter_rng import Draw, seed_of
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.objective import CustomUpdate, State, Tensors
 
 Loss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
 """How the labels of a text are told from the others."""
@@ -33,11 +33,11 @@ def bagged(
     places: np.ndarray,
     starts: np.ndarray,
     end: int,
-    spelling: Spelling,
+    spelling: SubwordUnits,
     words: Sequence[str],
     longest: int,
     buckets: int,
-) -> tuple[np.ndarray, np.ndarray, Spelling]:
+) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
     """Rows of words, with the mark of the end and stretches of two to `longest` words, in a spelling with these."""
     from keel.kernels.fasttext_classifier_updates import join, word_hashes
 
@@ -47,10 +47,10 @@ def bagged(
     present = np.diff(ends, prepend=0) > 0
     rows, starts, found = join(places, starts, end, hashes, present, longest, buckets)
     more = torch.from_numpy(found)
-    joined = Spelling(
-        words=torch.cat([spelling.words, spelling.words.new_full((len(more),), -1)]),
-        parts=torch.cat([spelling.parts, more]),
-        starts=torch.cat([spelling.starts, len(spelling.parts) + torch.arange(len(more))]),
+    joined = SubwordUnits(
+        word_ids=torch.cat([spelling.word_ids, spelling.word_ids.new_full((len(more),), -1)]),
+        unit_ids=torch.cat([spelling.unit_ids, more]),
+        unit_starts=torch.cat([spelling.unit_starts, len(spelling.unit_ids) + torch.arange(len(more))]),
     )
     return rows, starts, joined
 
@@ -73,7 +73,7 @@ def walk(scores: Tensor, tree: Tree) -> Tensor:
 class Bags(Tensors):
     """Texts with what they are, for those who want to see the loss."""
 
-    rows: Rows
+    rows: TokenBatch
     targets: Tensor  # [batch] classes, or [batch, labels] ones and zeros
     drawn: Tensor  # [batch, negatives] classes that the true one is told from
 
@@ -97,7 +97,7 @@ class _Texts(NamedTuple):
     targets: np.ndarray  # [texts, labels] ones and zeros, if they are several
 
 
-class BagTraining(Kernel):
+class BagTraining(CustomUpdate):
     """The loss of a linear layer W on a bag's mean h, one text at a time: -log softmax(W h) at the true label; or
     -log sigmoid(+-w h), summed over the nodes on the label's walk through a tree, over the label and some drawn ones,
     or over all labels, each for itself."""
@@ -117,10 +117,10 @@ class BagTraining(Kernel):
         self._arrays: tuple[Any, _Texts] | None = None
         self._order: tuple[int, int, np.ndarray] = (0, -1, np.zeros(0, np.int64))
 
-    def rows(self, data: Any) -> int:
+    def epoch_size(self, data: Any) -> int:
         return len(data)
 
-    def batch(self, data: Any, draw: Draw, rows: range) -> Bags:
+    def batch(self, data: Any, draw: CounterRng, rows: range) -> Bags:
         """These texts, and the very draws that `update` learns from."""
         from keel.kernels.fasttext_classifier_updates import draw_others
 
@@ -139,7 +139,7 @@ class BagTraining(Kernel):
         return {"loss": torch.tensor(float(len(batch.targets)))}
 
     def forward(self, batch: Bags, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        scores = F.linear(self.task.encoder.gist(batch.rows), self.task.classifier.weight)
+        scores = F.linear(self.task.encoder.pooled_features(batch.rows), self.task.classifier.weight)
         if self.task.labels.kind == "several":
             return {"loss": F.binary_cross_entropy_with_logits(scores, batch.targets.to(scores), reduction="sum")}, None
         if self.tree:
@@ -153,7 +153,7 @@ class BagTraining(Kernel):
         return {"loss": F.cross_entropy(scores, batch.targets, reduction="sum")}, None
 
     def update(
-        self, data: Any, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Any, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels import fasttext_classifier_updates
 
@@ -189,7 +189,7 @@ class BagTraining(Kernel):
         loss, learned, read = (sum(column) for column in zip(*results, strict=True))
         return {"loss": loss}, {"loss": learned, "words": read}
 
-    def _index(self, data: Any, draw: Draw, rows: range) -> np.ndarray:
+    def _index(self, data: Any, draw: CounterRng, rows: range) -> np.ndarray:
         """Which texts a step draws: all of them once an epoch, in an order of its own."""
         place = int(draw.first) + np.arange(rows.start, rows.stop)
         epochs, place = np.divmod(place, len(data))
@@ -207,12 +207,12 @@ class BagTraining(Kernel):
         return _Texts(
             firsts=data.starts,
             ids=data.ids,
-            words=spelling.words.numpy(),
-            parts=spelling.parts.int().numpy(),
-            starts=np.append(spelling.starts.numpy(), len(spelling.parts)),
+            words=spelling.word_ids.numpy(),
+            parts=spelling.unit_ids.int().numpy(),
+            starts=np.append(spelling.unit_starts.numpy(), len(spelling.unit_ids)),
             classes=targets.numpy() if one else np.zeros(len(data), np.int64),
             targets=np.zeros((0, 0), np.float32) if one else targets.float().view(len(data), -1).numpy(),
         )
 
-    def _states(self, draw: Draw, rows: range) -> np.ndarray:
+    def _states(self, draw: CounterRng, rows: range) -> np.ndarray:
         return draw.bits("row", torch.arange(rows.start, rows.stop))[:, 0].numpy().astype(np.uint64)

@@ -24,8 +24,8 @@ from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.systems.static_vectors import StaticEncoder, StaticSystem
-from keel.training.counter_rng import Draw
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 ROW = 4096
@@ -46,7 +46,7 @@ class Glove(StaticSystem):
     """GiB that counting may take; what does not fit is kept on disk."""
 
     name: ClassVar[str] = "glove"
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own",
         epochs=25,
         batch=64,
@@ -69,7 +69,7 @@ class Glove(StaticSystem):
         if not 0 <= self.alpha < math.inf:
             raise UsageError(f"alpha must not be below 0, as {self.alpha} is")
 
-    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":
+    def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":
         return GloveTraining(self, encoder, tokenizer)
 
 
@@ -96,7 +96,7 @@ class _Counted(NamedTuple):
         return self
 
 
-class GloveTraining(Kernel):
+class GloveTraining(CustomUpdate):
     """1/2 sum over i, j of f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, with f(x) = min(1, (x / x_max)^alpha).
 
     The encoder gets w + w~ when training is done; until then both stand here, in rows [w, b, 1, 0 ...] and
@@ -116,7 +116,7 @@ class GloveTraining(Kernel):
         width = encoder.width
         size = math.ceil((width + 2) / LANES) * LANES
         for name, learned, one in (("center", width, width + 1), ("context", width + 1, width)):
-            rows = torch.zeros(encoder.vocabulary, size)
+            rows = torch.zeros(encoder.vocab_size, size)
             for part in (slice(width), learned):
                 nn.init.uniform_(rows[:, part], -0.5 / width, 0.5 / width)
             rows[:, one] = 1.0
@@ -125,17 +125,17 @@ class GloveTraining(Kernel):
             self.register_buffer(f"{name}_sums", torch.ones_like(rows))
         self._kept: dict[int, _Counted] = {}
 
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         return [
             f"{len(kept.cells):,} pairs of words that meet {'were counted' if kept.new else 'had been before'}: "
             f"{kept.cells.nbytes / 1e6:,.1f} MB in {kept.path}, which may be deleted"
             for kept in self._kept.values()
         ]
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / ROW)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Pairs:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Pairs:
         """The pairs of these rows in the order in which `update` learns from them, both ways each."""
         cells = self._cells(data)
         chosen = np.concatenate([cells[first : first + ROW] for first in self._firsts(data, draw, rows)])
@@ -158,12 +158,12 @@ class GloveTraining(Kernel):
         return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.glove_updates import learn
 
         cells = self._cells(data)
-        if len(cells) <= self.encoder.vocabulary and (cells["first"] == cells["second"]).all():
+        if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
             raise KeelError("no two different words of the corpus stand near each other: give it more text")
         firsts = self._firsts(data, draw, rows)
         tables = [
@@ -186,14 +186,14 @@ class GloveTraining(Kernel):
         with torch.no_grad():
             self.encoder.words.weight.copy_((self.centers + self.contexts)[:, : self.encoder.width])
 
-    def _firsts(self, data: Documents, draw: Draw, rows: range) -> np.ndarray:
+    def _firsts(self, data: Documents, draw: CounterRng, rows: range) -> np.ndarray:
         """The number of each row's first cell."""
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.rows(data))
+        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.epoch_size(data))
         return index.numpy() * ROW
 
     def _cells(self, data: Documents) -> np.ndarray:
         if id(data) not in self._kept:
-            self._kept[id(data)] = _cells_of(data, self.specials, self.encoder.vocabulary, self.system)
+            self._kept[id(data)] = _cells_of(data, self.specials, self.encoder.vocab_size, self.system)
         return self._kept[id(data)].cells
 
 

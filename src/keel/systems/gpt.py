@@ -13,21 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.input_windows import Framed
+from keel.data.input_windows import ModelInput
 from keel.data.sentence_splitting import Sentences
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels import usable
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.causal_blocks import CausalBlock, CausalStack
-from keel.nn.encoder import Encoder, Output, Recorder
-from keel.nn.incremental_decoding import Graph, Slot, one_step
-from keel.nn.kv_cache import Cache
-from keel.nn.transformer_blocks import Activation, Dropout, Spans, fast, product_dtype
-from keel.systems.finetuning_policy import Teaching
-from keel.systems.transformer import BlockSystem
-from keel.training.counter_rng import Draw
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
+from keel.nn.kv_cache import KVCache
+from keel.nn.transformer_blocks import Activation, Dropout, PackedSpans, product_dtype, use_kernels
+from keel.systems.finetuning_policy import FineTuningPolicy
+from keel.systems.transformer import TransformerSystem
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import sharded
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
@@ -37,14 +37,14 @@ MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt(BlockSystem):
+class Gpt(TransformerSystem):
     """The hyper-parameters of GPT; as they stand, GPT-2 small."""
 
     layers: int = 12
     width: int = 768
     attention_dropout: float = 0.1
     activation: Activation = "gelu_tanh"
-    positions: int = 1024
+    max_positions: int = 1024
     """The longest text there are position vectors for."""
     pre_norm: bool = True
     """Whether norms come before the sub-layers, as in GPT-2, and one after the last; GPT has them after each sum."""
@@ -55,71 +55,75 @@ class Gpt(BlockSystem):
 
     name: ClassVar[str] = "gpt"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 2, "width": 128, "positions": 256, "length": 256},
-        "mini": {"layers": 4, "width": 256, "positions": 256, "length": 256},
-        "gpt1": {"pre_norm": False, "positions": 512, "length": 512},
+        "tiny": {"layers": 2, "width": 128, "max_positions": 256, "length": 256},
+        "mini": {"layers": 4, "width": 256, "max_positions": 256, "length": 256},
+        "gpt1": {"pre_norm": False, "max_positions": 512, "length": 512},
         "small": {"layers": 12, "width": 768},
         "medium": {"layers": 24, "width": 1024},
         "large": {"layers": 36, "width": 1280},
         "xl": {"layers": 48, "width": 1600},
     }
-    train: ClassVar[Train] = Train(epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1)
-    tokenizer: ClassVar[str] = "bpe"
-    vocabulary: ClassVar[int] = 50_257
-    sentences: ClassVar[Sentences] = "none"
-    foretells: ClassVar[bool] = True
+    pretraining_defaults: ClassVar[Train] = Train(
+        epochs=1, batch=32, lr=6e-4, warmup=0.02, beta2=0.95, weight_decay=0.1
+    )
+    default_tokenizer: ClassVar[str] = "bpe"
+    default_vocab_size: ClassVar[int] = 50_257
+    default_sentences: ClassVar[Sentences] = "none"
+    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "length")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.positions <= 1 << 20:
-            raise UsageError(f"positions must lie between 1 and {1 << 20}, not at {self.positions}")
-        if not 2 <= self.length <= self.positions:
-            raise UsageError(f"length {self.length} must lie between 2 and positions ({self.positions})")
+        if not 1 <= self.max_positions <= 1 << 20:
+            raise UsageError(f"positions must lie between 1 and {1 << 20}, not at {self.max_positions}")
+        if not 2 <= self.length <= self.max_positions:
+            raise UsageError(f"length {self.length} must lie between 2 and positions ({self.max_positions})")
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Positions beyond the rows of pre-training have vectors that nothing has taught."""
         return self.length
 
-    def after(self, parent: Any) -> Self:
-        return self if self.longest >= parent.longest else replace(self, length=parent.longest)
+    def continued_from(self, parent: Any) -> Self:
+        return self if self.max_length >= parent.max_length else replace(self, length=parent.max_length)
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's 6.25e-5 is for 768 wide; narrower networks want a larger rate."""
         if frozen:
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=6.25e-5 * max(1.0, 768 / self.width), warmup=0.002)
 
-    def encoder(self, vocabulary: int) -> "GptEncoder":
+    def build_encoder(self, vocabulary: int) -> "GptEncoder":
         return GptEncoder(self, vocabulary)
 
-    def objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptTraining":
+    def build_objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptTraining":
         return GptTraining(self, encoder, tokenizer)
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
         Before a task is learned there are no such marks, and the end of a text stands for each."""
-        start, delimiter, extract = (tokenizer.end_id if (id := tokenizer.mark(mark)) is None else id for mark in MARKS)
+        start, delimiter, extract = (
+            tokenizer.end_id if (id := tokenizer.special_token_id(mark)) is None else id for mark in MARKS
+        )
         if second is None:
-            return Framed([start, *first, extract], [0] * (len(first) + 2), 1)
+            return ModelInput([start, *first, extract], [0] * (len(first) + 2), 1)
         ids = [start, *first, delimiter, *second, extract]
-        return Framed(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
+        return ModelInput(ids, [0] * (len(first) + 2) + [1] * (len(second) + 1), 1)
 
     @property
-    def teaching(self) -> "GptTeaching":
-        return GptTeaching(self, self.tunable)
+    def finetuning_policy(self) -> "GptFineTuning":
+        return GptFineTuning(self, self.tunable)
 
 
-class GptTeaching(Teaching):
+class GptFineTuning(FineTuningPolicy):
     """Tasks are written down in rows with marks of their own; and GPT-1 goes on to foretell them (lambda = 0.5)."""
 
     system: Gpt
 
-    def ready(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer.with_marks(MARKS)
+    def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer.with_special_tokens(MARKS)
 
-    def head(self, kind: str = "") -> dict[str, Any]:
+    def head_defaults(self, kind: str = "") -> dict[str, Any]:
         return {"orders": "both" if kind == "number" else "one", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
@@ -129,9 +133,9 @@ class GptEncoder(Encoder):
     def __init__(self, system: Gpt, vocabulary: int):
         super().__init__()
         self.system = system
-        self.vocabulary, self.width = vocabulary, system.width
+        self.vocab_size, self.width = vocabulary, system.width
         self.words = nn.Embedding(vocabulary, system.width)
-        self.positions = nn.Embedding(system.positions, system.width)
+        self.positions = nn.Embedding(system.max_positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
         self.dropout = Dropout(system.dropout)
         self.stack = CausalStack(CausalBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
@@ -150,7 +154,7 @@ class GptEncoder(Encoder):
             nn.init.normal_(weight, std=0.02 / (2 * len(self.stack)) ** 0.5 if added else 0.02)
 
     @property
-    def packs(self) -> bool:
+    def accepts_packed(self) -> bool:
         return self.sink is None and self._fusible and usable(self.words.weight)
 
     @property
@@ -159,63 +163,67 @@ class GptEncoder(Encoder):
         cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
         return self.stack.fusible and not cut
 
-    def start(self, rows: int) -> Cache:
+    def start(self, rows: int) -> KVCache:
         """The state of so many rows of which nothing has been read."""
         system, weight = self.system, self.words.weight
-        shape = rows, system.layers, 2, system.heads, 0, system.head_width
-        return Cache(memory=torch.empty(shape, dtype=weight.dtype, device=weight.device))
+        shape = rows, system.layers, 2, system.heads, 0, system.head_dim
+        return KVCache(memory=torch.empty(shape, dtype=weight.dtype, device=weight.device))
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         # [time, width], or [1, tokens, width]
-        positions = self.positions.weight[: rows.ids.shape[1]] if rows.places is None else self.positions(rows.places)
+        positions = (
+            self.positions.weight[: rows.ids.shape[1]]
+            if rows.position_ids is None
+            else self.positions(rows.position_ids)
+        )
         return self.dropout(self.words(rows.ids) + positions)
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
-        spans = rows.starts is not None
+    ) -> EncoderOutput:
+        spans = rows.sequence_starts is not None
         added = int(self.sink is not None and not spans and (state is None or state.count == 0))
         x = (
             vectors
             if self.sink is None or not added
             else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
         )
-        if spans or (record is None and state is None and fast(vectors) and self._fusible):
+        if spans or (record is None and state is None and use_kernels(vectors) and self._fusible):
             assert self._fusible
             top, layers = self._fused(x, rows, added, all_layers)
         else:
-            most = self.system.positions + int(self.system.sink)
+            most = self.system.max_positions + int(self.system.sink)
             state = None if state is None else state.grown(x.shape[1], most, product_dtype(x))
             top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
             top = top if self.norm is None else self.norm(top)
             state = None if state is None else state.after(x.shape[1])
         if all_layers:
             layers[-1] = top
-        return Output(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
+        return EncoderOutput(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
 
-    def _fused(self, x: Tensor, rows: Rows, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
+    def _fused(self, x: Tensor, rows: TokenBatch, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
         """The blocks by our kernels, for rows padded or packed; `added` vectors stand before each."""
-        spans = Spans.of(rows)
+        spans = PackedSpans.of(rows)
         if added:
             starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
-            spans = Spans(starts=starts, lengths=spans.lengths + 1, longest=spans.longest + 1)
+            spans = PackedSpans(starts=starts, lengths=spans.lengths + 1, max_seqlen=spans.max_seqlen + 1)
         return self.stack.run_fused(x, spans, all_layers=all_layers, top=self.norm)
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
-        if rows.starts is not None:
-            return output.top[0, rows.starts + rows.lengths - 1]
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+        if rows.sequence_starts is not None:
+            return output.top[0, rows.sequence_starts + rows.lengths - 1]
         return output.top[torch.arange(len(output.top), device=rows.ids.device), rows.lengths - 1]
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
 
 
@@ -239,16 +247,16 @@ class GptTraining(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         words = self.encoder.words.weight  # the softmax too, and that is above the blocks
-        return [weight for weight in self.encoder.inputs() if weight is not words]
+        return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return -(-data.joined_size // self.system.length)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Stretch:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Stretch:
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, epoch = draw.order(numbers, self.rows(data))
+        index, epoch = draw.order(numbers, self.epoch_size(data))
         # Every epoch cuts elsewhere, so that what began a row does not always lack what came before it.
         starts = index * self.system.length + epoch * (self.system.length // 3)
         return Stretch(ids=self._read(data, starts, self.system.length + 1))
@@ -266,8 +274,8 @@ class GptTraining(Objective):
 
     def forward(self, batch: Stretch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
         ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
-        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return {"next": self.foretold(top, targets, self._weights(batch))}, None
+        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return {"next": self.next_token_loss(top, targets, self._weights(batch))}, None
 
     def _weights(self, batch: Stretch) -> Tensor | None:
         """[rows, time, 2] of what is fresh, for the sum of all and for that of what does not end a document."""
@@ -278,7 +286,7 @@ class GptTraining(Objective):
         fresh = place >= targets.shape[1] - batch.fresh[:, None]
         return torch.stack([fresh, fresh & (targets != self.closing)], -1).float()
 
-    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
         them."""
         flat = None if weights is None else weights.flatten(0, 1)
@@ -301,12 +309,12 @@ class GptTraining(Objective):
     @property
     def longest(self) -> int:
         """How many ids it can read, one after the other."""
-        return self.system.longest
+        return self.system.max_length
 
-    def begin(self, rows: int) -> Cache:
+    def begin(self, rows: int) -> KVCache:
         return self.encoder.start(rows)
 
-    def next(self, ids: Tensor, state: Cache | None = None, record: Recorder | None = None) -> tuple[Tensor, Cache]:
+    def next(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         state = self.begin(len(ids)) if state is None else state
         if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
@@ -314,14 +322,14 @@ class GptTraining(Objective):
         vectors, state = self.read(ids, state, record)
         return F.linear(vectors[:, -1], self.encoder.words.weight), state
 
-    def _step(self, ids: Tensor, state: Cache) -> tuple[Tensor, Cache]:
+    def _step(self, ids: Tensor, state: KVCache) -> tuple[Tensor, KVCache]:
         """The same for one further id of each row, the fast way."""
         self._check(state.count - int(self.system.sink) + 1)
         words = self.encoder.words.weight
-        state = state.grown(1, self.system.positions + int(self.system.sink), words.dtype)
+        state = state.grown(1, self.system.max_positions + int(self.system.sink), words.dtype)
         ids = ids.to(words.device)
         if words.is_cuda:
-            state = state if state.graph else replace(state, graph=Graph(self.stepping(state.memory)))
+            state = state if state.graph else replace(state, graph=DecodingGraph(self.stepping(state.memory)))
             assert state.graph is not None
             return state.graph(ids, state.count), state.after(1)
         return self.stepping(state.memory)(ids, state.count), state.after(1)
@@ -330,30 +338,30 @@ class GptTraining(Objective):
         """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
         slot of this memory."""
         encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
-        step = one_step(encoder, encoder.stack.blocks, encoder.norm, encoder.words.weight, len(memory))
+        step = decoding_step(encoder, encoder.stack.blocks, encoder.norm, encoder.words.weight, len(memory))
 
         def scores(ids: Tensor, slot: Slot) -> Tensor:
             return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
 
         return scores
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
         table = self.encoder.words.weight
         ids = ids.to(table.device)
-        top = self.encoder(Rows(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
         return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
 
-    def read(self, ids: Tensor, state: Cache, record: Recorder | None = None) -> tuple[Tensor, Cache]:
+    def read(self, ids: Tensor, state: KVCache, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
         """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
         ids = ids.to(self.encoder.words.weight.device)
         before = max(0, state.count - self.system.sink)
         time = ids.shape[1]
         self._check(before + time)
         places = torch.arange(before, before + time, device=ids.device)[None]
-        rows = Rows(ids=ids, lengths=ids.new_full((len(ids),), time), places=places)
+        rows = TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), time), position_ids=places)
         output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state, record=record)
-        assert isinstance(output.state, Cache)
+        assert isinstance(output.state, KVCache)
         return output.top, output.state
 
     def _check(self, count: int) -> None:

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from keel.config import cache_folder
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.token_store import on_disk
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
-from keel.systems.finetuning_policy import Teaching, Untaught
+from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
 from keel.systems.static_vectors import LastWords, WordSystem
-from keel.training.counter_rng import Draw
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class Ngram(WordSystem):
     """GiB that sorting may take, beside the n-grams themselves; those of a larger text are sorted in parts."""
 
     name: ClassVar[str] = "ngram"
-    foretells: ClassVar[bool] = True
-    counts_once: ClassVar[bool] = True
-    vocabulary: ClassVar[int] = 1_000_000
-    train: ClassVar[Train] = Train(
+    is_causal_lm: ClassVar[bool] = True
+    count_based: ClassVar[bool] = True
+    default_vocab_size: ClassVar[int] = 1_000_000
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own",
         epochs=1,
         batch=SHARES,
@@ -71,24 +71,24 @@ class Ngram(WordSystem):
             raise UsageError(f"memory must be a number of GiB that makes a byte or more, not {self.memory:g}: try 4")
 
     @property
-    def teaching(self) -> Teaching:
-        return Untaught(self, NO_VECTORS)
+    def finetuning_policy(self) -> FineTuningPolicy:
+        return NoFineTuning(self, NO_VECTORS)
 
     @property
-    def later(self) -> NoReturn:
+    def continued_pretraining_defaults(self) -> NoReturn:
         raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
 
-    def tuning(self, frozen: bool) -> NoReturn:
+    def finetuning_defaults(self, frozen: bool) -> NoReturn:
         raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
-    def encoder(self, vocabulary: int) -> "NgramEncoder":
+    def build_encoder(self, vocabulary: int) -> "NgramEncoder":
         return NgramEncoder(vocabulary)
 
     @property
-    def foretold_from(self) -> str:
+    def context_description(self) -> str:
         return f"at most {self.order - 1} before it"
 
-    def objective(self, encoder: "NgramEncoder", tokenizer: Tokenizer) -> "NgramCounting":
+    def build_objective(self, encoder: "NgramEncoder", tokenizer: Tokenizer) -> "NgramCounting":
         return NgramCounting(self, encoder, tokenizer)
 
 
@@ -100,7 +100,7 @@ class NgramEncoder(Encoder):
 
     def __init__(self, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, 0
+        self.vocab_size, self.width = vocabulary, 0
         self.words: Tensor
         self.starts: Tensor
         self.backoffs: Tensor
@@ -120,7 +120,7 @@ class NgramEncoder(Encoder):
     @property
     def sizes(self) -> list[int]:
         """How many n-grams of each order there are; of the first, all words."""
-        bounds, inner = [0, self.vocabulary], len(self.starts) - 1
+        bounds, inner = [0, self.vocab_size], len(self.starts) - 1
         while bounds[-1] < inner:
             bounds.append(int(self.starts[bounds[-1]]))
         return np.diff([*bounds, *[len(self.words)][: inner > 0]]).tolist()
@@ -128,7 +128,7 @@ class NgramEncoder(Encoder):
     def tree(self) -> "Tree":
         return Tree(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
@@ -163,22 +163,22 @@ class Text(Tensors):
     inner: Tensor | None = None  # [tokens] whether each is no end of a document, if those are summed up apart
 
 
-class NgramCounting(Kernel):
+class NgramCounting(CustomUpdate):
     """Interpolated modified Kneser-Ney: p(w | v..) = (c - D(c)) / sum of c + what D spared p(w | one word less).
 
     The loss is -log p of every word and every end of a sentence, by the orders that are learned so far: each step adds
     one. A sentence is foretold from its own start, unknown words are one word.
     """
 
-    races: ClassVar[bool] = False
+    nondeterministic: ClassVar[bool] = False
 
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
         self.opening, self.closing, self.longest = tokenizer.cls_id, tokenizer.sep_id, None
-        self.words = np.arange(encoder.vocabulary, dtype=np.int32)
+        self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
-        self.never = self.words != np.arange(encoder.vocabulary)
+        self.never = self.words != np.arange(encoder.vocab_size)
         self.never[self.closing] = False
         self.discounts: Tensor
         # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
@@ -191,10 +191,10 @@ class NgramCounting(Kernel):
         """How many orders are learned."""
         return int(self.discounts[:, 0].count_nonzero())
 
-    def meet(self, data: Documents) -> None:
+    def setup(self, data: Documents) -> None:
         from keel.kernels.ngram_counts import Marks, count_ngrams
 
-        folder, vocabulary = cache_folder(), self.encoder.vocabulary
+        folder, vocabulary = cache_folder(), self.encoder.vocab_size
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
@@ -218,17 +218,17 @@ class NgramCounting(Kernel):
         np.add(tree.starts, vocabulary, out=tree.starts)
         tree.chances[:vocabulary] = np.where(self.never, -np.inf, -np.log(np.count_nonzero(~self.never)))
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return SHARES * self.system.order
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Text:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Text:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.rows(data) for row in (rows.start, rows.stop))
+        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (rows.start, rows.stop))
         return self._text(sentences.part(first, last))
 
     def part(self, data: Documents, number: int) -> Text:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.rows(data) for row in (number, number + 1))
+        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (number, number + 1))
         sentences = sentences.part(first, last)
         text = self._text(sentences)
         closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
@@ -257,7 +257,7 @@ class NgramCounting(Kernel):
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Learn the orders whose last row is among these; the loss is that of the first sentences."""
         first, found = int(draw.first), 0
@@ -301,7 +301,7 @@ class NgramCounting(Kernel):
         self._remarks.append(f"{what}: {FALLBACK[0]}, {FALLBACK[1]:g} and {FALLBACK[2]} from 1, 2 and more")
         return np.array([0.0, *FALLBACK])
 
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         return self._remarks
 
     def begin(self, rows: int) -> LastWords:
@@ -318,13 +318,13 @@ class NgramCounting(Kernel):
         read = np.where(ids == self.closing, self.opening, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
-        found = np.empty((len(ids), self.encoder.vocabulary), np.float32)
+        found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for row, last in zip(found, context, strict=True):
             begins = np.flatnonzero(last == self.opening)
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
 

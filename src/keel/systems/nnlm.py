@@ -20,7 +20,7 @@ from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Recorder
 from keel.nn.huffman import huffman
 from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
@@ -48,10 +48,10 @@ class Nnlm(StaticSystem):
     """Words in a row of training."""
 
     name: ClassVar[str] = "nnlm"
-    train: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
-    foretells: ClassVar[bool] = True
+    pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
+    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
-    vocabulary: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
+    default_vocab_size: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("length", 1)):
@@ -59,10 +59,10 @@ class Nnlm(StaticSystem):
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
     @property
-    def foretold_from(self) -> str:
+    def context_description(self) -> str:
         return f"at most {self.order - 1} before it"
 
-    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "NnlmTraining":
+    def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "NnlmTraining":
         return NnlmTraining(self, encoder, tokenizer)
 
 
@@ -92,16 +92,16 @@ class NnlmTraining(Objective):
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
-        self.output = nn.Linear(system.hidden + inputs * system.direct, encoder.vocabulary)
+        self.output = nn.Linear(system.hidden + inputs * system.direct, encoder.vocab_size)
         """A row for each word, or for each inner node of the tree."""
         nn.init.uniform_(encoder.words.weight, -0.1, 0.1)
         nn.init.normal_(self.output.weight, std=0.01)
         nn.init.zeros_(self.output.bias)
         self.counts_of_words: Tensor
-        self.register_buffer("counts_of_words", torch.zeros(encoder.vocabulary))
+        self.register_buffer("counts_of_words", torch.zeros(encoder.vocab_size))
         self._derived: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
-    def meet(self, data: Documents) -> None:
+    def setup(self, data: Documents) -> None:
         """Count the words: the noise and the tree stand on their frequency. A trained model keeps its own."""
         if self.counts_of_words.any():
             return
@@ -109,7 +109,7 @@ class NnlmTraining(Objective):
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans.numpy().T]
-        counts = count_words(ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocabulary)
+        counts = count_words(ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size)
         if np.delete(counts, self.specials).astype(bool).sum() < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
@@ -123,12 +123,12 @@ class NnlmTraining(Objective):
             if self.system.loss == "negative":
                 self.output.bias.sub_(self._expected(share.device))
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.length)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Ngrams:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Ngrams:
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, _ = draw.order(numbers, self.rows(data))
+        index, _ = draw.order(numbers, self.epoch_size(data))
         order, length = self.system.order, self.system.length
         token = index[:, None] * length + torch.arange(1 - order, length, device=numbers.device)
         place, document = data.find(token.clamp(0, data.size - 1))
@@ -183,7 +183,7 @@ class NnlmTraining(Objective):
             scores = scores + self._expected(scores.device)
         return scores, LastWords(ids=context)
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
 
@@ -195,7 +195,7 @@ class NnlmTraining(Objective):
         # At its best a score of negative sampling is log(p / (k q)): k q has to be put in again.
         shift = self._expected(words.device) if self.system.loss == "negative" else 0.0
         flat, targets = features.flatten(0, -2), words.flatten()
-        pieces = max(1, ROOM // self.encoder.vocabulary)
+        pieces = max(1, ROOM // self.encoder.vocab_size)
         found = [
             -F.cross_entropy((self.output(part) + shift).float(), target, reduction="none")
             for part, target in zip(flat.split(pieces), targets.split(pieces), strict=True)

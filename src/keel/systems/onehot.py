@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.nn.encoder import Encoder, Output
-from keel.systems.finetuning_policy import Teaching
+from keel.nn.encoder import Encoder, EncoderOutput
+from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.static_vectors import WordSystem
-from keel.training.counter_rng import Draw
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 Weights = Literal["one", "count", "tfidf"]
@@ -36,37 +36,37 @@ class Onehot(WordSystem):
     """one if it is there, count as often as it is there, or tfidf: the more, the fewer documents have it."""
 
     name: ClassVar[str] = "onehot"
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("weights",)
-    counts_once: ClassVar[bool] = True
+    count_based: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
     """Of the head of a task: a word of a short text is too much to lose."""
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """A text of any length is one row of counts."""
         return 1_000_000
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=8, batch=64, lr=1e-2)
 
     @property
-    def teaching(self) -> "OnehotTeaching":
-        return OnehotTeaching(self)
+    def finetuning_policy(self) -> "OnehotFineTuning":
+        return OnehotFineTuning(self)
 
-    def encoder(self, vocabulary: int) -> "OnehotEncoder":
+    def build_encoder(self, vocabulary: int) -> "OnehotEncoder":
         return OnehotEncoder(vocabulary, self.weights)
 
-    def objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
+    def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
 
 
-class OnehotTeaching(Teaching):
+class OnehotFineTuning(FineTuningPolicy):
     """Without text to count documents in, a word weighs as often as it comes."""
 
-    def anew(self) -> Onehot:
+    def from_scratch_system(self) -> Onehot:
         return Onehot(weights="count")
 
 
@@ -78,7 +78,7 @@ class OnehotEncoder(Encoder):
 
     def __init__(self, vocabulary: int, weights: Weights):
         super().__init__()
-        self.vocabulary = self.width = vocabulary
+        self.vocab_size = self.width = vocabulary
         self.weights = weights
         self.weight = nn.Parameter(torch.ones(vocabulary))
         """Of each word: what tuning may change."""
@@ -87,21 +87,21 @@ class OnehotEncoder(Encoder):
     def sparse(self) -> bool:
         return True
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         if rows.ids.numel() * self.width > MOST:
             what = f"one-hot vectors for {rows.ids.numel():,} words of {self.width:,} do not fit into memory"
             raise KeelError(f"{what}: ask for one vector a text, or give fewer words at once")
         return F.one_hot(rows.ids, self.width).to(self.weight.dtype)
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
         return self._weigh((output.top * self._inside(rows)[..., None]).sum(1))
 
-    def gist(self, rows: Rows) -> Tensor:
+    def pooled_features(self, rows: TokenBatch) -> Tensor:
         """The same without [batch, time, vocabulary] in between."""
         counts = self.weight.new_zeros(len(rows.ids), self.width)
         return self._weigh(counts.scatter_add_(1, rows.ids, self._inside(rows)))
 
-    def _inside(self, rows: Rows) -> Tensor:
+    def _inside(self, rows: TokenBatch) -> Tensor:
         place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
         return (place < rows.lengths[:, None]).to(self.weight.dtype)
 
@@ -118,13 +118,13 @@ class Bag(Tensors):
     words: Tensor  # [vocabulary]
 
 
-class OnehotCounting(Kernel):
+class OnehotCounting(CustomUpdate):
     """Counts words and the documents n(w) that hold them: idf(w) = log((1 + n) / (1 + n(w))) + 1.
 
     The loss is that of guessing every word by its frequency alone (add-one smoothing), the unigram model.
     """
 
-    races: ClassVar[bool] = False
+    nondeterministic: ClassVar[bool] = False
 
     def __init__(self, encoder: OnehotEncoder, tokenizer: Tokenizer):
         super().__init__()
@@ -133,16 +133,16 @@ class OnehotCounting(Kernel):
         self.words: Tensor
         self.holders: Tensor
         self.documents: Tensor
-        self.register_buffer("words", torch.zeros(encoder.vocabulary))  # how often each comes up
-        self.register_buffer("holders", torch.zeros(encoder.vocabulary))  # in how many documents
+        self.register_buffer("words", torch.zeros(encoder.vocab_size))  # how often each comes up
+        self.register_buffer("holders", torch.zeros(encoder.vocab_size))  # in how many documents
         self.register_buffer("documents", torch.zeros(1))
         with torch.no_grad():
             encoder.weight[self.specials] = 0.0  # an unknown word says nothing
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Bag:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Bag:
         return Bag(words=torch.from_numpy(self._count(data, rows)[0]))
 
     def counts(self, batch: Bag) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ class OnehotCounting(Kernel):
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         first = int(draw.first)
         counted = range(first, min(first + len(rows), len(data.spans)))  # a second time would tell nothing new
@@ -174,7 +174,7 @@ class OnehotCounting(Kernel):
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
-        stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocabulary
+        stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size
         words, holders = count_words(*stretches), count_holders(*stretches)
         words[self.specials] = holders[self.specials] = 0
         return words, holders

@@ -12,51 +12,51 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.documents import Documents
-from keel.data.input_windows import Framed
-from keel.data.token_batch import Rows
+from keel.data.input_windows import ModelInput
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.encoder import Encoder, Output, Recorder
-from keel.nn.recurrent import Cell, Recurrent, turned
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.recurrent import Cell, RecurrentLayers, reverse_sequences
 from keel.systems.system import System
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader(System):
+class RecurrentSystem(System):
     """A system that reads on from word to word with a state: what all of these share."""
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """A state goes on without end; this bounds the memory of a batch."""
         return 1024
 
     @property
-    def foretold_from(self) -> str:
+    def context_description(self) -> str:
         return "all before it"
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 5, batch=32, lr=3e-3 if frozen else 1e-3)
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """[SEP] A [SEP], or [SEP] A [SEP] B [SEP]: from either side, text begins after a mark as in pre-training."""
-        ids = [self.mark(tokenizer), *first, tokenizer.sep_id]
+        ids = [self.start_token(tokenizer), *first, tokenizer.sep_id]
         segments = [0] * len(ids)
         if second is not None:
             ids += [*second, tokenizer.sep_id]
             segments += [1] * (len(second) + 1)
-        return Framed(ids, segments, 1)
+        return ModelInput(ids, segments, 1)
 
-    def mark(self, tokenizer: Tokenizer) -> int:
+    def start_token(self, tokenizer: Tokenizer) -> int:
         """What stands before the first word: the end of the sentence before."""
         return tokenizer.sep_id
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rnn(Reader):
+class Rnn(RecurrentSystem):
     """The hyper-parameters of a recurrent language model; the sizes are those of Zaremba et al."""
 
     cell: Cell = "lstm"
@@ -65,36 +65,36 @@ class Rnn(Reader):
     """Of the words' vectors and of every layer's state."""
     layers: int = 2
     """That read the output of each other."""
-    both: bool = False
+    bidirectional: bool = False
     """Whether a second network reads backwards; a word then has the states of both side by side."""
     dropout: float = 0.2
     """On words, between layers and before the softmax."""
-    tied: bool = True
+    tie_embeddings: bool = True
     """Whether a word is foretold by the vector that it is read by."""
-    length: int = 70
+    bptt: int = 70
     """Words through which an error goes back; the state goes on."""
 
     name: ClassVar[str] = "rnn"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": {"width": 200, "dropout": 0.0, "length": 20},
-        "medium": {"width": 650, "dropout": 0.5, "length": 35},
-        "large": {"width": 1500, "dropout": 0.65, "length": 35},
+        "small": {"width": 200, "dropout": 0.0, "bptt": 20},
+        "medium": {"width": 650, "dropout": 0.5, "bptt": 35},
+        "large": {"width": 1500, "dropout": 0.65, "bptt": 35},
     }
-    train: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=0.02, log_every=50)
-    foretells: ClassVar[bool] = True
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "length")
+    pretraining_defaults: ClassVar[Train] = Train(epochs=10, batch=32, lr=2e-3, warmup=0.02, log_every=50)
+    is_causal_lm: ClassVar[bool] = True
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt")
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "length"):
+        for name in ("width", "layers", "bptt"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    def encoder(self, vocabulary: int) -> "RnnEncoder":
+    def build_encoder(self, vocabulary: int) -> "RnnEncoder":
         return RnnEncoder(self, vocabulary)
 
-    def objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnTraining":
+    def build_objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnTraining":
         return RnnTraining(self, encoder, tokenizer)
 
 
@@ -103,35 +103,35 @@ class RnnEncoder(Encoder):
 
     def __init__(self, system: Rnn, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, system.width * (1 + system.both)
+        self.vocab_size, self.width = vocabulary, system.width * (1 + system.bidirectional)
         self.words = nn.Embedding(vocabulary, system.width)
         shape = system.cell, system.width, system.width, system.layers
-        self.forwards = Recurrent(*shape, dropout=system.dropout)
-        self.backwards = Recurrent(*shape, dropout=system.dropout) if system.both else None
+        self.forwards = RecurrentLayers(*shape, dropout=system.dropout)
+        self.backwards = RecurrentLayers(*shape, dropout=system.dropout) if system.bidirectional else None
         self.dropout = nn.Dropout(system.dropout)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.dropout(self.words(rows.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         layers, state = self.forwards(vectors, rows.lengths, state)
         layers = [vectors, *layers]
         if self.backwards is not None:
-            turn = turned(vectors, rows.lengths)
+            turn = reverse_sequences(vectors, rows.lengths)
             back = [turn, *self.backwards(turn, rows.lengths)[0]]
             pairs = zip(layers, back, strict=True)
-            layers = [torch.cat([one, turned(other, rows.lengths)], -1) for one, other in pairs]
+            layers = [torch.cat([one, reverse_sequences(other, rows.lengths)], -1) for one, other in pairs]
             state = None  # what reads backwards comes from a text that is still unread
-        return Output(top=layers[-1], layers=layers if all_layers else [], state=state)
+        return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=state)
 
     def blocks(self) -> list[nn.Module]:
         """Its layers, each with that of the other direction."""
@@ -170,32 +170,36 @@ class RnnTraining(Objective):
         self.opening = self.closing = tokenizer.sep_id
         """Stands after each sentence, and so before each text."""
         self.longest = None
-        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
-        self.output = None if system.tied else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
+        self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
+        self.output = (
+            None if system.tie_embeddings else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
+        )
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         """Words, unless they are the output layer too: in Howard and Ruder's code that is in the topmost level."""
-        return [weight for weight in self.encoder.inputs() if weight is not self._table]
+        return [weight for weight in self.encoder.input_parameters() if weight is not self._table]
 
-    def rows(self, data: Documents) -> int:
-        return -(-data.marked_size // self.system.length)
+    def epoch_size(self, data: Documents) -> int:
+        return -(-data.marked_size // self.system.bptt)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Streams:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Streams:
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        window = draw, numbers, self.system.length
+        window = draw, numbers, self.system.bptt
         return Streams(
             forwards=data.read_on(*window, end=self.closing),
-            backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.both else None,
+            backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.bidirectional else None,
         )
 
     def part(self, data: Documents, number: int) -> Streams:
-        directions = (False, True) if self.system.both else (False,)
-        read = [data.read_once(number, self.system.length, end=self.closing, backwards=back) for back in directions]
+        directions = (False, True) if self.system.bidirectional else (False,)
+        read = [data.read_once(number, self.system.bptt, end=self.closing, backwards=back) for back in directions]
         ids, weights = zip(*read, strict=True)
-        return Streams(forwards=ids[0], backwards=ids[1] if self.system.both else None, weights=torch.stack(weights, 1))
+        return Streams(
+            forwards=ids[0], backwards=ids[1] if self.system.bidirectional else None, weights=torch.stack(weights, 1)
+        )
 
     def counts(self, batch: Streams) -> dict[str, Tensor]:
         if batch.weights is not None:
@@ -205,7 +209,7 @@ class RnnTraining(Objective):
         names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
         return dict.fromkeys(names, count)
 
-    def start(self, rows: int) -> Memories:
+    def initial_state(self, rows: int) -> Memories:
         back = self.encoder.backwards
         return Memories(
             forwards=self.encoder.forwards.start(rows), backwards=None if back is None else back.start(rows)
@@ -225,14 +229,14 @@ class RnnTraining(Objective):
         return losses, Memories(forwards=forwards, backwards=backwards)
 
     def _read(
-        self, stack: Recurrent, ids: Tensor, weights: Tensor | None, state: Tensors | None
+        self, stack: RecurrentLayers, ids: Tensor, weights: Tensor | None, state: Tensors | None
     ) -> tuple[Tensor, Tensors]:
         """The loss of all words but the first, each foretold from those before it, and the state after the last one."""
         vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
         layers, after = stack(vectors, state=state)
-        return self.foretold(layers[-1], ids[:, 1:], weights), after
+        return self.next_token_loss(layers[-1], ids[:, 1:], weights), after
 
-    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of weights * -log p(targets) by the states before them, [rows, time, width], as in pre-training."""
         return self._softmax(self._dropped(top), targets, weights)
 
@@ -251,7 +255,7 @@ class RnnTraining(Objective):
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
 
-    def foretell(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         device = self.bias.device
         layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.nn.encoder import Decoder, Encoder, Output, Recorder
-from keel.nn.recurrent import Recurrent
-from keel.systems.rnn import Reader
-from keel.systems.system import Rewriting
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Recorder
+from keel.nn.recurrent import RecurrentLayers
+from keel.systems.rnn import RecurrentSystem
+from keel.systems.system import EncoderDecoderSystem
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
@@ -30,7 +30,7 @@ Scoring = Literal["additive", "dot"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2seq(Rewriting, Reader):
+class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     """The hyper-parameters of a recurrent network that writes from another text; `paper` has those of 2014."""
 
     cell: Literal["gru", "lstm"] = "gru"
@@ -47,8 +47,8 @@ class Seq2seq(Rewriting, Reader):
     """On words, on what is read and before the softmax."""
 
     name: ClassVar[str] = "seq2seq"
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"width": 1000, "hidden": 1000, "tied": False}}
-    train: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"width": 1000, "hidden": 1000, "tie_embeddings": False}}
+    pretraining_defaults: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,13 +58,13 @@ class Seq2seq(Rewriting, Reader):
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)
 
-    def encoder(self, vocabulary: int) -> "Seq2seqEncoder":
+    def build_encoder(self, vocabulary: int) -> "Seq2seqEncoder":
         return Seq2seqEncoder(self, vocabulary)
 
-    def decoder(self, encoder: "Seq2seqEncoder", vocabulary: int) -> "Seq2seqDecoder":
+    def build_decoder(self, encoder: "Seq2seqEncoder", vocabulary: int) -> "Seq2seqDecoder":
         return Seq2seqDecoder(self, encoder, vocabulary)
 
 
@@ -79,30 +79,30 @@ class Seq2seqEncoder(Encoder):
 
     def __init__(self, system: Seq2seq, vocabulary: int):
         super().__init__()
-        self.vocabulary = vocabulary
+        self.vocab_size = vocabulary
         self.words = nn.Embedding(vocabulary, system.width)
-        self.reader = Recurrent(
-            system.cell, system.width, system.width, system.layers, both=True, dropout=system.dropout
+        self.reader = RecurrentLayers(
+            system.cell, system.width, system.width, system.layers, bidirectional=True, dropout=system.dropout
         )
         self.width = self.reader.width
         self.dropout = nn.Dropout(system.dropout)
         nn.init.normal_(self.words.weight, std=system.width**-0.5)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.dropout(vectors_of(self.words.weight, rows.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         layers, _ = self.reader(vectors, rows.lengths)
         top = self.dropout(layers[-1])
-        return Output(top=top, layers=[*layers[:-1], top] if all_layers else [])
+        return EncoderOutput(top=top, layers=[*layers[:-1], top] if all_layers else [])
 
     def blocks(self) -> list[nn.Module]:
         return [nn.ModuleList(pair) for pair in zip(self.reader.forwards, self.reader.backwards, strict=True)]
@@ -137,7 +137,7 @@ class Seq2seqDecoder(Decoder):
 
     def __init__(self, system: Seq2seq, encoder: Seq2seqEncoder, vocabulary: int):
         width = system.width
-        super().__init__(encoder, vocabulary, width, shared=system.shared)
+        super().__init__(encoder, vocabulary, width, shared=system.shared_vocabulary)
         self.first = nn.Linear(width, width)
         additive = system.scoring == "additive"
         self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
@@ -148,13 +148,13 @@ class Seq2seqDecoder(Decoder):
         self.answer = nn.Linear(2 * width + encoder.width, width)  # s_i, y_{i-1}, c_i
         self.dropout = nn.Dropout(system.dropout)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        self.output = None if system.tied else nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
+        self.output = None if system.tie_embeddings else nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
         if self.words is not None:
             nn.init.normal_(self.words.weight, std=width**-0.5)
         if system.cell == "lstm":
             nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
 
-    def read(self, output: Output, rows: Rows) -> Source:
+    def read(self, output: EncoderOutput, rows: TokenBatch) -> Source:
         vectors, width = output.top, self.width
         with torch.autocast(vectors.device.type, enabled=False):  # as in Recurrent: states keep all their bits
             vectors = vectors.to(self.bias.dtype)

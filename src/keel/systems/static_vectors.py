@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from keel.data.input_windows import Framed
-from keel.data.token_batch import Rows
+from keel.data.input_windows import ModelInput
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
@@ -19,23 +19,23 @@ from keel.training.plan import Train
 class WordSystem(System):
     """A system that knows words by themselves, whatever stands around them."""
 
-    tokenizer: ClassVar[str] = "words"
+    default_tokenizer: ClassVar[str] = "words"
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """A mean of vectors has no end; this bounds the memory of a batch."""
         return 4096
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """The words as they are; of a pair one after the other, the second in segment 1."""
         if first and not second:
-            return Framed(first, [0] * len(first), 0)
+            return ModelInput(first, [0] * len(first), 0)
         ids = first + (second or [])
         ids = ids or [tokenizer.unknown_id]
-        return Framed(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
+        return ModelInput(ids, [0] * min(len(first), len(ids)) + [1] * (len(ids) - min(len(first), len(ids))), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,10 @@ class StaticSystem(WordSystem):
     width: int = 100
     """Of the vectors."""
 
-    vocabulary: ClassVar[int] = 1_000_000
-    min_count: ClassVar[int] = 5
+    default_vocab_size: ClassVar[int] = 1_000_000
+    default_min_count: ClassVar[int] = 5
 
-    def encoder(self, vocabulary: int) -> "StaticEncoder":
+    def build_encoder(self, vocabulary: int) -> "StaticEncoder":
         return StaticEncoder(vocabulary, self.width)
 
 
@@ -70,10 +70,10 @@ class StaticEncoder(Encoder):
 
     def __init__(self, vocabulary: int, width: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, width
+        self.vocab_size, self.width = vocabulary, width
         # nn.Embedding would draw numbers of its own, for nothing; without memory to draw into, that takes seconds.
         self.words = nn.Embedding.from_pretrained(torch.empty(vocabulary, width), freeze=False)
         nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.words(rows.ids)

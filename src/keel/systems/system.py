@@ -8,13 +8,13 @@ from torch import Tensor
 
 from keel.config import check
 from keel.config import replace as with_settings
-from keel.data.input_windows import Framed
+from keel.data.input_windows import ModelInput
 from keel.data.sentence_splitting import Sentences
-from keel.data.token_batch import Rows, Spelling
+from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
-from keel.systems.finetuning_policy import Teaching
+from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import Train
 
@@ -25,31 +25,31 @@ class System:
 
     name: ClassVar[str]
     sizes: ClassVar[dict[str, dict[str, Any]]] = {}
-    train: ClassVar[Train]
+    pretraining_defaults: ClassVar[Train]
     """The paper's own way to train it."""
-    tokenizer: ClassVar[str] = "auto"
+    default_tokenizer: ClassVar[str] = "auto"
     """The kind of pieces it reads unless told otherwise; auto is for the language to decide."""
-    vocabulary: ClassVar[int] = 30_000
+    default_vocab_size: ClassVar[int] = 30_000
     """Pieces that are learned unless told otherwise."""
-    lowercase: ClassVar[bool | Literal["auto"]] = "auto"
+    default_lowercase: ClassVar[bool | Literal["auto"]] = "auto"
     """Whether capital letters are one with small ones unless told otherwise; auto is for the tokenizer to decide."""
-    min_count: ClassVar[int] = 0
+    default_min_count: ClassVar[int] = 0
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning from text."""
-    pool: ClassVar[Literal["own", "concat"]] = "own"
+    default_pool: ClassVar[Literal["own", "concat"]] = "own"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
-    sentences: ClassVar[Sentences] = "split"
+    default_sentences: ClassVar[Sentences] = "split"
     """How sentences are told apart in the text that it learns from, unless told otherwise."""
-    foretells: ClassVar[bool] = False
+    is_causal_lm: ClassVar[bool] = False
     """Whether its objective, in evaluation, sums -log p over every next token: what perplexity is made of."""
     feature_based: ClassVar[bool] = False
     """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
-    from_labels: ClassVar[bool] = False
+    supervised_only: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
-    counts_once: ClassVar[bool] = False
+    count_based: ClassVar[bool] = False
     """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
-    spells: ClassVar[bool] = False
+    uses_subwords: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
     def __new__(cls, **fields: Any) -> Self:
@@ -64,115 +64,115 @@ class System:
         return with_settings(cls(), **cls.sizes[size] | fields)
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """The longest row that the encoder takes."""
         raise NotImplementedError
 
     @property
-    def foretold_from(self) -> str:
+    def context_description(self) -> str:
         """What it foretells a token from, in words."""
         return "its own window"
 
     @property
-    def needs_words(self) -> bool:
+    def needs_word_starts(self) -> bool:
         """Whether pre-training asks where words start."""
         return False
 
     @property
-    def later(self) -> Train:
+    def continued_pretraining_defaults(self) -> Train:
         """How to go on with a trained one on other text."""
-        return self.train
+        return self.pretraining_defaults
 
-    def after(self, parent: Any) -> Self:
+    def continued_from(self, parent: Any) -> Self:
         """The settings of a model that went on from one with `parent`'s: what it could before it still can."""
         return self
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         """How to fine-tune it, or the head alone on a frozen encoder."""
         raise NotImplementedError
 
-    def encoder(self, vocabulary: int) -> Encoder:
+    def build_encoder(self, vocabulary: int) -> Encoder:
         """A new encoder for that many ids, with random weights."""
         raise NotImplementedError
 
-    def decoder(self, encoder: Any, vocabulary: int) -> Decoder:
+    def build_decoder(self, encoder: Any, vocabulary: int) -> Decoder:
         """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
-        foretold = "foretells how a text goes on and does not rewrite it"
-        what = foretold if self.foretells else "reads text and writes none"
+        next_token_loss = "foretells how a text goes on and does not rewrite it"
+        what = next_token_loss if self.is_causal_lm else "reads text and writes none"
         raise UsageError(f"{self.name} {what}: take seq2seq or transformer")
 
-    def objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
+    def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> Objective:
         """What this system is pre-trained by."""
         raise NotImplementedError
 
     @property
-    def label_pieces(self) -> str:
+    def label_tokenizer(self) -> str:
         """The kind of pieces that a new model reads, of which labelled examples are all there is."""
-        return self.tokenizer
+        return self.default_tokenizer
 
     @property
-    def teaching(self) -> Teaching:
+    def finetuning_policy(self) -> FineTuningPolicy:
         """How it learns a task by labels."""
-        return Teaching(self)
+        return FineTuningPolicy(self)
 
-    def spelling(self, ids: Sequence[int], tokenizer: Tokenizer) -> Spelling:
+    def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """How these words are spelled; asked of those who spell alone."""
         raise NotImplementedError
 
-    def spelled(self, rows: Rows, tokenizer: Tokenizer) -> Rows:
+    def with_subword_units(self, rows: TokenBatch, tokenizer: Tokenizer) -> TokenBatch:
         """The rows as its encoder reads them: with the spelling of their words, if it spells."""
-        if not self.spells:
+        if not self.uses_subwords:
             return rows
         used, ids = rows.ids.unique(return_inverse=True)
-        return replace(rows, ids=ids, spelling=self.spelling(used.tolist(), tokenizer))
+        return replace(rows, ids=ids, subword_units=self.subword_units(used.tolist(), tokenizer))
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rewriting(System):
+class EncoderDecoderSystem(System):
     """A system that writes from another text, by a decoder: what all of these share."""
 
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     """Share of the probability that training asks to spread over all words of the answer, not on the right one."""
-    agreement: float = 0.0
+    r_drop: float = 0.0
     """How strongly two readings of a text, each with its own dropout, are held to one another (R-Drop); they are twice
     the work, 5 is usual where pairs are few."""
-    tied: bool = True
+    tie_embeddings: bool = True
     """Whether a word is foretold by the vector that it is read by."""
-    shared: bool = False
+    shared_vocabulary: bool = False
     """Whether both texts have one vocabulary, and a word the same vector in both; for the task to say."""
 
-    from_labels: ClassVar[bool] = True
+    supervised_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.smoothing}")
-        if self.agreement < 0:
-            raise UsageError(f"agreement must be 0 or more, not {self.agreement}")
+        if not 0 <= self.label_smoothing < 1:
+            raise UsageError(f"smoothing must lie between 0 and 1, not at {self.label_smoothing}")
+        if self.r_drop < 0:
+            raise UsageError(f"agreement must be 0 or more, not {self.r_drop}")
 
     @property
-    def teaching(self) -> Teaching:
-        return Teaching(self, ("dropout", "attention_dropout", "smoothing", "agreement"))
+    def finetuning_policy(self) -> FineTuningPolicy:
+        return FineTuningPolicy(self, ("dropout", "attention_dropout", "label_smoothing", "r_drop"))
 
-    def objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
+    def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
         what = f"{self.name} learns from pairs or labels, not from text alone"
         raise UsageError(f"{what}: use keel finetune {self.name} FILE")
 
 
 @runtime_checkable
-class Foretelling(Protocol):
+class CausalLMObjective(Protocol):
     """An objective that can say how well rows of vectors foretell the ids that follow."""
 
-    def foretold(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
         ...
 
 
 @runtime_checkable
-class Windowed(Protocol):
+class WindowedEvaluation(Protocol):
     """An objective that foretells a text in windows; moved on by less than their width, they overlap."""
 
     @property
@@ -193,7 +193,7 @@ class Windowed(Protocol):
 
 
 @runtime_checkable
-class InOrder(Protocol):
+class SequentialEvaluation(Protocol):
     """An objective that foretells a text from its start to its end in so many parts as it has rows."""
 
     def part(self, data: Any, number: int) -> Tensors:

@@ -13,30 +13,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.input_windows import Framed
-from keel.data.token_batch import Rows
+from keel.data.input_windows import ModelInput
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn.encoder import Decoder, Encoder, Output, Recorder
-from keel.nn.kv_cache import Cache, Past
-from keel.nn.transformer_blocks import Activation, Attention, Block, Dropout, Record, Stack, padding_mask
-from keel.systems.finetuning_policy import Teaching
-from keel.systems.system import Rewriting, System
+from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Recorder
+from keel.nn.kv_cache import KVCache, LayerCache
+from keel.nn.transformer_blocks import (
+    Activation,
+    Dropout,
+    MultiHeadAttention,
+    Record,
+    TransformerBlock,
+    TransformerStack,
+    padding_mask,
+)
+from keel.systems.finetuning_policy import FineTuningPolicy
+from keel.systems.system import EncoderDecoderSystem, System
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockSystem(System):
+class TransformerSystem(System):
     """A system made of blocks: the shape of its stack, as in the Transformer's base model unless it says otherwise."""
 
     layers: int = 6
     """Blocks."""
     width: int = 512
     """Of every vector between the blocks."""
-    head_width: int = 64
-    """Of one attention head: there are width / head_width heads."""
-    expansion: float = 4.0
+    head_dim: int = 64
+    """Of one attention head: there are width / head_dim heads."""
+    mlp_ratio: float = 4.0
     """The feed-forward layer is this many times as wide."""
     dropout: float = 0.1
     """On embeddings and on the output of every sub-layer."""
@@ -48,28 +56,28 @@ class BlockSystem(System):
     """Inside the layer norms."""
 
     def __post_init__(self) -> None:
-        for name, most in (("layers", 1000), ("width", 65_536), ("head_width", 65_536)):
+        for name, most in (("layers", 1000), ("width", 65_536), ("head_dim", 65_536)):
             if not 1 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.expansion <= 0 or self.norm_epsilon <= 0:
-            raise UsageError("expansion and norm_epsilon must be above 0")
-        if self.width % self.head_width:
-            raise UsageError(f"width {self.width} is no multiple of head_width {self.head_width}: change one of them")
+        if self.mlp_ratio <= 0 or self.norm_epsilon <= 0:
+            raise UsageError("mlp_ratio and norm_epsilon must be above 0")
+        if self.width % self.head_dim:
+            raise UsageError(f"width {self.width} is no multiple of head_dim {self.head_dim}: change one of them")
 
     @property
-    def teaching(self) -> Teaching:
-        return Teaching(self, ("dropout", "attention_dropout"))
+    def finetuning_policy(self) -> FineTuningPolicy:
+        return FineTuningPolicy(self, ("dropout", "attention_dropout"))
 
     @property
     def heads(self) -> int:
-        return self.width // self.head_width
+        return self.width // self.head_dim
 
     @property
     def hidden(self) -> int:
-        return round(self.width * self.expansion)
+        return round(self.width * self.mlp_ratio)
 
     @property
     def block(self) -> dict[str, Any]:
@@ -90,7 +98,7 @@ ROOM = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer(Rewriting, BlockSystem):
+class Transformer(EncoderDecoderSystem, TransformerSystem):
     """The hyper-parameters of the Transformer; as they stand, the paper's base model."""
 
     layers: int = 6
@@ -101,7 +109,7 @@ class Transformer(Rewriting, BlockSystem):
     """How places are told apart: by waves of many lengths, by a vector learned for each, or not at all."""
     pre_norm: bool = False
     """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
-    smoothing: float = 0.1
+    label_smoothing: float = 0.1
     length: int = 256
     """The longest row, read or written."""
 
@@ -109,12 +117,12 @@ class Transformer(Rewriting, BlockSystem):
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {  # Wu et al. 2021, for some 30,000 pairs
             **dict.fromkeys(("layers", "decoder_layers"), 4),
-            **dict(width=128, head_width=32, expansion=2.0, dropout=0.3),  # noqa: C408
+            **dict(width=128, head_dim=32, mlp_ratio=2.0, dropout=0.3),  # noqa: C408
         },
         "base": {},
         "big": {"width": 1024, "dropout": 0.3},
     }
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         steps=100_000,
         batch=1024,
         lr=7e-4,
@@ -126,8 +134,8 @@ class Transformer(Rewriting, BlockSystem):
     )
 
     def __post_init__(self) -> None:
-        BlockSystem.__post_init__(self)
-        Rewriting.__post_init__(self)
+        TransformerSystem.__post_init__(self)
+        EncoderDecoderSystem.__post_init__(self)
         for name, most in (("decoder_layers", 1000), ("length", 65_536)):
             if not 1 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
@@ -135,32 +143,36 @@ class Transformer(Rewriting, BlockSystem):
             raise UsageError(f"sines and cosines come in pairs: make width {self.width} even, or positions learned")
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         return self.length
 
     @property
-    def teaching(self) -> Teaching:
+    def finetuning_policy(self) -> FineTuningPolicy:
         """Where places have learned vectors, there are as many as a row is long."""
-        return Teaching(self, (*super().teaching.fields, *([] if self.positions == "learned" else ["length"])))
+        return FineTuningPolicy(
+            self, (*super().finetuning_policy.fields, *([] if self.positions == "learned" else ["length"]))
+        )
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's highest rate, 1 / sqrt(width x 4000), reached after the same share of the steps."""
-        return replace(self.train, steps=0, epochs=30, batch=64, lr=(self.width * 4000) ** -0.5, warmup=0.04)
+        return replace(
+            self.pretraining_defaults, steps=0, epochs=30, batch=64, lr=(self.width * 4000) ** -0.5, warmup=0.04
+        )
 
-    def encoder(self, vocabulary: int) -> "TransformerEncoder":
+    def build_encoder(self, vocabulary: int) -> "TransformerEncoder":
         return TransformerEncoder(self, vocabulary)
 
-    def decoder(self, encoder: "TransformerEncoder", vocabulary: int) -> "TransformerDecoder":
+    def build_decoder(self, encoder: "TransformerEncoder", vocabulary: int) -> "TransformerDecoder":
         return TransformerDecoder(self, encoder, vocabulary)
 
-    def frame(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> Framed:
+    def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """A [SEP], or A [SEP] B [SEP]."""
         ids = [*first, tokenizer.sep_id, *([] if second is None else [*second, tokenizer.sep_id])]
-        return Framed(ids, [0] * (len(first) + 1) + [1] * (len(ids) - len(first) - 1), 0)
+        return ModelInput(ids, [0] * (len(first) + 1) + [1] * (len(ids) - len(first) - 1), 0)
 
 
 @lru_cache(maxsize=8)
-def waves(length: int, width: int, device: torch.device) -> Tensor:
+def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
     """[length, width]: sin(t / 10000^(2i / width)) at 2i, the cosine of the same at 2i + 1, for place t."""
     with torch.inference_mode(False):
         place = torch.arange(length, dtype=torch.float64, device=device)[:, None]
@@ -168,7 +180,7 @@ def waves(length: int, width: int, device: torch.device) -> Tensor:
         return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
-class Places(nn.Module):
+class PositionEmbedding(nn.Module):
     """Words with where they stand: x sqrt(width) + the vector of the place, then dropout."""
 
     def __init__(self, system: Transformer):
@@ -185,7 +197,9 @@ class Places(nn.Module):
             raise KeelError(f"a row of {end} tokens is longer than the {self.length} that this model takes: {remedy}")
         x = words * width**0.5
         if self.kind != "none":
-            table = waves(self.length, width, words.device) if self.learned is None else self.learned.weight
+            table = (
+                sinusoidal_positions(self.length, width, words.device) if self.learned is None else self.learned.weight
+            )
             x = x + table[begin:end]
         return self.dropout(x)
 
@@ -195,31 +209,33 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, system: Transformer, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width = vocabulary, system.width
+        self.vocab_size, self.width = vocabulary, system.width
         self.words = nn.Embedding(vocabulary, system.width)
-        self.places = Places(system)
-        self.stack = Stack(Block(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
+        self.places = PositionEmbedding(system)
+        self.stack = TransformerStack(
+            TransformerBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers)
+        )
         # What passes by all norms has none at the end but this.
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.places(self.words(rows.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
         top = self.norm(top)
         if all_layers:
             layers[-1] = top
-        return Output(top=top, layers=layers)
+        return EncoderOutput(top=top, layers=layers)
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
@@ -244,13 +260,13 @@ class Memory(Tensors):
     inside: Tensor | None  # [texts, 1, 1, time], True where there is something to look at; None: everywhere
 
 
-class DecoderBlock(Block):
+class DecoderBlock(TransformerBlock):
     """One layer that writes: attention to what was written, attention to what was read, then a two-layer network at
     every place, each inside a residual and a norm."""
 
     def __init__(self, **settings: Any):
         super().__init__(causal=True, **settings)
-        self.cross = Attention(settings["width"], settings["heads"], settings["attention_dropout"])
+        self.cross = MultiHeadAttention(settings["width"], settings["heads"], settings["attention_dropout"])
         self.cross_norm = nn.LayerNorm(settings["width"], eps=settings["epsilon"])
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - it is given what was read, too
@@ -258,7 +274,7 @@ class DecoderBlock(Block):
         x: Tensor,
         memory: Tensor,
         inside: Tensor | None,
-        past: Past | None = None,
+        past: LayerCache | None = None,
         record: Record | None = None,
     ) -> Tensor:
         """[rows, time, width] to the same; `memory` is [texts, 2, heads, source time, head width]."""
@@ -280,7 +296,7 @@ class DecoderBlock(Block):
             record(f"cross_{name}", value.unflatten(2, (-1, time)).transpose(1, 2).flatten(0, 1))
 
         q = self.cross.queries(x.reshape(len(memory), -1, width))
-        mixed = self.cross.mix(q, memory[:, 0], memory[:, 1], inside, shown if record is not None else None)
+        mixed = self.cross.attend(q, memory[:, 0], memory[:, 1], inside, shown if record is not None else None)
         return mixed.view(rows, time, width)
 
 
@@ -289,27 +305,27 @@ class TransformerDecoder(Decoder):
     which comes next."""
 
     def __init__(self, system: Transformer, encoder: TransformerEncoder, vocabulary: int):
-        super().__init__(encoder, vocabulary, system.width, shared=system.shared and system.tied)
-        self.output = None if system.tied else nn.Linear(system.width, vocabulary, bias=False)
-        self.places = Places(system)
+        super().__init__(encoder, vocabulary, system.width, shared=system.shared_vocabulary and system.tie_embeddings)
+        self.output = None if system.tie_embeddings else nn.Linear(system.width, vocabulary, bias=False)
+        self.places = PositionEmbedding(system)
         self.stack = nn.ModuleList(
             DecoderBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.decoder_layers)
         )
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
-    def read(self, output: Output, rows: Rows) -> Memory:
+    def read(self, output: EncoderOutput, rows: TokenBatch) -> Memory:
         vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
         return Memory(vectors=vectors, inside=padding_mask(rows))
 
-    def begin(self, source: Tensors, rows: int) -> Cache:
+    def begin(self, source: Tensors, rows: int) -> KVCache:
         assert isinstance(source, Memory)
         shape = source.vectors.shape
-        return Cache(memory=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), spare=ROOM)
+        return KVCache(memory=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), spare=ROOM)
 
     def forward(
-        self, ids: Tensor, source: Tensors, state: Cache | None = None, *, record: Recorder | None = None
-    ) -> tuple[Tensor, Cache | None]:
+        self, ids: Tensor, source: Tensors, state: KVCache | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, KVCache | None]:
         """A state is written on in place, without gradients: whoever goes on from one twice takes its rows first."""
         assert isinstance(source, Memory)
         assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"

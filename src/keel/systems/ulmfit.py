@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.nn.encoder import Encoder, Output, Recorder
-from keel.nn.recurrent import nothing
-from keel.systems.finetuning_policy import Teaching
-from keel.systems.rnn import Memories, Reader, RnnTraining, Streams
+from keel.nn.encoder import Encoder, EncoderOutput, Recorder
+from keel.nn.recurrent import zero_state
+from keel.systems.finetuning_policy import FineTuningPolicy
+from keel.systems.rnn import Memories, RecurrentSystem, RnnTraining, Streams
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
@@ -27,7 +27,7 @@ DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ulmfit(Reader):
+class Ulmfit(RecurrentSystem):
     """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles.
 
     A classifier on it is one linear layer over the concat pool, where the paper has two, each after a batch norm.
@@ -39,7 +39,7 @@ class Ulmfit(Reader):
     """Of the layers before the last (1150 as published)."""
     layers: int = 3
     """LSTMs, each reading the output of the one before."""
-    length: int = 70
+    bptt: int = 70
     """Words through which an error goes back; the state goes on."""
     dropout: float = 0.4
     """On what the last layer gives, the same numbers at every place of a row, as for all of these but the last two."""
@@ -51,9 +51,9 @@ class Ulmfit(Reader):
     """Share of the words that are left out of a step wherever they stand."""
     weight_dropout: float = 0.5
     """Share of the weights from state to state that are left out of a step (DropConnect)."""
-    activation: float = 2.0
+    ar: float = 2.0
     """Weight of the squares of what the last layer gives (AR)."""
-    slowness: float = 1.0
+    tar: float = 1.0
     """Weight of the squares of its changes from place to place (TAR)."""
 
     name: ClassVar[str] = "ulmfit"
@@ -64,39 +64,39 @@ class Ulmfit(Reader):
         "base": {"width": 400, "hidden": 1152},
         "published": {"width": 400, "hidden": 1150},
     }
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
-    foretells: ClassVar[bool] = True
-    tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "length", "activation", "slowness")
-    pool: ClassVar[Literal["own", "concat"]] = "concat"
-    both: ClassVar[bool] = False
-    tied: ClassVar[bool] = True
+    is_causal_lm: ClassVar[bool] = True
+    tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
+    default_pool: ClassVar[Literal["own", "concat"]] = "concat"
+    bidirectional: ClassVar[bool] = False
+    tie_embeddings: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("width", "hidden", "layers"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.length < 2:
-            raise UsageError(f"length must be 2 or more, not {self.length}: a change takes two places")
+        if self.bptt < 2:
+            raise UsageError(f"length must be 2 or more, not {self.bptt}: a change takes two places")
         for name in DROPOUTS:
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.activation < 0 or self.slowness < 0:
+        if self.ar < 0 or self.tar < 0:
             raise UsageError("activation and slowness must not be below 0")
 
     @property
-    def later(self) -> Train:
+    def continued_pretraining_defaults(self) -> Train:
         """The second stage: discriminative and slanted triangular rates."""
         return Train(
             epochs=5, batch=64, lr=4e-3, schedule="slanted", layer_decay=0.38, beta1=0.7, beta2=0.99, clip=0.12
         )
 
     @property
-    def teaching(self) -> Teaching:
-        return Teaching(self, DROPOUTS)
+    def finetuning_policy(self) -> FineTuningPolicy:
+        return FineTuningPolicy(self, DROPOUTS)
 
-    def tuning(self, frozen: bool) -> Train:
+    def finetuning_defaults(self, frozen: bool) -> Train:
         """The third stage: the same, and unfrozen layer by layer."""
         if frozen:
             return Train(epochs=20, batch=32, lr=3e-3)
@@ -111,10 +111,10 @@ class Ulmfit(Reader):
             beta2=0.99,
         )
 
-    def encoder(self, vocabulary: int) -> "UlmfitEncoder":
+    def build_encoder(self, vocabulary: int) -> "UlmfitEncoder":
         return UlmfitEncoder(self, vocabulary)
 
-    def objective(self, encoder: "UlmfitEncoder", tokenizer: Tokenizer) -> "UlmfitTraining":
+    def build_objective(self, encoder: "UlmfitEncoder", tokenizer: Tokenizer) -> "UlmfitTraining":
         return UlmfitTraining(self, encoder, tokenizer)
 
 
@@ -172,7 +172,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
 
     def start(self, rows: int) -> UlmfitMemory:
-        zeros = nothing(next(self.parameters()), rows, sum(self.widths))
+        zeros = zero_state(next(self.parameters()), rows, sum(self.widths))
         return UlmfitMemory(hidden=zeros, cells=zeros.clone())
 
     def forward(
@@ -202,12 +202,12 @@ class UlmfitEncoder(Encoder):
 
     def __init__(self, system: Ulmfit, vocabulary: int):
         super().__init__()
-        self.vocabulary, self.width, self.system = vocabulary, system.width, system
+        self.vocab_size, self.width, self.system = vocabulary, system.width, system
         self.words = nn.Embedding(vocabulary, system.width)
         self.forwards = Stack(system)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.read(rows.ids)
 
     def read(self, ids: Tensor) -> Tensor:
@@ -221,16 +221,16 @@ class UlmfitEncoder(Encoder):
     def contextualize(
         self,
         vectors: Tensor,
-        rows: Rows,
+        rows: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
-    ) -> Output:
+    ) -> EncoderOutput:
         layers, state = self.forwards(vectors, rows.lengths, state)
         every = [vectors, *layers]
         kept = [every[number] for number in self.layer_numbers] if all_layers else []
-        return Output(top=layers[-1], layers=kept, state=state)
+        return EncoderOutput(top=layers[-1], layers=kept, state=state)
 
     @property
     def layer_numbers(self) -> list[int]:
@@ -265,8 +265,8 @@ class UlmfitTraining(RnnTraining):
         if self.training:
             changes = layers[-1].diff(dim=1)
             share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all
-            squares = self.system.activation * top.square().mean(-1).sum()
-            losses["steady"] = squares + self.system.slowness * share * changes.square().mean(-1).sum()
+            squares = self.system.ar * top.square().mean(-1).sum()
+            losses["steady"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
         return losses, Memories(forwards=after)
 
     def _dropped(self, top: Tensor) -> Tensor:

@@ -23,8 +23,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.huffman import Tree, huffman
 from keel.systems.static_vectors import StaticEncoder, StaticSystem
-from keel.training.counter_rng import Draw, seed_of
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 
@@ -48,7 +48,7 @@ class Word2vec(StaticSystem):
     """Words in a row of training."""
 
     name: ClassVar[str] = "word2vec"
-    train: ClassVar[Train] = Train(
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("window", "negatives", "power", "subsample", "length", "architecture")
@@ -60,7 +60,7 @@ class Word2vec(StaticSystem):
         if self.subsample < 0:
             raise UsageError(f"subsample must not be below 0, as {self.subsample} is")
 
-    def objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "Word2vecTraining":
+    def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "Word2vecTraining":
         return Word2vecTraining(self, encoder, tokenizer)
 
 
@@ -99,7 +99,7 @@ _Place = tuple[int, int, np.uint64]
 """Of a row the numbers of its first word and the one past the last, and the state of its draws."""
 
 
-class Word2vecTraining(Kernel):
+class Word2vecTraining(CustomUpdate):
     """log sigmoid(u_o . v_i) + sum over k drawn words w of log sigmoid(-u_w . v_i), to be made large (item 15).
 
     v are the encoder's vectors, u the `contexts`, which only training needs. By hierarchical softmax it is the sum of
@@ -111,23 +111,23 @@ class Word2vecTraining(Kernel):
     def __init__(self, system: Word2vec, encoder: StaticEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.contexts = nn.Parameter(torch.zeros(encoder.vocabulary, encoder.width))
+        self.contexts = nn.Parameter(torch.zeros(encoder.vocab_size, encoder.width))
         self.specials = tokenizer.special_ids
         with torch.no_grad():
             encoder.words.weight[self.specials] = 0.0  # never met in training: an unknown word adds nothing to a mean
         if system.loss == "hierarchical":  # a model that goes on with other text keeps its tree
-            self.register_buffer("counts_of_tree", torch.zeros(encoder.vocabulary))
+            self.register_buffer("counts_of_tree", torch.zeros(encoder.vocab_size))
         self._texts: dict[int, _Text] = {}
         self._chances: _Chances | None = None
         self._grown: Tree | None = None
 
-    def meet(self, data: Documents) -> None:
+    def setup(self, data: Documents) -> None:
         """Count the words of what is learned from: by that they are drawn, whatever is read, and their tree grows."""
         from keel.kernels.word_counts import count_words
 
         text = self._text(data)
         stops = text.begins + np.diff(text.ends, prepend=0)
-        counts = count_words(text.ids, text.begins, stops, self.encoder.vocabulary)
+        counts = count_words(text.ids, text.begins, stops, self.encoder.vocab_size)
         counts[self.specials] = 0
         if (counts > 0).sum() < 2:
             remedy = "give it more text, or lower --min-count"
@@ -136,10 +136,10 @@ class Word2vecTraining(Kernel):
         if self.system.loss == "hierarchical" and not self.counts_of_tree.any():
             self.counts_of_tree.copy_(torch.from_numpy(counts))
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.length)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Windows:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
         """The windows of these rows: the very same that `update` learns from."""
         from keel.kernels.context_windows import draw_windows, kept_words, tables
 
@@ -183,7 +183,7 @@ class Word2vecTraining(Kernel):
         return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.word2vec_updates import learn
 
@@ -211,8 +211,8 @@ class Word2vecTraining(Kernel):
         words = sum(last - first for first, last, _ in places)
         return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
 
-    def _places(self, data: Documents, draw: Draw, rows: range) -> Iterator[_Place]:
-        size = self.rows(data)
+    def _places(self, data: Documents, draw: CounterRng, rows: range) -> Iterator[_Place]:
+        size = self.epoch_size(data)
         for row in rows:
             epoch, place = divmod(int(draw.first) + row, size)
             first = int(_order(draw.seed, epoch, size)[place]) * self.system.length
@@ -233,7 +233,7 @@ class Word2vecTraining(Kernel):
     def _prepared(self, data: Documents) -> tuple[_Text, _Chances]:
         """These documents as the kernels read them, and how words are drawn."""
         if self._chances is None:
-            self.meet(data)
+            self.setup(data)
         assert self._chances is not None
         return self._text(data), self._chances
 
@@ -261,7 +261,7 @@ NO_TREE = Tree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zero
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The rows of an epoch in its own order: all at once costs little more than those of a step."""
-    return Draw(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
+    return CounterRng(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
 
 
 @cache

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.documents import Documents
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn.encoder import Encoder, Output
-from keel.systems.finetuning_policy import Teaching, Untaught
+from keel.nn.encoder import Encoder, EncoderOutput
+from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
 from keel.systems.static_vectors import WordSystem
-from keel.training.counter_rng import Draw
-from keel.training.objective import Kernel, State, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 STRETCH = 1000
@@ -37,9 +37,9 @@ class Wordclass(WordSystem):
     """Classes at the bottom of the tree."""
 
     name: ClassVar[str] = "wordclass"
-    vocabulary: ClassVar[int] = 50_000
-    counts_once: ClassVar[bool] = True
-    train: ClassVar[Train] = Train(
+    default_vocab_size: ClassVar[int] = 50_000
+    count_based: ClassVar[bool] = True
+    pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own",
         epochs=1,
         batch=500,
@@ -56,17 +56,17 @@ class Wordclass(WordSystem):
             raise UsageError(f"classes must be 2 or more, not {self.classes}")
 
     @property
-    def later(self) -> NoReturn:
+    def continued_pretraining_defaults(self) -> NoReturn:
         raise UsageError("word classes cannot learn more once they are made: start anew with `pretrain wordclass`")
 
     @property
-    def teaching(self) -> Teaching:
-        return Untaught(self, "word classes are learned from text: say keel pretrain wordclass CORPUS first")
+    def finetuning_policy(self) -> FineTuningPolicy:
+        return NoFineTuning(self, "word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
-    def encoder(self, vocabulary: int) -> "WordclassEncoder":
+    def build_encoder(self, vocabulary: int) -> "WordclassEncoder":
         return WordclassEncoder(vocabulary, self.classes)
 
-    def objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "WordclassLearning":
+    def build_objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "WordclassLearning":
         return WordclassLearning(encoder, tokenizer)
 
 
@@ -79,7 +79,7 @@ class WordclassEncoder(Encoder):
 
     def __init__(self, vocabulary: int, classes: int):
         super().__init__()
-        self.vocabulary, self.size, self.width = vocabulary, classes, 2 * classes - 2
+        self.vocab_size, self.size, self.width = vocabulary, classes, 2 * classes - 2
         self.classes: Tensor
         self.counts: Tensor
         self.merges: Tensor
@@ -99,7 +99,7 @@ class WordclassEncoder(Encoder):
                 bits[left], bits[right] = above + "0", above + "1"
         return [bits[number] if number < self.size else "" for number in self.classes.long().tolist()]
 
-    def files(self, tokenizer: Tokenizer) -> dict[str, str]:
+    def extra_files(self, tokenizer: Tokenizer) -> dict[str, str]:
         """bits, word and count in a line, as Liang's widely read `paths` files have them."""
         paths, counts = self.paths, self.counts.long().tolist()
         known = sorted((path, -counts[word], word) for word, path in enumerate(paths) if path)
@@ -119,18 +119,18 @@ class WordclassEncoder(Encoder):
     def table(self) -> Tensor:
         return self.vectors[self.classes.long()]
 
-    def embed(self, rows: Rows) -> Tensor:
+    def embed(self, rows: TokenBatch) -> Tensor:
         return self.vectors[self.classes[rows.ids].long()]
 
-    def pick(self, output: Output, rows: Rows) -> Tensor:
+    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
         return (output.top * self._shares(rows)[..., None]).sum(1)
 
-    def gist(self, rows: Rows) -> Tensor:
+    def pooled_features(self, rows: TokenBatch) -> Tensor:
         """The same by the shares of classes in a row, not word by word."""
         shares = self.vectors.new_zeros(len(rows.ids), self.size + 1)
         return shares.scatter_add_(1, self.classes[rows.ids].long(), self._shares(rows)) @ self.vectors
 
-    def _shares(self, rows: Rows) -> Tensor:
+    def _shares(self, rows: TokenBatch) -> Tensor:
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
         return inside.to(self.vectors.dtype) / rows.lengths[:, None].clamp(min=1)
 
@@ -157,13 +157,13 @@ class _Corpus(NamedTuple):
     before_counts: np.ndarray
 
 
-class WordclassLearning(Kernel):
+class WordclassLearning(CustomUpdate):
     """Words become classes in the order of their frequency; of one class too many the best two merge; then all do.
 
     The loss is that of Brown's bigram model, p(w | v) = p(class of w | class of v) p(w | its class), smoothed by one.
     """
 
-    races: ClassVar[bool] = False
+    nondeterministic: ClassVar[bool] = False
 
     def __init__(self, encoder: WordclassEncoder, tokenizer: Tokenizer):
         super().__init__()
@@ -177,18 +177,18 @@ class WordclassLearning(Kernel):
         self.shared: Tensor
         self.following: Tensor
         self.register_buffer("done", torch.zeros(1))  # rows of the work
-        self.register_buffer("slots", torch.full((encoder.vocabulary,), -1.0))  # of the words by frequency
+        self.register_buffer("slots", torch.full((encoder.vocab_size,), -1.0))  # of the words by frequency
         self.register_buffer("nodes", torch.full((size,), -1.0))  # what each slot is in the tree
         self.register_buffer("joint", torch.zeros(size, size, dtype=torch.float64))  # counts of classes side by side
         self.register_buffer("shared", torch.full((size, size), -1e300, dtype=torch.float64))  # see the kernel
         self.register_buffer("following", torch.zeros(size, size))  # joint, before the tree was made
         self._kept: dict[int, _Corpus] = {}
 
-    def rows(self, data: Documents) -> int:
+    def epoch_size(self, data: Documents) -> int:
         """A word each and, for the tree, a merge each; no more words come up than there are."""
-        return self.encoder.vocabulary + self.encoder.size - 1
+        return self.encoder.vocab_size + self.encoder.size - 1
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Pairs:
+    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Pairs:
         token = torch.arange(rows.start, rows.stop)[:, None] * STRETCH + torch.arange(STRETCH)
         place, _ = data.find(token.clamp(max=data.size - 1))
         sentence = torch.searchsorted(data.starts, place, right=True)
@@ -210,7 +210,7 @@ class WordclassLearning(Kernel):
         return {"bigram": -(chances * batch.present).sum()}, None
 
     def update(
-        self, data: Documents, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """The sum of losses is what merges lost of the mutual information, times the number of pairs of words."""
         corpus = self._prepared(data)
@@ -265,7 +265,7 @@ class WordclassLearning(Kernel):
     def _prepared(self, data: Documents) -> _Corpus:
         """The words of a corpus and their neighbours, counted once."""
         if id(data) not in self._kept:
-            self._kept = {id(data): _count(data, self.encoder.vocabulary, self.specials)}
+            self._kept = {id(data): _count(data, self.encoder.vocab_size, self.specials)}
             words = len(self._kept[id(data)].order)
             if words < self.encoder.size:
                 what = f"the corpus has {words:,} words that come up, too few for {self.encoder.size:,} classes"

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from keel.data.collation import Prepared, TaskBatch
-from keel.data.token_batch import Rows
+from keel.data.collation import EncodedExamples, TaskBatch
+from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.systems.system import Foretelling
+from keel.systems.system import CausalLMObjective
 from keel.tasks.task import Task
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 
 
-class WithLanguage(Objective):
+class AuxiliaryLM(Objective):
     """L = L_task + weight L_language, the mean of -log p(next token | those before) over all rows of the task; both
     read one pass through the encoder. It is reported with its weight, so that the losses add up."""
 
@@ -25,7 +25,11 @@ class WithLanguage(Objective):
             raise UsageError(
                 "--lm-loss reads the encoder's top layer as it is: leave out --network, --characters, --mix"
             )
-        if not system.foretells or getattr(system, "both", False) or not isinstance(objective, Foretelling):
+        if (
+            not system.is_causal_lm
+            or getattr(system, "bidirectional", False)
+            or not isinstance(objective, CausalLMObjective)
+        ):
             what = f"{system.name} is not pre-trained to foretell the next word from those before it alone"
             raise UsageError(f"{what}: leave out --lm-loss, or take a gpt, an rnn or a ulmfit")
         self.task, self.objective, self.weight = task, objective, weight
@@ -33,33 +37,33 @@ class WithLanguage(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.task.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         """The task's: words that the language model foretells too stay below, since the task's head stands above."""
-        return self.task.inputs()
+        return self.task.input_parameters()
 
-    def rows(self, data: Prepared) -> int:
-        return self.task.rows(data)
+    def epoch_size(self, data: EncodedExamples) -> int:
+        return self.task.epoch_size(data)
 
-    def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
+    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
         return self.task.batch(data, draw, rows)
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         assert batch.rows is not None
-        return {**self.task.counts(batch), "language": followed(batch.rows).sum()}
+        return {**self.task.counts(batch), "language": has_next_token(batch.rows).sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         rows, objective = batch.rows, self.objective
         assert rows is not None
-        assert isinstance(objective, Foretelling)
+        assert isinstance(objective, CausalLMObjective)
         output = self.task.encoder(rows)
-        task = self.task.loss(batch, self.task.pick_of(output, rows, batch.asked))
-        language = objective.foretold(output.top[:, :-1], rows.ids[:, 1:], followed(rows))
+        task = self.task.loss(batch, self.task.select_features_of(output, rows, batch.asked))
+        language = objective.next_token_loss(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
         return {"loss": task, "language": self.weight * language}, state
 
 
-def followed(rows: Rows) -> Tensor:
+def has_next_token(rows: TokenBatch) -> Tensor:
     """[batch, time - 1] 1 where a token is followed by another of its row, else 0."""
-    if rows.places is not None:
-        return (rows.places.diff() == 1).float()
+    if rows.position_ids is not None:
+        return (rows.position_ids.diff() == 1).float()
     place = torch.arange(1, rows.ids.shape[1], device=rows.ids.device)
     return (place < rows.lengths[:, None]).float()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.data.collation import Asked, Prepared
+from keel.data.collation import EncodedExamples, TokenSelection
 from keel.data.examples import ANY, Columns, Example, Examples
 from keel.data.input_windows import Flat
 from keel.data.multiple_choice_files import example_of, read_choices
@@ -21,7 +21,7 @@ from keel.tasks.classify import Classify
 from keel.training.plan import Train
 
 
-class Choose(Classify):
+class MultipleChoice(Classify):
     """p(choice k | text) = softmax over k of (w dropout(summary of text and choice k) + b): a row for each choice, in
     the system's frame for pairs. Radford et al. (2018) and Devlin et al. (2019) learn RACE and SWAG so."""
 
@@ -33,10 +33,10 @@ class Choose(Classify):
         return read_choices(source, columns, on_event)
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         if isinstance(system, WordSystem) and not network:  # fastText's own way is for labels of texts
-            return WordSystem.tuning(system, frozen)
-        return super().tuning(system, frozen, network=network)
+            return WordSystem.finetuning_defaults(system, frozen)
+        return super().finetuning_defaults(system, frozen, network=network)
 
     def example(self, item: Any, number: int) -> Example:
         match item:
@@ -48,19 +48,19 @@ class Choose(Classify):
     def is_one(self, item: Any) -> bool:
         return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
-    def prepare(
+    def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
-    ) -> Prepared:
+    ) -> EncodedExamples:
         """A row for each choice; a text too long is cut from its front, for the question stands at its end."""
         targets = self.labels.targets(examples) if labelled else None
-        spell, choices = self.system.spells, examples.choices
+        spell, choices = self.system.uses_subwords, examples.choices
         counts = np.fromiter(map(len, choices), np.int64, len(choices))
         if not len(counts) or counts.min() < 2:
             raise UsageError(f"{examples.source} has no choices: this model was made to choose between some")
         texts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
         ends = Flat(*self.tokenizer.encode_flat([choice for each in choices for choice in each], spell=spell))
         owners = np.repeat(np.arange(len(counts)), counts)
-        room = self.system.longest - len(self.system.frame(self.tokenizer, [], []).ids)
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], []).ids)
         sizes = texts.lengths[owners]
         ends_kept = np.minimum(ends.lengths, room - np.minimum(sizes, room // 2))
         sizes_kept = np.minimum(sizes, room - ends_kept)
@@ -72,7 +72,7 @@ class Choose(Classify):
         stops = np.cumsum(texts.lengths)[owners]
         firsts = Flat(texts.ids[_spans(stops - sizes_kept, sizes_kept)], sizes_kept)
         seconds = Flat(ends.ids[_spans(np.cumsum(ends.lengths) - ends.lengths, ends_kept)], ends_kept)
-        rows = self.framed(firsts, seconds, room)
+        rows = self.build_packed_inputs(firsts, seconds, room)
         return self._laid_out(
             examples,
             rows._replace(counts=counts),
@@ -86,14 +86,14 @@ class Choose(Classify):
         """[groups, most]: the scores of each one's choices, minus infinity where it has fewer than others."""
         return response[members, 0].masked_fill(members < 0, -torch.inf)
 
-    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         return F.cross_entropy(response, targets, reduction="none")
 
-    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
+    def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         if isinstance(data, Examples):
-            data = self.prepare(data, labelled=False, on_event=on_event)
+            data = self.encode_examples(data, labelled=False, on_event=on_event)
         scores = torch.empty(len(data.owners), 1)
-        for index, response in self.responses(data, batch):
+        for index, response in self.predict_all_logits(data, batch):
             scores[index] = response
         _, members = data.members(np.arange(len(data)))
         assert members is not None

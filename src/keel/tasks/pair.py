@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from keel.data.collation import Asked
+from keel.data.collation import TokenSelection
 from keel.data.examples import Labels
-from keel.data.input_windows import Flat, FramedRows
+from keel.data.input_windows import Flat, PackedInputs
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Encoder
@@ -23,29 +23,31 @@ class Pair(Classify):
 
     name: ClassVar[str] = "pair"
     pair: ClassVar[bool] = True
-    takes: ClassVar[tuple[str, ...]] = (*Classify.takes, "orders")
+    head_fields: ClassVar[tuple[str, ...]] = (*Classify.head_fields, "orders")
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        own = system.teaching.head(labels.kind).get("orders", "one")
-        self.ways = 2 if (own if self.head.orders == "own" else self.head.orders) == "both" else 1
-        if self.ways == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
+        own = system.finetuning_policy.head_defaults(labels.kind).get("orders", "one")
+        self.sequences_per_window = 2 if (own if self.head.orders == "own" else self.head.orders) == "both" else 1
+        if self.sequences_per_window == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
             raise UsageError(f"{system.name} reads a pair without order, both ways the same: leave out --orders")
 
     @property
     def settings(self) -> dict[str, Any]:
-        return super().settings | ({"orders": "both"} if self.ways == 2 else {})
+        return super().settings | ({"orders": "both"} if self.sequences_per_window == 2 else {})
 
-    def framed(self, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
-        if self.ways == 1 or seconds is None:
-            return super().framed(firsts, seconds, room)
+    def build_packed_inputs(self, firsts: Flat, seconds: Flat | None, room: int) -> PackedInputs:
+        if self.sequences_per_window == 1 or seconds is None:
+            return super().build_packed_inputs(firsts, seconds, room)
         room -= room % 2  # cut into equal halves, both orders have the same windows
-        return super().framed(firsts, seconds, room).woven(super().framed(seconds, firsts, room))
+        return (
+            super().build_packed_inputs(firsts, seconds, room).woven(super().build_packed_inputs(seconds, firsts, room))
+        )
 
-    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
+    def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself; in both orders what is to be added up of each row."""
-        response = super().respond(picked, asked)
-        return response if self.ways == 1 else response - self.classifier.bias / 2
+        response = super().predict_logits(picked, asked)
+        return response if self.sequences_per_window == 1 else response - self.classifier.bias / 2
 
     def joined(self, response: Tensor, members: Tensor) -> Tensor:
         return response[members].sum(1)

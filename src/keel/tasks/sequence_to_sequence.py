@@ -14,26 +14,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.data.collation import Prepared, TaskBatch, padded
+from keel.data.collation import EncodedExamples, TaskBatch, pad_sequences
 from keel.data.examples import ANY, Columns, Examples, Labels
-from keel.data.input_windows import Flat, frame_rows
+from keel.data.input_windows import Flat, build_packed_inputs
 from keel.data.parallel_text import read_aligned
-from keel.data.predictions import Predictions, RewritePredictions, Rewritten
+from keel.data.predictions import GeneratedPredictions, GeneratedText, Predictions
 from keel.data.sentence_splitting import detect_language
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.beam_search import Hypothesis, Search, Stopped, beam
+from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
 from keel.generation.decoding_trace import Trace
-from keel.generation.thread_pool import side_by_side
+from keel.generation.thread_pool import run_in_threads
 from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import metrics, score_texts
-from keel.nn.encoder import Decoder, Encoder, Recorder, Writing
-from keel.systems.system import Rewriting, System
+from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
+from keel.systems.system import EncoderDecoderSystem, System
 from keel.tasks.task import Task
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
 from keel.training.step import autocast
 
@@ -48,36 +48,36 @@ LONGER = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewriteBatch(TaskBatch):
+class SequenceToSequenceBatch(TaskBatch):
     """What is read, and what is to be written: `targets` are [batch, time] its pieces, then the closing mark."""
 
     ids: Tensor  # [batch, time]: the piece before each target, first the opening mark
     lengths: Tensor  # [batch] of the targets with their mark
 
 
-class RewriteWriter:
+class SequenceToSequenceGenerator:
     """What decoding asks of a task about to write from some texts."""
 
     def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int, longest: int):
         self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
         self.longest = longest
 
-    def begin(self, rows: int) -> Writing:
-        return Writing(source=self.source, own=self.decoder.begin(self.source, rows))
+    def begin(self, rows: int) -> DecodingState:
+        return DecodingState(source=self.source, own=self.decoder.begin(self.source, rows))
 
-    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Writing]:
-        assert isinstance(state, Writing)
+    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
+        assert isinstance(state, DecodingState)
         vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
         return self.decoder.scores(vectors[:, -1]), replace(state, own=own)
 
 
-class Rewrite(Task):
+class SequenceToSequence(Task):
     """-log p(target | source), summed over the target's pieces; labels smoothed as the system has it."""
 
     name: ClassVar[str] = "rewrite"
-    takes: ClassVar[tuple[str, ...]] = ()
-    system: Rewriting
-    search: Search = Search()
+    head_fields: ClassVar[tuple[str, ...]] = ()
+    system: EncoderDecoderSystem
+    decoding: BeamSearch = BeamSearch()
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Rewrite(Task):
     ):
         if settings.get("frozen"):
             raise UsageError("to rewrite, encoder and decoder learn together: leave out --freeze")
-        if isinstance(system, Rewriting):  # others have no decoder, and refuse below
-            system = replace(system, shared=labels.tokenizer is None)
+        if isinstance(system, EncoderDecoderSystem):  # others have no decoder, and refuse below
+            system = replace(system, shared_vocabulary=labels.tokenizer is None)
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target = labels.tokenizer or tokenizer
-        self.decoder = system.decoder(encoder, len(self.target))
+        self.decoder = system.build_decoder(encoder, len(self.target))
         self.longer = longer
         """By how many tokens a target that it learned from is at most longer than twice its source."""
 
@@ -104,19 +104,19 @@ class Rewrite(Task):
         return read_aligned(source, columns, on_event)
 
     @classmethod
-    def learned(cls, examples: Examples) -> Labels:
+    def label_schema(cls, examples: Examples) -> Labels:
         _with_targets(examples)
         if len(examples) < 2:
             raise KeelError(f"there is one pair in {examples.source}: to learn how texts are rewritten takes many")
         return Labels(kind="text")
 
     @classmethod
-    def accept(cls, examples: Examples, labels: Labels) -> None:
+    def check_labels(cls, examples: Examples, labels: Labels) -> None:
         _with_targets(examples)
         metrics()
 
     @classmethod
-    def vocabularies(
+    def train_tokenizers(
         cls,
         system: System,
         examples: Examples,
@@ -138,8 +138,8 @@ class Rewrite(Task):
             return learn(examples.texts, kinds[read]), learn(examples.values, kinds[written])
         return learn(examples.texts + examples.values, kinds[read]), None
 
-    def inherit(self, other: Task) -> None:
-        assert isinstance(other, Rewrite)
+    def load_head_from(self, other: Task) -> None:
+        assert isinstance(other, SequenceToSequence)
         self.decoder.load_state_dict(other.decoder.state_dict())
         self.longer = max(self.longer, other.longer)
 
@@ -148,7 +148,7 @@ class Rewrite(Task):
         return super().settings | ({} if self.longer == LONGER else {"longer": self.longer})
 
     @contextmanager
-    def narrowed(self, data: Prepared) -> Iterator[Prepared]:
+    def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
         assert data.written_starts is not None
         self.longer = max(self.longer, int((np.diff(data.written_starts) - 2 * data.lengths).max()))
         yield data  # what is written may be any word
@@ -156,12 +156,12 @@ class Rewrite(Task):
     def blocks(self) -> list[nn.Module]:
         return [*self.encoder.blocks(), *self.decoder.blocks()]
 
-    def prepare(
+    def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
-    ) -> Prepared:
+    ) -> EncodedExamples:
         """Sources as rows of ids and, if `labelled`, targets with their closing mark; pairs too long for the model are
         left out, sources without a target are cut, and both is said."""
-        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
         sources = Flat(*self.tokenizer.encode_flat(examples.texts))
         self._tell_unknown(self.tokenizer, sources, examples.texts, examples, on_event)
         written: dict[str, np.ndarray] = {}
@@ -188,13 +188,13 @@ class Rewrite(Task):
             what = f"{long.sum():,} of {len(examples):,} texts, such as {first}, have more than {room} tokens"
             note(on_event, f"{what}: only the first {room} are read; give shorter ones, such as sentences")
             sources = _cut(sources, room)
-        rows = frame_rows(self.system, self.tokenizer, sources, None, room)
+        rows = build_packed_inputs(self.system, self.tokenizer, sources, None, room)
         return self._laid_out(examples, rows, targets=None, batch_size=batch_size, **written)
 
     def _too_long(self, sources: Flat, targets: Flat) -> np.ndarray:
         """[pairs] whether the model cannot take one."""
-        room = self.system.longest - len(self.system.frame(self.tokenizer, []).ids)
-        return (sources.lengths > room) | (targets.lengths >= self.system.longest)
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
+        return (sources.lengths > room) | (targets.lengths >= self.system.max_length)
 
     @staticmethod
     def _tell_unknown(
@@ -206,15 +206,15 @@ class Rewrite(Task):
             what = f"{count:,} of {len(flat.ids):,} pieces, such as {word!r}, are unknown to the model"
             note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--tokenizer)")
 
-    def batch(self, data: Prepared, draw: Draw, rows: range) -> RewriteBatch:
+    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> SequenceToSequenceBatch:
         return self._pairs(data, data.drawn(draw, rows))
 
-    def _pairs(self, data: Prepared, index: np.ndarray) -> RewriteBatch:
+    def _pairs(self, data: EncodedExamples, index: np.ndarray) -> SequenceToSequenceBatch:
         assert data.written is not None, "to learn, examples are prepared with their targets"
         assert data.written_starts is not None
         multiple = grid_of(self)
-        targets = padded(data.written, data.written_starts, index, multiple)
-        return RewriteBatch(
+        targets = pad_sequences(data.written, data.written_starts, index, multiple)
+        return SequenceToSequenceBatch(
             rows=data.rows(index, multiple),
             ids=torch.cat([torch.full_like(targets[:, :1], self.target.cls_id), targets[:, :-1]], 1),
             targets=targets,
@@ -225,29 +225,29 @@ class Rewrite(Task):
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         """Pieces, not texts: a long one has more to say."""
-        assert isinstance(batch, RewriteBatch)
+        assert isinstance(batch, SequenceToSequenceBatch)
         pieces = batch.lengths.sum().float()
         return {"loss": pieces, "tokens": pieces}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        assert isinstance(batch, RewriteBatch)
-        agreement = self.system.agreement if self.training else 0.0
-        if not agreement:
+        assert isinstance(batch, SequenceToSequenceBatch)
+        r_drop = self.system.r_drop if self.training else 0.0
+        if not r_drop:
             return {"loss": self._losses(batch)[0].sum()}, state
-        # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + agreement times the mean of KL(1, 2) and KL(2, 1)).
+        # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + r_drop times the mean of KL(1, 2) and KL(2, 1)).
         losses, _, scores = self._losses(batch.take(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2)))
         one, other = scores.float().log_softmax(-1).chunk(2)
         apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
         if scores.is_cuda:
             apart = apart * self._inside(batch).flatten()
-        return {"loss": losses.sum() / 2 + agreement / 4 * apart.sum()}, state
+        return {"loss": losses.sum() / 2 + r_drop / 4 * apart.sum()}, state
 
     @staticmethod
-    def _inside(batch: RewriteBatch) -> Tensor:
+    def _inside(batch: SequenceToSequenceBatch) -> Tensor:
         """[batch, time] whether a place belongs to its target."""
         return torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
 
-    def _losses(self, batch: RewriteBatch) -> tuple[Tensor, Tensor, Tensor]:
+    def _losses(self, batch: SequenceToSequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """[pieces] the loss of each, to which row it belongs, and the scores [pieces, words] that it comes from; on a
         GPU also of those beyond a target, where it is 0: so shapes are the same in every step."""
         assert batch.rows is not None
@@ -255,7 +255,7 @@ class Rewrite(Task):
         vectors, _ = self.decoder(batch.ids, source)
         inside = self._inside(batch)
         owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
-        smoothing = self.system.smoothing if self.training else 0.0
+        smoothing = self.system.label_smoothing if self.training else 0.0
         if not vectors.is_cuda:
             scores = self.decoder.scores(vectors[inside])
             return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside], scores
@@ -263,7 +263,7 @@ class Rewrite(Task):
         losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
         return losses * inside.flatten(), owners.flatten(), scores
 
-    def losses_of(self, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    def losses_of(self, data: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:
         """[rows] -log p of each target, and of how many pieces."""
         assert data.written_starts is not None
         device = next(self.parameters()).device
@@ -290,17 +290,21 @@ class Rewrite(Task):
         """Of so many texts, how many go into a batch: all cores are to have work."""
         return max(1, min(self.texts_at_once // self._cores, -(-texts // self._cores)))
 
-    def writer(self, rows: Rows) -> RewriteWriter:
+    def writer(self, rows: TokenBatch) -> SequenceToSequenceGenerator:
         """What writes from these texts, one row for each or several."""
         source = self.decoder.read(self.encoder(rows), rows)
-        return RewriteWriter(self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.longest)
+        return SequenceToSequenceGenerator(
+            self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.max_length
+        )
 
-    def predict(self, data: Examples | Prepared, *, batch: int = 0, on_event: OnEvent = ignore) -> RewritePredictions:
+    def predict(
+        self, data: Examples | EncodedExamples, *, batch: int = 0, on_event: OnEvent = ignore
+    ) -> GeneratedPredictions:
         """For each source the text that it becomes, or the best few. Interrupted, it raises `Stopped` with those that
         it has."""
         if isinstance(data, Examples):
-            data = self.prepare(data, labelled=False, on_event=on_event)
-        found: list[list[Rewritten]] = [[] for _ in range(len(data))]
+            data = self.encode_examples(data, labelled=False, on_event=on_event)
+        found: list[list[GeneratedText]] = [[] for _ in range(len(data))]
         halted = Event()
 
         def write(index: np.ndarray) -> None:
@@ -317,15 +321,15 @@ class Rewrite(Task):
         batches = _batches(data.lengths, batch or self._share(len(data)))
         with self.evaluating():
             try:
-                side_by_side(write, batches, next(self.parameters()).device, halted)
+                run_in_threads(write, batches, next(self.parameters()).device, halted)
             except KeyboardInterrupt:
                 raise Stopped(found) from None
         self._tell_cut(data, found, on_event)
-        return RewritePredictions(self.labels, np.array([texts[0].score for texts in found]), found)
+        return GeneratedPredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
     def traced(
-        self, data: Prepared, trace: Trace, on_event: OnEvent = ignore
-    ) -> tuple[list[list[Rewritten]], list[list[int]]]:
+        self, data: EncodedExamples, trace: Trace, on_event: OnEvent = ignore
+    ) -> tuple[list[list[GeneratedText]], list[list[int]]]:
         """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
         sees how."""
         with self.evaluating():
@@ -337,13 +341,13 @@ class Rewrite(Task):
         self._tell_cut(data, found, on_event)
         return found, [first.closed for first, *_ in best]
 
-    def _texts(self, hypotheses: list[Hypothesis]) -> list[Rewritten]:
+    def _texts(self, hypotheses: list[Hypothesis]) -> list[GeneratedText]:
         return [
-            Rewritten(self.target.decode(each.ids), each.score, each.log_probability, ended=each.ended)
+            GeneratedText(self.target.decode(each.ids), each.score, each.log_probability, ended=each.ended)
             for each in hypotheses
         ]
 
-    def _tell_cut(self, data: Prepared, found: list[list[Rewritten]], on_event: OnEvent) -> None:
+    def _tell_cut(self, data: EncodedExamples, found: list[list[GeneratedText]], on_event: OnEvent) -> None:
         cut = [number for number, (best, *_) in enumerate(found) if not best.ended]
         if cut:
             what = f"{len(cut):,} of {len(found):,} texts, such as that for {data.examples.places[cut[0]]}"
@@ -352,28 +356,28 @@ class Rewrite(Task):
 
     def limits(self, lengths: np.ndarray) -> list[int]:
         """How many tokens may be written from rows of so many, the closing mark counted."""
-        return np.minimum(2 * lengths + self.longer, self.system.longest).tolist()
+        return np.minimum(2 * lengths + self.longer, self.system.max_length).tolist()
 
     def _hypotheses(
-        self, data: Prepared, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
+        self, data: EncodedExamples, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
     ) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
         rows = data.rows(index, grid_of(self)).to(device)
         banned = {*self.target.special_ids} - {self.target.sep_id}
         prompts: list[list[int]] = [[]] * len(index)
         with torch.inference_mode(), autocast(self.precision, device):
-            return beam(
-                self.writer(rows), prompts, self.search, tokens=self.limits(data.lengths[index]), banned=banned,
+            return beam_search(
+                self.writer(rows), prompts, self.decoding, tokens=self.limits(data.lengths[index]), banned=banned,
                 trace=trace, halted=halted,
             )  # fmt: skip
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
-        assert isinstance(predictions, RewritePredictions)
-        self.accept(examples, self.labels)
+        assert isinstance(predictions, GeneratedPredictions)
+        self.check_labels(examples, self.labels)
         sources, targets = self.tokenizer.encode_flat(examples.texts), self.target.encode_flat(examples.values)
         fitting = np.flatnonzero(~self._too_long(Flat(*sources), Flat(*targets))).tolist()
-        losses = self.losses_of(self.prepare(examples.take(fitting))) if fitting else None
+        losses = self.losses_of(self.encode_examples(examples.take(fitting))) if fitting else None
         return score_texts(examples, predictions, losses)
 
 
@@ -393,7 +397,7 @@ def _batches(lengths: np.ndarray, texts: int, places: int | None = None) -> Iter
         start += fits
 
 
-def grid_of(task: Rewrite) -> int:
+def grid_of(task: SequenceToSequence) -> int:
     """The tokens to a multiple of which rows are padded."""
     return GRID if next(task.parameters()).is_cuda else 1
 

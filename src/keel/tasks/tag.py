@@ -12,24 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.data.collation import Asked, Prepared, TaskBatch
+from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import ANY, Columns, Example, Examples, Labels
-from keel.data.input_windows import FramedRows
+from keel.data.input_windows import PackedInputs
 from keel.data.predictions import Predictions, TagPredictions, cuts_words
 from keel.data.tag_schemes import Scheme, allowed, fits, scheme_of
 from keel.data.tagged_sentences import read_sentences, split_words
-from keel.data.token_batch import Rows
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.metrics.scores import Scores
 from keel.metrics.tagging_scores import score_tags
 from keel.nn.crf_layer import Crf
-from keel.nn.encoder import Encoder, Output
-from keel.nn.task_network import spell
+from keel.nn.encoder import Encoder, EncoderOutput
+from keel.nn.task_network import character_units
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
-from keel.tasks.task import Head, Task
+from keel.tasks.task import HeadSettings, Task
 from keel.training.plan import Train
 
 PIECES = 64
@@ -42,7 +42,7 @@ class Tag(Task):
     """logits = W dropout(vector of the word's first piece) + b; a CRF adds what may follow what."""
 
     name: ClassVar[str] = "tag"
-    takes: ClassVar[tuple[str, ...]] = (*Head.NETWORK, "characters", "crf", "mix")
+    head_fields: ClassVar[tuple[str, ...]] = (*HeadSettings.NETWORK, "characters", "crf", "mix")
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Tag(Task):
         return read_sentences(source, columns, on_event)
 
     @classmethod
-    def learned(cls, examples: Examples) -> Labels:
+    def label_schema(cls, examples: Examples) -> Labels:
         if examples.kind is None and not any(example.words for example in examples):
             what = f"{examples.source} was read as text without tags"
             raise KeelError(f"{what}: put each word's tag after it, in a column, and say --form columns if it is so")
-        return super().learned(examples)
+        return super().label_schema(examples)
 
     @classmethod
-    def accept(cls, examples: Examples, labels: Labels) -> None:
+    def check_labels(cls, examples: Examples, labels: Labels) -> None:
         if examples.kind != "tags":
             raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")
         scheme = scheme_of([name] for name in labels.names)
@@ -82,10 +82,10 @@ class Tag(Task):
             raise KeelError(f"{odd[0].where}: {what}: give a file with such tags, or name their --label-column")
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         if isinstance(system, WordSystem) and not network:  # fastText's own way is for its bags of words
-            return WordSystem.tuning(system, frozen)
-        return super().tuning(system, frozen, network=network)
+            return WordSystem.finetuning_defaults(system, frozen)
+        return super().finetuning_defaults(system, frozen, network=network)
 
     def is_one(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
@@ -99,16 +99,16 @@ class Tag(Task):
         wanted = "a text or a list of its words"
         raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
 
-    def prepare(
+    def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
-    ) -> Prepared:
+    ) -> EncodedExamples:
         """Sentences as rows of pieces; a long one has several rows, each asked about the words it sees best."""
         targets = self.labels.targets(examples) if labelled else None
         if targets is not None and (targets < 0).any():
             raise KeelError(self._strange(examples))
         spelled = self.head.characters != "none"
         sentences = [self.words_of(example) for example in examples]
-        room = self.system.longest - len(self.system.frame(self.tokenizer, [], None).ids)
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], None).ids)
         pieces = self._pieces(sentences, max(1, min(PIECES, room // 2)), examples.source, on_event)
         framed, counts, asked, asked_counts, asked_words = [], [], [], [], []
         place_of = {word: place for place, word in enumerate(pieces)}
@@ -119,8 +119,8 @@ class Tag(Task):
             counts.append(len(spans))
             long += len(spans) > 1
             for span, mine in spans:
-                row = self.system.frame(self.tokenizer, [number for word in span for number in parts[word]])
-                places = np.cumsum([row.first, *(len(parts[word]) for word in span)])
+                row = self.system.build_inputs(self.tokenizer, [number for word in span for number in parts[word]])
+                places = np.cumsum([row.first_start, *(len(parts[word]) for word in span)])
                 asked += (done + places[mine.start - span.start : mine.stop - span.start]).tolist()
                 asked_counts.append(len(mine))
                 asked_words += [place_of[words[number]] for number in mine]
@@ -131,13 +131,17 @@ class Tag(Task):
             note(on_event, f"{examples.source}: {what}; every word is tagged once")
         return self._laid_out(
             examples,
-            FramedRows.of(framed, np.array(counts)),
+            PackedInputs.of(framed, np.array(counts)),
             targets=targets,
             batch_size=batch_size,
             shares=np.ones(len(framed), np.float32),
             asked=np.array(asked, np.int64),
             asked_starts=np.cumsum([0, *asked_counts]),
-            **({"letters": spell(list(pieces)), "asked_words": np.array(asked_words, np.int64)} if spelled else {}),
+            **(
+                {"letters": character_units(list(pieces)), "asked_words": np.array(asked_words, np.int64)}
+                if spelled
+                else {}
+            ),
         )
 
     def words_of(self, example: Example) -> tuple[str, ...]:
@@ -152,7 +156,7 @@ class Tag(Task):
     ) -> dict[str, list[int]]:
         """The pieces of each distinct word: one at least."""
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
-        found = self.tokenizer.encode_words(distinct, spell=self.system.spells)
+        found = self.tokenizer.encode_words(distinct, spell=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
             what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, with nothing that the tokenizer reads"
             note(on_event, f"{source}: {what}: they are read as unknown words")
@@ -166,18 +170,20 @@ class Tag(Task):
         what = f"the tag {tag!r} of this sentence did not occur in training, which knew {known}"
         return f"{example.where}: {what}: correct it, or train with it"
 
-    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+    def select_features_of(
+        self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
+    ) -> Tensor:
         assert asked is not None
         return asked.of(output.top)
 
-    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
+    def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch, words, tags]: scores."""
         if self.network is not None:
             assert asked is not None
             return self.classifier(self.network(picked, asked.counts, asked.words, asked.letters))
         return self.classifier(self.dropout(picked))
 
-    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """-log p of the tags of each row."""
         assert asked is not None
         if self.crf is not None:
@@ -191,10 +197,12 @@ class Tag(Task):
         words = batch.asked.counts.sum().to(batch.shares.dtype)
         return {"loss": words, "words": words}
 
-    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> TagPredictions:
+    def predict(
+        self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore
+    ) -> TagPredictions:
         """Tags for all words; a CRF sees a sentence as a whole, however many windows it was read in."""
         if isinstance(data, Examples):
-            data = self.prepare(data, labelled=False, on_event=on_event)
+            data = self.encode_examples(data, labelled=False, on_event=on_event)
         assert data.asked is not None
         # What blanks stand between characters that were given one by one is of our making, and no end of a word.
         glued = cuts_words(self.labels)
@@ -204,7 +212,7 @@ class Tag(Task):
         ]
         logits = torch.zeros(len(data.asked), self.labels.outputs)
         if len(data.asked):
-            for numbers, response in self.responses(data, batch):
+            for numbers, response in self.predict_all_logits(data, batch):
                 logits[numbers] = response
         if self.crf is None:
             chances, numbers = logits.softmax(1).max(1) if len(logits) else (logits.new_zeros(0), torch.zeros(0).long())
@@ -236,7 +244,7 @@ class Tag(Task):
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, TagPredictions)
-        self.accept(examples, self.labels)
+        self.check_labels(examples, self.labels)
         return score_tags(examples, predictions)
 
 

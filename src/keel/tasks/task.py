@@ -11,38 +11,38 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.data.collation import Asked, Prepared, TaskBatch
+from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import ANY, Columns, Example, Examples, Labels, read_examples
-from keel.data.input_windows import Flat, FramedRows, frame_rows
+from keel.data.input_windows import Flat, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
-from keel.data.token_batch import Rows, distinct
+from keel.data.token_batch import TokenBatch, distinct
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores
-from keel.nn.encoder import Encoder, Output
+from keel.nn.encoder import Encoder, EncoderOutput
 from keel.nn.pooling import Pool
 from keel.nn.scalar_mix import ScalarMix
-from keel.nn.task_network import Kind, Network, Speller
+from keel.nn.task_network import CharacterEncoderKind, HeadNetwork, HeadNetworkKind
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.training.batch_loading import ROOM
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 from keel.training.plan import Precision, Train
 from keel.training.step import autocast
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoSearch:
+class NoDecodingOptions:
     """How answers are looked for, where there is one way alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class HeadSettings:
     """What stands on the encoder, beside the last linear layer."""
 
-    network: Kind = "none"
+    network: HeadNetworkKind = "none"
     """Between encoder and head: filters (cnn) or layers that read in both directions."""
     network_width: int = 200
     """Of each direction, or how many filters there are of each of three widths."""
@@ -50,7 +50,7 @@ class Head:
     """Of the network."""
     network_dropout: float = 0.5
     """On what goes into the network, between its layers and on what comes out."""
-    characters: Speller = "none"
+    characters: CharacterEncoderKind = "none"
     """What reads how each word is spelled, so that words have more than their vectors."""
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
@@ -71,14 +71,14 @@ class Head:
         if not 0 <= self.lm_loss < float("inf"):
             raise UsageError(f"lm_loss is the weight of a loss, 0 or more, not {self.lm_loss}: GPT-1 has 0.5")
 
-    def network_for(self, encoder: Encoder) -> Network | None:
+    def build_network(self, encoder: Encoder) -> HeadNetwork | None:
         """The network that it puts on an encoder, if any."""
         if self.network == "none" and self.characters == "none":
             return None
         if encoder.sparse or getattr(encoder, "bags", False):
             what = "is for vectors of words in their order, and this model has none"
             raise UsageError(f"--network {what}: take a word2vec, a glove, a fasttext learned from text or a bert")
-        return Network(
+        return HeadNetwork(
             encoder.width,
             kind=self.network,
             width=self.network_width,
@@ -87,7 +87,7 @@ class Head:
             characters=self.characters,
         )
 
-    def chosen(self) -> dict[str, Any]:
+    def non_default(self) -> dict[str, Any]:
         """What is not as it would be without asking."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
@@ -102,11 +102,11 @@ class Task(Objective):
     name: ClassVar[str]
     pair: ClassVar[bool] = False
     """Whether an example is two texts."""
-    takes: ClassVar[tuple[str, ...]] = ("mix",)
+    head_fields: ClassVar[tuple[str, ...]] = ("mix",)
     """The fields of `Head` that it knows."""
-    search: Any = NoSearch()
+    decoding: Any = NoDecodingOptions()
     """How answers are looked for: settings that whoever asks may change."""
-    ways: int = 1
+    sequences_per_window: int = 1
     """Rows that one answer is made from, where a window has several."""
 
     def __init__(
@@ -122,8 +122,8 @@ class Task(Objective):
         super().__init__()
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
-        self.head = Head(**chosen)
-        self.network = self.head.network_for(encoder)
+        self.head = HeadSettings(**chosen)
+        self.network = self.head.build_network(encoder)
         self.width = self.network.width if self.network else encoder.width
         """Of the vectors that the last linear layer reads."""
         if self.head.mix and encoder.layer_count < 2:
@@ -142,17 +142,17 @@ class Task(Objective):
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
     @classmethod
-    def learned(cls, examples: Examples) -> Labels:
+    def label_schema(cls, examples: Examples) -> Labels:
         """What a model can learn from these examples; those that teach nothing are refused."""
         return examples.labels
 
     @classmethod
-    def accept(cls, examples: Examples, labels: Labels) -> None:
+    def check_labels(cls, examples: Examples, labels: Labels) -> None:
         """Refuse examples on which a model that has learned these labels cannot be scored."""
         labels.targets(examples)
 
     @classmethod
-    def vocabularies(
+    def train_tokenizers(
         cls,
         system: System,
         examples: Examples,
@@ -166,22 +166,22 @@ class Task(Objective):
         if separate:
             raise UsageError(f"--separate is for --task rewrite, which reads and writes, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]
-        return learn(examples.texts + (examples.seconds or []) + choices, system.label_pieces), None
+        return learn(examples.texts + (examples.seconds or []) + choices, system.label_tokenizer), None
 
     @classmethod
-    def tuning(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
+    def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
         """How a system learns this task, with or without a network on it, unless told otherwise."""
         if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
-        return system.tuning(frozen)
+        return system.finetuning_defaults(frozen)
 
-    def inherit(self, other: "Task") -> None:
+    def load_head_from(self, other: "Task") -> None:
         """Start from what another task of this kind has learned, beside its encoder."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
-        return self.head.chosen()
+        return self.head.non_default()
 
     def train(self, mode: bool = True) -> Self:
         """A frozen encoder gives in training what it gives ever after."""
@@ -190,12 +190,12 @@ class Task(Objective):
             self.encoder.eval()
         return self
 
-    def searching(self, search: Any) -> Self:
+    def with_decoding(self, search: Any) -> Self:
         """This task, weights and all, with another way to look for answers."""
-        if search == self.search:
+        if search == self.decoding:
             return self
         other = copy(self)
-        other.search = search
+        other.decoding = search
         return other
 
     @contextmanager
@@ -222,21 +222,23 @@ class Task(Objective):
         """Whether this is one thing to ask about, not many."""
         return isinstance(item, str) or (self.pair and isinstance(item, tuple))
 
-    def pick(self, rows: Rows, asked: Asked | None = None) -> Tensor:
+    def select_features(self, rows: TokenBatch, asked: TokenSelection | None = None) -> Tensor:
         """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
-        return self.pick_of(self.encoder(rows), rows, asked)
+        return self.select_features_of(self.encoder(rows), rows, asked)
 
-    def mixed(self, rows: Rows) -> Tensor:
+    def mixed_layers(self, rows: TokenBatch) -> Tensor:
         """[batch, time, width]: what the encoder gives, or the mix of all its layers if there is one."""
         if self.mix is None:
             return self.encoder(rows).top
         return self.mix(torch.stack(self.encoder(rows, all_layers=True).layers, -2))
 
-    def pick_of(self, output: Output, rows: Rows, asked: Asked | None = None) -> Tensor:
+    def select_features_of(
+        self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
+    ) -> Tensor:
         """[batch, ..., width]: what the head reads of an output's top."""
         raise NotImplementedError
 
-    def respond(self, picked: Tensor, asked: Asked | None = None) -> Tensor:
+    def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch, ...]: the head, what it says about each row, or each token asked about, by what was picked for it."""
         raise NotImplementedError
 
@@ -244,11 +246,11 @@ class Task(Objective):
         """The encoder's own weights that `respond` uses: they learn though the encoder is frozen."""
         return []
 
-    def losses(self, response: Tensor, targets: Tensor, asked: Asked | None = None) -> Tensor:
+    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch]: how wrong each response is."""
         raise NotImplementedError
 
-    def predict(self, data: Examples | Prepared, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
+    def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         """An answer for each example."""
         raise NotImplementedError
 
@@ -256,44 +258,50 @@ class Task(Objective):
         """How well these predictions meet the examples' own labels."""
         raise NotImplementedError
 
-    def prepare(
+    def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
-    ) -> Prepared:
+    ) -> EncodedExamples:
         """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
         targets = self.labels.targets(examples) if labelled else None
-        spell = self.system.spells
+        spell = self.system.uses_subwords
         firsts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
         seconds = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
             seconds = Flat(*self.tokenizer.encode_flat(others, spell=spell))
-        room = self.system.longest - len(self.system.frame(self.tokenizer, [], [] if self.pair else None).ids)
-        rows = self.framed(firsts, seconds, room)
-        counts = rows.counts // self.ways
+        room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
+        rows = self.build_packed_inputs(firsts, seconds, room)
+        counts = rows.counts // self.sequences_per_window
         if long := int((counts > 1).sum()):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         return self._laid_out(examples, rows, targets=targets, batch_size=batch_size)
 
-    def framed(self, firsts: Flat, seconds: Flat | None, room: int) -> FramedRows:
+    def build_packed_inputs(self, firsts: Flat, seconds: Flat | None, room: int) -> PackedInputs:
         """The texts as rows of the system's frame; those longer than `room` have several."""
-        return frame_rows(self.system, self.tokenizer, firsts, seconds, room)
+        return build_packed_inputs(self.system, self.tokenizer, firsts, seconds, room)
 
-    def _laid_out(self, examples: Examples, rows: FramedRows, **more: Any) -> Prepared:
+    def _laid_out(self, examples: Examples, rows: PackedInputs, **more: Any) -> EncodedExamples:
         """The rows of these examples, and what a frozen encoder makes of them."""
         ids, segments, starts, counts = rows
         spelling = None
-        if self.system.spells:
-            ids, starts, spelling = self.system.teaching.rows(ids, starts, self.tokenizer)
-        shares = np.repeat(self.ways / counts, counts).astype(np.float32)
-        data = Prepared(
+        if self.system.uses_subwords:
+            ids, starts, spelling = self.system.finetuning_policy.subword_inputs(ids, starts, self.tokenizer)
+        shares = np.repeat(self.sequences_per_window / counts, counts).astype(np.float32)
+        data = EncodedExamples(
             examples=examples,
             ids=ids,
             segments=segments if self.pair and segments.any() and len(segments) == len(ids) else None,
             starts=starts,
             owners=np.repeat(np.arange(len(examples)), counts),
             spelling=spelling,
-            **{"shares": shares, "groups": None if self.ways == 1 else np.arange(0, len(starts), self.ways), **more},
+            **{
+                "shares": shares,
+                "groups": None
+                if self.sequences_per_window == 1
+                else np.arange(0, len(starts), self.sequences_per_window),
+                **more,
+            },
         )
         # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
         keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
@@ -301,7 +309,7 @@ class Task(Objective):
         return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager
-    def narrowed(self, data: Prepared) -> Iterator[Prepared]:
+    def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
         """While it learns from this data only the words in it have vectors: others would cost time and stay unmoved."""
         words = getattr(self.encoder, "words", None)
         if self.frozen or not isinstance(words, nn.Embedding):
@@ -312,7 +320,7 @@ class Task(Objective):
             narrow = replace(data, ids=ids)
             met = {"words": torch.from_numpy(used).long()}
         else:
-            met, spelling = self.encoder.met(data.spelling)
+            met, spelling = self.encoder.used_embeddings(data.spelling)
             narrow = replace(data, spelling=spelling)
         whole = {
             name: (table, met[name].to(table.weight.device))
@@ -332,13 +340,13 @@ class Task(Objective):
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
-    def inputs(self) -> list[nn.Parameter]:
-        return self.encoder.inputs()
+    def input_parameters(self) -> list[nn.Parameter]:
+        return self.encoder.input_parameters()
 
-    def rows(self, data: Prepared) -> int:
+    def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
 
-    def batch(self, data: Prepared, draw: Draw, rows: range) -> TaskBatch:
+    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
         index, members = data.members(data.drawn(draw, rows))
         chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
@@ -371,35 +379,35 @@ class Task(Objective):
         """[groups, ...]: one response from those to all rows of a group, by `TaskBatch.members`."""
         raise NotImplementedError
 
-    def responses(self, data: Prepared, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def predict_all_logits(self, data: EncodedExamples, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
         return ((numbers, found.cpu()) for numbers, found in self._each(data, batch, self._respond))
 
-    def _respond(self, picked: Tensor, asked: Asked | None) -> Tensor:
-        return self.respond(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
+    def _respond(self, picked: Tensor, asked: TokenSelection | None) -> Tensor:
+        return self.predict_logits(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
 
-    def _apart(self, asked: Asked | None) -> bool:
+    def _apart(self, asked: TokenSelection | None) -> bool:
         """Whether what is picked is so of each layer, and mixed later; a network over a whole text reads the mix."""
         return self.mix is not None and (self.network is None or asked is not None)
 
-    def _rows(self, data: Prepared, index: np.ndarray) -> Rows:
+    def _rows(self, data: EncodedExamples, index: np.ndarray) -> TokenBatch:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
         on_gpu = next(self.encoder.parameters()).is_cuda
         apart = self.network is not None and data.asked is None  # a network reads rows side by side
-        return data.packed(index) if on_gpu and self.encoder.packs and not apart else data.rows(index)
+        return data.packed(index) if on_gpu and self.encoder.accepts_packed and not apart else data.rows(index)
 
-    def _picked(self, rows: Rows | None, asked: Asked | None, features: Tensor | None) -> Tensor:
+    def _picked(self, rows: TokenBatch | None, asked: TokenSelection | None, features: Tensor | None) -> Tensor:
         """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
         if features is not None:
             return features
         assert rows is not None
         if not self._apart(asked):
-            return self.pick(rows, asked)
+            return self.select_features(rows, asked)
         layers = self.encoder(rows, all_layers=True).layers
-        return torch.stack([self.pick_of(Output(top=layer), rows, asked) for layer in layers], -2)
+        return torch.stack([self.select_features_of(EncoderOutput(top=layer), rows, asked) for layer in layers], -2)
 
     def _each(
-        self, data: Prepared, batch: int, read: Callable[[Tensor, Asked | None], Tensor]
+        self, data: EncodedExamples, batch: int, read: Callable[[Tensor, TokenSelection | None], Tensor]
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         device = next(self.parameters()).device
         # The longest first: should memory not suffice, it shows at once.
@@ -415,7 +423,7 @@ class Task(Objective):
                     found = read(self._picked(rows, asked, features), asked).float()
                 yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside])
 
-    def _features(self, data: Prepared) -> Tensor:
+    def _features(self, data: EncodedExamples) -> Tensor:
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU
         that has much more room, so that no step waits for it."""
         features = torch.empty(0)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from keel.events import OnEvent, note
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.device_errors import brief, from_compiler
 from keel.training.objective import Objective, Tensors
-from keel.training.plan import Place, Train
+from keel.training.plan import StepPlan, Train
 
 AHEAD = 2
 """Steps whose batches are drawn while the GPU works, where tokens do not fit on it."""
@@ -25,43 +25,43 @@ Drawn = tuple[list[Tensors], dict[str, Tensor]]
 class Batches(Protocol):
     """The micro-batches of a step, cut as `parts` says; `coming` are the next steps and their parts."""
 
-    def get(self, place: Place, parts: list[range], coming: list[tuple[Place, list[range]]]) -> Drawn: ...
+    def get(self, place: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> Drawn: ...
 
 
-def batches_of(objective: Objective, data: Any, train: Train, device: torch.device, on_event: OnEvent) -> Batches:
+def batch_source(objective: Objective, data: Any, train: Train, device: torch.device, on_event: OnEvent) -> Batches:
     """The way to draw batches of this data that keeps the device busy."""
     if device.type != "cuda" or not isinstance(data, Tensors):
-        return Here(objective, data, train.seed, device)
-    if objective.drawn_ahead:
-        return Ahead(objective, data, train.seed, device)
+        return CpuBatches(objective, data, train.seed, device)
+    if objective.prefetched:
+        return PrefetchedBatches(objective, data, train.seed, device)
     free, _ = torch.cuda.mem_get_info(device)
     if data.bytes() <= ROOM * free:
-        return OnGpu(objective, data.to(device), train, on_event)
+        return GpuBatches(objective, data.to(device), train, on_event)
     what = f"{data.bytes() / 2**30:.1f} GiB of tokens would take too much of the GPU's memory"
     note(on_event, f"{what}: they stay outside, {AHEAD} batches are kept ready")
-    return Ahead(objective, data, train.seed, device)
+    return PrefetchedBatches(objective, data, train.seed, device)
 
 
-class Here:
+class CpuBatches:
     """Batches drawn on the spot by the CPU: where it trains, or where drawing is little work."""
 
     def __init__(self, objective: Objective, data: Any, seed: int, device: torch.device):
         self.objective, self.data, self.seed, self.device = objective, data, seed, device
 
-    def get(self, place: Place, parts: list[range], coming: list[tuple[Place, list[range]]]) -> Drawn:
+    def get(self, place: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> Drawn:
         draw = _draw_of(self.seed, place)
         batches, counts = _counted(self.objective, [self.objective.batch(self.data, draw, rows) for rows in parts])
         return _moved(batches, counts, self.device)
 
 
-class OnGpu:
+class GpuBatches:
     """Batches drawn by the GPU from data that lives there: a thousand small operations, compiled once a phase."""
 
     def __init__(self, objective: Objective, data: Tensors, train: Train, on_event: OnEvent):
         self.objective, self.data, self.train, self.on_event = objective, data, train, on_event
         self.compiled: dict[int, Callable[[Tensor], Tensors]] = {}
 
-    def get(self, place: Place, parts: list[range], coming: list[tuple[Place, list[range]]]) -> Drawn:
+    def get(self, place: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> Drawn:
         numbers = (
             torch.tensor([place.step, place.first, place.rows]).pin_memory().to(self.data.device, non_blocking=True)
         )
@@ -69,14 +69,14 @@ class OnGpu:
             self.compiled[place.phase] = self._compile(place.phase, numbers)
         batch = self.compiled[place.phase](numbers)
         # Of a smaller batch or a part of one: the rows before do not depend on those after.
-        batches = [batch.rows_of(rows) for rows in parts]
+        batches = [batch.slice_examples(rows) for rows in parts]
         return _counted(self.objective, batches)
 
     def _compile(self, phase: int, numbers: Tensor) -> Callable[[Tensor], Tensors]:
-        rows = range(max(1, round(self.train.batch * self.objective.phases()[phase].rows)))
+        rows = range(max(1, round(self.train.batch * self.objective.phases()[phase].batch_share)))
 
         def draw(numbers: Tensor) -> Tensors:
-            place = Draw(seed=self.train.seed, step=numbers[0], first=numbers[1], rows=numbers[2], phase=phase)
+            place = CounterRng(seed=self.train.seed, step=numbers[0], first=numbers[1], rows=numbers[2], phase=phase)
             return self.objective.batch(self.data, place, rows)
 
         draw(numbers)  # what is computed once and kept must not be computed inside the compiled function
@@ -93,15 +93,15 @@ class OnGpu:
         return compiled
 
 
-class Ahead:
+class PrefetchedBatches:
     """Batches drawn on the CPU by a thread, some steps ahead of the GPU."""
 
     def __init__(self, objective: Objective, data: Any, seed: int, device: torch.device):
         self.objective, self.data, self.seed, self.device = objective, data, seed, device
         self.pool = ThreadPoolExecutor(1, "keel-batches")
-        self.drawn: dict[Place, tuple[list[range], Future[Drawn]]] = {}
+        self.drawn: dict[StepPlan, tuple[list[range], Future[Drawn]]] = {}
 
-    def get(self, place: Place, parts: list[range], coming: list[tuple[Place, list[range]]]) -> Drawn:
+    def get(self, place: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> Drawn:
         wanted = [(place, parts), *coming]
         self.drawn = {key: self.drawn[key] for key, cut in wanted if key in self.drawn and self.drawn[key][0] == cut}
         for key, cut in wanted:
@@ -109,13 +109,13 @@ class Ahead:
                 self.drawn[key] = cut, self.pool.submit(self._make, key, cut)
         return _moved(*self.drawn.pop(place)[1].result(), self.device)
 
-    def _make(self, place: Place, parts: list[range]) -> Drawn:
+    def _make(self, place: StepPlan, parts: list[range]) -> Drawn:
         draw = _draw_of(self.seed, place)
         return _counted(self.objective, [self.objective.batch(self.data, draw, rows) for rows in parts])
 
 
-def _draw_of(seed: int, place: Place) -> Draw:
-    return Draw(seed=seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
+def _draw_of(seed: int, place: StepPlan) -> CounterRng:
+    return CounterRng(seed=seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
 
 
 def _counted(objective: Objective, batches: list[Any]) -> Drawn:

@@ -8,12 +8,12 @@ from torch import Tensor
 from keel.errors import KeelError
 from keel.training.distributed import World
 from keel.training.objective import Objective, Tensors
-from keel.training.plan import Place
+from keel.training.plan import StepPlan
 
 PREFIX = "carried."
 
 
-class Carried:
+class CarriedState:
     """The state of all rows of a step, each tensor rows first; it stays in place, so that graphs can write it."""
 
     def __init__(self, objective: Objective, world: World):
@@ -25,17 +25,17 @@ class Carried:
         self.written: list[range] = []
         """The rows whose state this process computes."""
 
-    def parts(self, place: Place, parts: list[range]) -> list[Tensors] | None:
+    def parts(self, place: StepPlan, parts: list[range]) -> list[Tensors] | None:
         """The state of each part of a step's rows; the first one where the step before had other rows."""
         state = self._at(place.rows, place.phase)
         self.written = parts
-        return None if state is None else [state.rows_of(part) for part in parts]
+        return None if state is None else [state.slice_examples(part) for part in parts]
 
     def _at(self, rows: int, phase: int) -> Tensors | None:
         if rows not in self.kept:
-            self.kept[rows] = self.objective.start(rows)
+            self.kept[rows] = self.objective.initial_state(rows)
         elif self.last != (rows, phase) and (state := self.kept[rows]) is not None:
-            state.fill(self.objective.start(rows))
+            state.fill(self.objective.initial_state(rows))
         self.last = rows, phase
         return self.kept[rows]
 

@@ -72,7 +72,7 @@ def shuffled(index: Tensor, size: int, key: Tensor, rounds: int = 32) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class CounterRng:
     """The draws of one step; every method takes the rows' numbers within the step and gives one result a row."""
 
     seed: int

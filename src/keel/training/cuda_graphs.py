@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from keel.events import OnEvent, note
-from keel.training.device_errors import NoRoomError, brief
+from keel.training.device_errors import OutOfMemoryError, brief
 from keel.training.objective import Tensors
 
 WARM = 2
@@ -58,7 +58,7 @@ class StepGraphs:
             stream = torch.cuda.current_stream()
             try:
                 self.captured[shape] = self._capture(batches, counts, update)
-            except (RuntimeError, NoRoomError) as error:
+            except (RuntimeError, OutOfMemoryError) as error:
                 torch.cuda.set_stream(stream)  # a capture that breaks off may not give it back
                 self.clear()
                 self.off = True

@@ -1,7 +1,7 @@
 """What can go wrong below a step, without being the fault of the run."""
 
 
-class NoRoomError(Exception):
+class OutOfMemoryError(Exception):
     """The rows of a step do not fit into memory at once."""
 
 

@@ -20,12 +20,12 @@ from keel.events import OnEvent, counted, ignore, note
 from keel.training.batch_loading import AHEAD
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World, whole
-from keel.training.loss_totals import Tally
+from keel.training.loss_totals import LossTotals
 from keel.training.objective import Objective
 from keel.training.plan import Plan, Train
 from keel.training.signals import caught_signals
 from keel.training.step import stepper_of
-from keel.training.weight_average import Average
+from keel.training.weight_average import WeightAverage
 
 Evaluate = Callable[[Objective], dict[str, float]]
 """Figures by name for the network as it now is, "loss" among them."""
@@ -109,18 +109,18 @@ class _Run:
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
-        self.objective.meet(data)
+        self.objective.setup(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.sources = sources
         self.settings = {**identity, **to_dict(train), "processes": world.size}
         """What a run is of comes first: if it changed, it is what is told."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
         self.stepper = stepper_of(self.objective, data, train, world, on_event)
-        self.average = Average()
+        self.average = WeightAverage()
         self.costs: dict[tuple[int, int], float] = {}
         """Seconds of a step by its rows and its phase, as rehearsed."""
         self.history = History()
-        self.tally = Tally()
+        self.tally = LossTotals()
         self.best: tuple[float, int] = (math.inf, -1)
         self.began = time.monotonic()
 
@@ -154,7 +154,7 @@ class _Run:
                 if not stop and step - saved_step >= 5:  # fewer tell little, compiling may be among them
                     plan = self.replan(step, plan, saved_step, time.monotonic() - saved_at)
                     if step < plan.average_from:  # a longer plan averages later
-                        self.average = Average()
+                        self.average = WeightAverage()
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
@@ -172,7 +172,7 @@ class _Run:
         """One update, its rows and its rate by the plan."""
         place = plan.at(step)
         coming = [plan.at(later) for later in range(step + 1, min(step + 1 + AHEAD, plan.steps))]
-        self.tally.add(self.stepper.take(place, coming), place.rate)
+        self.tally.add(self.stepper.take(place, coming), place.lr_scale)
         if plan.averages(step):
             self.average.add(self.objective)
 
@@ -187,7 +187,7 @@ class _Run:
 
     def report(self, step: int, plan: Plan) -> None:
         event = self.tally.summary(self.world)
-        self.tally = Tally()
+        self.tally = LossTotals()
         self.history.losses.append((step, event["loss"]))
         left = (plan.steps - step) * event["seconds_per_step"]
         self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
@@ -287,7 +287,7 @@ class _Run:
         if self.train.steps:
             return self.plan(self.train.steps)
         if self.train.epochs:
-            return self.plan(self.plan(1_000_000).steps_for(self.train.epochs * self.objective.rows(self.data)))
+            return self.plan(self.plan(1_000_000).steps_for(self.train.epochs * self.objective.epoch_size(self.data)))
         self.rehearse()
         return self.plan_by_clock(0, 1.0)
 
@@ -298,7 +298,7 @@ class _Run:
             times: list[float] = []
             for number in range(6):
                 start = time.monotonic()
-                tally = Tally()
+                tally = LossTotals()
                 tally.add(self.stepper.rehearse(plan.at(stretch.begin + number)), 0.0)
                 tally.finite(self.world)  # waits for the device
                 times.append(time.monotonic() - start)

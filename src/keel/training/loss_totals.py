@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from keel.events import Event
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
-from keel.training.objective import Kernel, Objective
+from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
-from keel.training.step import Taken, add_up, autocast
+from keel.training.step import StepResult, add_up, autocast
 
 
-def held_out_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objective], dict[str, float]]:
+def validation_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objective], dict[str, float]]:
     """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
 
     def evaluate(objective: Objective) -> dict[str, float]:
@@ -26,16 +26,16 @@ def held_out_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objecti
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
         # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
-        chunk = min(4 if isinstance(objective, Kernel) else 64, train.batch)
-        total = min(rows, objective.rows(data))
+        chunk = min(4 if isinstance(objective, CustomUpdate) else 64, train.batch)
+        total = min(rows, objective.epoch_size(data))
         with torch.no_grad():
-            state = objective.start(chunk := min(chunk, total))
+            state = objective.initial_state(chunk := min(chunk, total))
             if state is not None:  # so many readers go on from where they are
                 total -= total % chunk
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total)) if state is None else range(chunk)
                 first = 0 if state is None else start
-                batch = objective.batch(data, Draw(seed=0, step=0, first=first, rows=chunk), part).to(device)
+                batch = objective.batch(data, CounterRng(seed=0, step=0, first=first, rows=chunk), part).to(device)
                 with autocast(train.precision, device):
                     losses, state = objective(batch, state)
                 add_up(sums, losses)
@@ -47,7 +47,7 @@ def held_out_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objecti
     return evaluate
 
 
-class Tally:
+class LossTotals:
     """Losses and counts between two reports; they stay on the device until somebody must know."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Tally:
         self.rate = 0.0
         self.began = time.monotonic()
 
-    def add(self, taken: Taken, rate: float) -> None:
+    def add(self, taken: StepResult, rate: float) -> None:
         add_up(self.sums, taken.losses)
         add_up(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
         self.norm, self.rate = taken.norm, rate

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 
 State = Any
 """What a recurrent or caching network hands from one call to the next; the loop passes it on without looking."""
@@ -27,7 +27,7 @@ class Tensors:
     def clone(self) -> Self:
         return self._each(Tensor.clone)
 
-    def rows_of(self, rows: range) -> Self:
+    def slice_examples(self, rows: range) -> Self:
         """These rows of every tensor inside."""
         return self._each(lambda value: value[rows.start : rows.stop])
 
@@ -81,24 +81,24 @@ class Phase:
 
     share: float = 1.0
     """Of the steps."""
-    rows: float = 1.0
+    batch_share: float = 1.0
     """How many rows make a step, as a share of the batch: longer ones are fewer."""
 
 
 class Objective(nn.Module):
     """A network with its batches and its losses. `data` is whatever it reads: the loop only passes it on."""
 
-    drawn_ahead: ClassVar[bool] = False
+    prefetched: ClassVar[bool] = False
     """Whether its batches are drawn on the CPU even if `data` could live on a GPU; then not all need be rows first."""
 
-    def rows(self, data: Any) -> int:
+    def epoch_size(self, data: Any) -> int:
         """How many rows make one epoch."""
         raise NotImplementedError
 
-    def meet(self, data: Any) -> None:
+    def setup(self, data: Any) -> None:
         """Look at all the data once, before the first step of a run or before it is taken up again."""
 
-    def batch(self, data: Any, draw: Draw, rows: range) -> Tensors:
+    def batch(self, data: Any, draw: CounterRng, rows: range) -> Tensors:
         """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
 
         If `data` is a record of tensors, so that it can live on a GPU, all tensors of a batch have its rows first.
@@ -109,7 +109,7 @@ class Objective(nn.Module):
         """How many predictions each loss sums over, known before the forward pass."""
         raise NotImplementedError
 
-    def start(self, rows: int) -> Tensors | None:
+    def initial_state(self, rows: int) -> Tensors | None:
         """The state of so many rows before they have read anything, all tensors rows first, on the weights' device;
         none if a step needs to know nothing of the one before."""
         return None
@@ -123,7 +123,7 @@ class Objective(nn.Module):
         """The parts of the training, in order; a draw tells `batch` in which one it is."""
         return [Phase()]
 
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What whoever trained it should know about the data it met."""
         return []
 
@@ -135,19 +135,19 @@ class Objective(nn.Module):
         of modules is one unit that is called part by part."""
         return []
 
-    def inputs(self) -> list[nn.Parameter]:
+    def input_parameters(self) -> list[nn.Parameter]:
         """The weights below the blocks, such as those of words; whatever is neither here nor there is above them."""
         return []
 
 
-class Kernel(Objective):
+class CustomUpdate(Objective):
     """An objective that learns by updates of its own making, on a CPU; `forward` stays as their definition."""
 
-    races: ClassVar[bool] = True
+    nondeterministic: ClassVar[bool] = True
     """Whether several threads write into the same numbers, so that no two runs are equal."""
 
     def update(
-        self, data: Any, draw: Draw, rows: range, rate: float, threads: int
+        self, data: Any, draw: CounterRng, rows: range, rate: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Learn from these rows of one step; the sum of each loss, and counts as in `counts`.
 

@@ -10,7 +10,7 @@ from keel.errors import UsageError
 from keel.training.distributed import sharded
 from keel.training.muon import Muon
 from keel.training.objective import Objective
-from keel.training.parameter_groups import rate_shares
+from keel.training.parameter_groups import lr_multipliers
 
 if TYPE_CHECKING:
     from keel.training.plan import Train
@@ -20,7 +20,7 @@ SLANT = 32
 """How much smaller than the full rate a slanted one is at its ends."""
 
 
-def rate_share(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
+def lr_at(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
     """The share of the full rate at `step` of `steps`: up linearly over `warmup`, then by the schedule's name.
 
     linear and cosine fall to zero at the end, inverse_sqrt as 1 / sqrt(step) does (Vaswani et al.); trapezoid stays at
@@ -58,7 +58,7 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     inside = {weight for block in objective.blocks() for weight in block.parameters() if train.optimizer == "muon"}
     # What has further dimensions of its own, as filters over several letters do, is no matrix to Muon.
     parts = {each: cut for each, cut in matrices.items() if each in inside and cut[:-2] == each.shape[:-2]}
-    shares = rate_shares(objective, train)
+    shares = lr_multipliers(objective, train)
     groups: list[dict[str, Any]] = []
     for share in dict.fromkeys(shares.values()):
         mine = [parameter for parameter in trained if shares[parameter] == share]
@@ -87,7 +87,7 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     return adamw
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Give every group its share ("scale") of the rate; never waits for the GPU."""
     for group in optimizer.param_groups:
         share = rate * group.get("scale", 1.0)

@@ -11,7 +11,7 @@ from typing import Literal
 from keel.errors import UsageError
 from keel.training.distributed import Parallel
 from keel.training.objective import Phase
-from keel.training.optimizers import Schedule, rate_share
+from keel.training.optimizers import Schedule, lr_at
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -122,7 +122,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Place:
+class StepPlan:
     """Where in a plan a step stands: everything about it that does not depend on the data."""
 
     step: int
@@ -131,11 +131,11 @@ class Place:
     first: int
     """How many rows the steps before this one drew in its phase."""
     phase: int
-    rate: float
+    lr_scale: float
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PlanSegment:
     """Steps that are alike in shape."""
 
     begin: int
@@ -153,7 +153,7 @@ class Plan:
     phases: Sequence[Phase] = (Phase(),)
 
     @cached_property
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[PlanSegment]:
         """The plan cut wherever the rows of a step or the phase change."""
         ramp = [(0.0, 4), (self.train.ramp / 2, 2), (self.train.ramp, 1)] if self.train.ramp else [(0.0, 1)]
         begins = list(accumulate((phase.share for phase in self.phases), initial=0.0))[:-1]
@@ -162,19 +162,19 @@ class Plan:
         for begin, stop in pairwise(cuts):
             number = max(n for n, share in enumerate(begins) if round(share * self.steps) <= begin)
             parts = [parts for share, parts in ramp if round(share * self.steps) <= begin][-1]
-            rows = max(1, round(self.train.batch * self.phases[number].rows / parts))
-            found.append(Stretch(begin, stop, rows, number))
+            rows = max(1, round(self.train.batch * self.phases[number].batch_share / parts))
+            found.append(PlanSegment(begin, stop, rows, number))
         return found
 
-    def at(self, step: int) -> Place:
+    def at(self, step: int) -> StepPlan:
         """One step of the plan."""
         here = next(stretch for stretch in self.stretches if step < stretch.stop)
         before = [each for each in self.stretches if each.phase == here.phase and each.begin < here.begin]
         first = sum((each.stop - each.begin) * each.rows for each in before) + (step - here.begin) * here.rows
         # A smaller batch wants a smaller rate: the noise of its gradient is larger.
-        full = self.train.batch * self.phases[here.phase].rows
+        full = self.train.batch * self.phases[here.phase].batch_share
         rate = self.train.lr * self.share(step) * min(1.0, here.rows / full) ** 0.5
-        return Place(step=step, rows=here.rows, first=first, phase=here.phase, rate=rate)
+        return StepPlan(step=step, rows=here.rows, first=first, phase=here.phase, lr_scale=rate)
 
     @property
     def average_from(self) -> int:
@@ -189,7 +189,9 @@ class Plan:
 
     def steps_for(self, rows: float) -> int:
         """How many steps of the first phase draw that many rows, with the shares of this plan."""
-        drawn = sum((each.stop - each.begin) * each.rows / self.phases[each.phase].rows for each in self.stretches)
+        drawn = sum(
+            (each.stop - each.begin) * each.rows / self.phases[each.phase].batch_share for each in self.stretches
+        )
         return max(1, math.ceil(rows * self.steps / drawn))
 
     def seconds(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
@@ -209,7 +211,7 @@ class Plan:
     def share(self, step: int) -> float:
         """The share of the full rate at a step."""
         warmup = round(self.train.warmup * self.steps) if self.train.warmup < 1 else round(self.train.warmup)
-        return rate_share(
+        return lr_at(
             step,
             self.steps,
             schedule=self.train.schedule,

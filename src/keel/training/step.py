@@ -16,20 +16,20 @@ from torch import Tensor, nn
 from keel.config import cache_folder
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note
-from keel.training.batch_loading import batches_of
-from keel.training.carried_state import Carried
-from keel.training.counter_rng import Draw, seed_of
+from keel.training.batch_loading import batch_source
+from keel.training.carried_state import CarriedState
+from keel.training.counter_rng import CounterRng, seed_of
 from keel.training.cuda_graphs import Found, StepGraphs
-from keel.training.device_errors import NoRoomError, brief, from_compiler
+from keel.training.device_errors import OutOfMemoryError, brief, from_compiler
 from keel.training.distributed import World, hold_gradients, whole
-from keel.training.objective import Kernel, Objective, Tensors, parts_of
-from keel.training.optimizers import make_optimizer, set_rate
-from keel.training.parameter_groups import Levels
-from keel.training.plan import Place, Precision, Train
+from keel.training.objective import CustomUpdate, Objective, Tensors, parts_of
+from keel.training.optimizers import make_optimizer, set_lr
+from keel.training.parameter_groups import ParameterGroups
+from keel.training.plan import Precision, StepPlan, Train
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """What one step found: this process's share of each mean loss, the global counts, the gradient's norm."""
 
     losses: dict[str, Tensor]
@@ -58,26 +58,26 @@ class Stepper:
             )
         self.wrapped = world.wrap(objective, train.parallel)
         self.optimizer = make_optimizer(objective, train)
-        self.levels = Levels(objective, data, train)
-        self.carried = Carried(objective, world)
-        self.batches = batches_of(objective, data, train, world.device, on_event)
+        self.levels = ParameterGroups(objective, data, train)
+        self.carried = CarriedState(objective, world)
+        self.batches = batch_source(objective, data, train, world.device, on_event)
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
 
-    def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:
+    def take(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
         """One update; `coming` are the places after this one, whose rows may be drawn meanwhile."""
         taken = self._careful(place, coming, update=True)
         return replace(taken, norm=None if taken.norm is None else whole(taken.norm))
 
-    def rehearse(self, place: Place) -> Taken:
+    def rehearse(self, place: StepPlan) -> StepResult:
         """The work of a step without its update: nothing has changed afterwards."""
         return self._careful(place, (), update=False)
 
-    def _careful(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
+    def _careful(self, place: StepPlan, coming: Sequence[StepPlan], update: bool) -> StepResult:
         """A step, tried again in smaller parts if memory does not suffice, or without the compiler if that fails."""
         while True:
             try:
                 return self._step(place, coming, update)
-            except NoRoomError:
+            except OutOfMemoryError:
                 rows = -(-place.rows // (self.world.size * self.parts))
                 if self.world.size > 1 or rows < 2:
                     remedy = "lower --batch, or cut it into parts with --train.accumulate"
@@ -99,7 +99,7 @@ class Stepper:
             if self.world.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _step(self, place: Place, coming: Sequence[Place], update: bool) -> Taken:
+    def _step(self, place: StepPlan, coming: Sequence[StepPlan], update: bool) -> StepResult:
         if self.levels.set(place if update else None):  # a rehearsal tries the steps that cost most
             if self.graphs:
                 self.graphs.clear()
@@ -107,12 +107,12 @@ class Stepper:
             if update:
                 note(self.on_event, f"{self.levels.learning} of {len(self.levels)} levels learn from step {place.step}")
         batches, counts = self._draw(place, coming)
-        set_rate(self.optimizer, place.rate)
+        set_lr(self.optimizer, place.lr_scale)
         states = self.carried.parts(place, self._parts(place)) or [None] * len(batches)
         seed = seed_of(self.train.seed, place.step, self.world.rank)
         work = partial(self._update, states, update=update)
         found = self.graphs.run(batches, counts, seed, work) if self.graphs and update else work(batches, counts, seed)
-        return Taken(found[0], counts, found[1])
+        return StepResult(found[0], counts, found[1])
 
     def _update(
         self,
@@ -129,7 +129,7 @@ class Stepper:
         try:
             losses, after = self._gradients(batches, states, counts)
         except torch.OutOfMemoryError as error:  # nothing has changed yet, unlike in the optimizer's own step
-            raise NoRoomError from error
+            raise OutOfMemoryError from error
         norm = None
         if update:
             norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
@@ -140,7 +140,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         return losses, norm
 
-    def _draw(self, place: Place, coming: Sequence[Place]) -> tuple[list[Tensors], dict[str, Tensor]]:
+    def _draw(self, place: StepPlan, coming: Sequence[StepPlan]) -> tuple[list[Tensors], dict[str, Tensor]]:
         """This process's micro-batches of one step, and the global counts of what they predict."""
         parts = self._parts(place)
         batches, found = self.batches.get(place, parts, [(other, self._parts(other)) for other in coming])
@@ -148,7 +148,7 @@ class Stepper:
         totals = self.world.total(torch.stack([found[name].double() for name in names]))
         return batches, dict(zip(names, totals, strict=True))
 
-    def _parts(self, place: Place) -> list[range]:
+    def _parts(self, place: StepPlan) -> list[range]:
         parts = [self.world.part(range(place.rows), self.parts, number) for number in range(self.parts)]
         return [part for part in parts if part] if self.world.size == 1 else parts
 
@@ -170,10 +170,10 @@ class Stepper:
         return shares, after
 
 
-class KernelStepper:
+class CustomUpdateStepper:
     """Takes the steps of an objective that makes its own updates: no gradients, no optimizer, one process on a CPU."""
 
-    def __init__(self, objective: Kernel, data: Any, train: Train, world: World, on_event: OnEvent):
+    def __init__(self, objective: CustomUpdate, data: Any, train: Train, world: World, on_event: OnEvent):
         if world.size > 1 or world.device.type != "cpu":
             raise UsageError(
                 "this system learns on the CPU of one machine, with --threads: use --device cpu, no torchrun"
@@ -189,29 +189,29 @@ class KernelStepper:
         self.objective, self.data, self.train = objective, data, train
         self.threads = train.threads or os.cpu_count() or 1
         self.parts = 1
-        self.carried = Carried(objective, world)  # nothing
-        self.levels = Levels(objective, data, train)  # all learn
-        self.trial: Kernel | None = None
+        self.carried = CarriedState(objective, world)  # nothing
+        self.levels = ParameterGroups(objective, data, train)  # all learn
+        self.trial: CustomUpdate | None = None
         """A copy to rehearse with: what it counts once is no part of a step."""
         self.optimizer = _Forgetful()
-        if self.threads > 1 and objective.races:
+        if self.threads > 1 and objective.nondeterministic:
             note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
 
-    def take(self, place: Place, coming: Sequence[Place] = ()) -> Taken:
+    def take(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
         self.trial = None
         return self._taken(self.objective, place)
 
-    def rehearse(self, place: Place) -> Taken:
+    def rehearse(self, place: StepPlan) -> StepResult:
         self.trial = self.trial or deepcopy(self.objective)
         return self._taken(self.trial, place)
 
-    def _taken(self, objective: Kernel, place: Place) -> Taken:
-        draw = Draw(seed=self.train.seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
-        sums, counts = objective.update(self.data, draw, range(place.rows), place.rate, self.threads)
+    def _taken(self, objective: CustomUpdate, place: StepPlan) -> StepResult:
+        draw = CounterRng(seed=self.train.seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
+        sums, counts = objective.update(self.data, draw, range(place.rows), place.lr_scale, self.threads)
         means = {
             name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
         }
-        return Taken(means, {name: torch.tensor(float(count)) for name, count in counts.items()}, None)
+        return StepResult(means, {name: torch.tensor(float(count)) for name, count in counts.items()}, None)
 
 
 class _Forgetful(torch.optim.Optimizer):
@@ -223,9 +223,9 @@ class _Forgetful(torch.optim.Optimizer):
 
 def stepper_of(
     objective: Objective, data: Any, train: Train, world: World, on_event: OnEvent
-) -> Stepper | KernelStepper:
+) -> Stepper | CustomUpdateStepper:
     """What takes the steps of this objective."""
-    kind = KernelStepper if isinstance(objective, Kernel) else Stepper
+    kind = CustomUpdateStepper if isinstance(objective, CustomUpdate) else Stepper
     return kind(objective, data, train, world, on_event)  # pyright: ignore[reportArgumentType]
 
 
@@ -235,7 +235,7 @@ def add_up(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
         totals[name] = totals[name] + value if name in totals else value
 
 
-def settled(precision: Precision, device: torch.device) -> Precision:
+def resolve_precision(precision: Precision, device: torch.device) -> Precision:
     """fp32 or bf16: what "auto" comes to on this device; what the device lacks is refused."""
     has = device.type == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto":
@@ -247,4 +247,4 @@ def settled(precision: Precision, device: torch.device) -> Precision:
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """Products in the precision that the setting comes to."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=settled(precision, device) == "bf16")
+    return torch.autocast(device.type, torch.bfloat16, enabled=resolve_precision(precision, device) == "bf16")

@@ -14,7 +14,7 @@ PREFIX = "average."
 
 
 @dataclass
-class Average:
+class WeightAverage:
     """The running mean of all trained weights, in fp32 and where they are; nothing here waits for a GPU."""
 
     count: int = 0

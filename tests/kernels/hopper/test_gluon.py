@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from keel.kernels.hopper.gluon import gluon
+from keel.kernels.hopper import gluon
 
 PROGRAM = """
 import torch
@@ -15,7 +15,7 @@ torch.version.cuda = torch.version.cuda or "12.8"  # so that Keel takes Triton u
 from triton.backends.compiler import GPUTarget
 from triton.compiler import compile
 from triton.experimental.gluon._runtime import GluonASTSource
-from keel.kernels import attention_even, feed_forward
+from keel.kernels.hopper import attention_fixed, feed_forward
 from keel.kernels.hopper.gluon import REGISTERS, gl
 
 def tile(*shape):
@@ -36,9 +36,9 @@ for back in (False, True):
 for dropped, causal in ((0, False), (429496729, False), (429496729, True)):
     fixed = {"heads": 12, "threshold": dropped, "causal": causal}
     pointers = {"lengths": "*i64", "normalizers": "*fp32"}
-    check(attention_even._forward, dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}, fixed, 8)
+    check(attention_fixed._forward, dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}, fixed, 8)
     kinds = dict.fromkeys(("qkv", "dout", "dqkv"), tile(128, 64)) | pointers | {"sums": "*fp32"}
-    check(attention_even._backward, kinds, fixed, 8)
+    check(attention_fixed._backward, kinds, fixed, 8)
 """
 
 
