@@ -2,12 +2,13 @@ import json
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 
 from keel import config
 from keel.api.settings import TextSettings
+from keel.config import Ge, Gt, Le, Lt, Validated, from_dict, parse_value, replace
 from keel.data.examples import Columns
 from keel.errors import KeelError, UsageError
 from keel.systems.bert import Bert
@@ -210,3 +211,31 @@ def test_many_known_names_are_sorted_and_cut_short() -> None:
     error = config.unknown_name("q", [f"name{number:02}" for number in reversed(range(30))], "x")
     listed = ", ".join(f"name{number:02}" for number in range(12))
     assert str(error) == f"x: unknown name 'q'; known are {listed} and 18 more: see --help"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(Validated):
+    layers: Annotated[int, Ge(1), Le(1000)] = 2
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
+    rate: Annotated[float, Gt(0)] = 0.5
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "says"),
+    [
+        ("layers", 0, "layers must be 1 or more and 1,000 or less, not 0"),
+        ("layers", 1001, "1,000 or less"),
+        ("dropout", 1.0, "below 1, not 1.0"),
+        ("rate", 0, "above 0"),
+        ("layers", 1.5, "a whole number"),
+    ],
+)
+def test_bounds_of_the_annotation_are_enforced_wherever_a_setting_is_made(field: str, wrong: Any, says: str) -> None:
+    for make in (
+        lambda: Bounded(**{field: wrong}),
+        lambda: replace(Bounded(), **{field: wrong}),
+        lambda: from_dict(Bounded, {field: wrong}),
+        lambda: parse_value(get_type_hints(Bounded, include_extras=True)[field], str(wrong), field),
+    ):
+        with pytest.raises(UsageError, match=says):
+            make()

@@ -14,7 +14,18 @@ import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from keel.errors import KeelError, UsageError
 
@@ -72,6 +83,68 @@ MOST_LISTED = 12
 EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Ge:
+    """Bound of a setting in its annotation: `Annotated[int, Ge(1)]` is 1 or more."""
+
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.bound:,} or more"
+
+    def accepts(self, value: float) -> bool:
+        return value >= self.bound
+
+
+@dataclasses.dataclass(frozen=True)
+class Gt(Ge):
+    """Above the bound."""
+
+    def __str__(self) -> str:
+        return f"above {self.bound:,}"
+
+    def accepts(self, value: float) -> bool:
+        return value > self.bound
+
+
+@dataclasses.dataclass(frozen=True)
+class Le(Ge):
+    """The bound or less."""
+
+    def __str__(self) -> str:
+        return f"{self.bound:,} or less"
+
+    def accepts(self, value: float) -> bool:
+        return value <= self.bound
+
+
+@dataclasses.dataclass(frozen=True)
+class Lt(Ge):
+    """Below the bound."""
+
+    def __str__(self) -> str:
+        return f"below {self.bound:,}"
+
+    def accepts(self, value: float) -> bool:
+        return value < self.bound
+
+
+Count = Annotated[int, Ge(1)]
+"""A whole number, 1 or more."""
+Share = Annotated[float, Ge(0), Le(1)]
+"""A share from 0 to 1."""
+Dropout = Annotated[float, Ge(0), Lt(1)]
+"""A dropout probability."""
+
+
+class Validated:
+    """Base of settings dataclasses: types and bounds of the annotations are enforced when one is made."""
+
+    def __new__(cls, **fields: Any) -> Self:
+        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
+        return super().__new__(cls)
+
+
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
     """The settings as plain data that JSON and TOML can hold: nested dicts, lists for tuples."""
     return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings) if field.init}
@@ -104,7 +177,7 @@ def replace(settings: Settings, **overrides: Any) -> Settings:
     return dataclasses.replace(settings, **changes)
 
 
-def check(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> None:
+def check(cls: type, values: Mapping[str, Any]) -> None:
     """Refuse values that are not what the annotations of `cls` say; a name that it does not have is left to it."""
     hints = _hints(cls)
     for name, value in values.items():
@@ -114,6 +187,9 @@ def check(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> None:
 
 def parse_value(annotation: Any, text: str, where: str) -> Any:
     """The value that a command-line string stands for: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
+    if get_origin(annotation) is Annotated:
+        kind, *bounds = get_args(annotation)
+        return _bounded(parse_value(kind, text, where), bounds, where)
     if _is_union(annotation):
         return _first_fit(annotation, text, where, parse_value)
     if get_origin(annotation) is tuple:
@@ -200,7 +276,7 @@ def _build(cls: type[Settings], values: Any, where: str, prefix: str) -> Setting
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    annotations = get_type_hints(cls)
+    annotations = get_type_hints(cls, include_extras=True)
     return {field.name: annotations[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
@@ -224,6 +300,9 @@ def _first_fit(annotation: Any, value: Any, where: str, fit: Fit) -> Any:
 
 def _typed(annotation: Any, value: Any, where: str) -> Any:
     """`value` if it is what the annotation says, else an error; whole floats pass as int, ints and "10%" as float."""
+    if get_origin(annotation) is Annotated:
+        kind, *bounds = get_args(annotation)
+        return _bounded(_typed(kind, value, where), bounds, where)
     if _is_union(annotation):
         return _first_fit(annotation, value, where, _typed)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
@@ -246,6 +325,12 @@ def _typed(annotation: Any, value: Any, where: str) -> Any:
     raise _refusal(annotation, value, where)
 
 
+def _bounded(value: Any, bounds: Sequence[Ge], where: str) -> Any:
+    if all(bound.accepts(value) for bound in bounds):
+        return value
+    raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {value}")
+
+
 def _each(annotation: Any, values: Sequence[Any], where: str, fit: Fit) -> tuple[Any, ...]:
     kinds = get_args(annotation)
     if kinds[-1] is ...:
@@ -261,6 +346,8 @@ def _refusal(annotation: Any, value: Any, where: str) -> UsageError:
 
 def _describe(annotation: Any) -> str:
     arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _describe(arguments[0])
     if _is_union(annotation):
         return " or ".join(_describe(member) for member in arguments if member is not types.NoneType)
     if get_origin(annotation) is Literal:

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
 from keel.config import SYNONYMS, help_of, parse_value, read_toml
 from keel.errors import UsageError
@@ -67,7 +67,7 @@ class Flags(argparse.ArgumentParser):
         common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
         for each in settings:
-            annotations, texts = get_type_hints(type(each)), help_of(type(each))
+            annotations, texts = get_type_hints(type(each), include_extras=True), help_of(type(each))
             for field in dataclasses.fields(each):
                 place = f"{name}.{field.name}"
                 if place in self.annotations or field.name in without:
@@ -175,6 +175,8 @@ def _name(place: str) -> str:
 
 
 def _metavar(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _metavar(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return "|".join(map(str, get_args(annotation)))
     return METAVARS.get(annotation, "VALUE")

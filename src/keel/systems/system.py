@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, runtime_che
 
 from torch import Tensor
 
-from keel.config import check
+from keel.config import Validated
 from keel.config import replace as with_settings
 from keel.data.input_windows import ModelInput
 from keel.data.sentence_splitting import Sentences
@@ -20,7 +20,7 @@ from keel.training.plan import Train
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
+class System(Validated):
     """The hyper-parameters of one system; subclasses name their paper's."""
 
     name: ClassVar[str]
@@ -51,10 +51,6 @@ class System:
     """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
     uses_subwords: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
-
-    def __new__(cls, **fields: Any) -> Self:
-        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
-        return super().__new__(cls)
 
     @classmethod
     def sized(cls, size: str, **fields: Any) -> Self:
