@@ -263,7 +263,7 @@ class FastTextTraining(Word2vecTraining):
         """[words + 1] where each word's n-grams start, and the end."""
         return np.append(self.spelling.unit_starts.numpy(), len(self.spelling.unit_ids))
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Windows:
         """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
         from keel.kernels.context_windows import kept_words
         from keel.kernels.fasttext_updates import draw_targets, room
@@ -271,7 +271,7 @@ class FastTextTraining(Word2vecTraining):
         text, chances = self._prepared(data)
         system, bag = self.system, self.system.architecture == "cbow"
         found: list[list[np.ndarray]] = []
-        for first, last, state in self._places(data, draw, rows):
+        for first, last, state in self._places(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
             tables = room(count, system.window, system.negatives)
@@ -294,14 +294,14 @@ class FastTextTraining(Word2vecTraining):
         return {"negative": batch.truths.sum().double(), "centers": torch.tensor(len(batch.near))}
 
     def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        sums, counts = self.encoder.sums(self.spelling.take(batch.near.flatten()))
+        sums, counts = self.encoder.sums(self.spelling.index_select(batch.near.flatten()))
         sums = (sums.view(*batch.near.shape, self.encoder.width) * batch.present[..., None]).sum(1)
         v = sums / (counts.view(batch.near.shape) * batch.present).sum(1, keepdim=True)  # [centers, width]
         scores = (F.embedding(batch.targets, self.contexts) @ v[..., None])[..., 0]  # [centers, targets]
         return {"negative": -(F.logsigmoid(scores * (2 * batch.truths - 1)) * batch.compared).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.fasttext_updates import learn
 
@@ -313,7 +313,7 @@ class FastTextTraining(Word2vecTraining):
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
             return learn(
                 *text, *chances, firsts, lasts, states, *vectors, *spelled, system.window, system.negatives,
-                system.architecture == "cbow", np.float32(rate),
+                system.architecture == "cbow", np.float32(lr),
             )  # fmt: skip
 
-        return self._shared(list(self._places(data, draw, rows)), threads, one)
+        return self._shared(list(self._places(data, rng, examples)), threads, one)

@@ -135,10 +135,10 @@ class GloveTraining(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / ROW)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Pairs:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Pairs:
         """The pairs of these rows in the order in which `update` learns from them, both ways each."""
         cells = self._cells(data)
-        chosen = np.concatenate([cells[first : first + ROW] for first in self._firsts(data, draw, rows)])
+        chosen = np.concatenate([cells[first : first + ROW] for first in self._firsts(data, rng, examples)])
         both = torch.from_numpy(np.stack([chosen["first"], chosen["second"]], 1).astype(np.int64))
         once = torch.ones(both.shape, dtype=torch.bool)
         once[:, 1] = both[:, 0] != both[:, 1]
@@ -158,21 +158,21 @@ class GloveTraining(CustomUpdate):
         return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.glove_updates import learn
 
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
             raise KeelError("no two different words of the corpus stand near each other: give it more text")
-        firsts = self._firsts(data, draw, rows)
+        firsts = self._firsts(data, rng, examples)
         tables = [
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
         def one(firsts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
-            return learn(cells, firsts, ROW, self.encoder.width, x_max, alpha, np.float32(rate), *tables)
+            return learn(cells, firsts, ROW, self.encoder.width, x_max, alpha, np.float32(lr), *tables)
 
         if threads == 1:
             results = [one(firsts)]
@@ -188,7 +188,7 @@ class GloveTraining(CustomUpdate):
 
     def _firsts(self, data: Documents, draw: CounterRng, rows: range) -> np.ndarray:
         """The number of each row's first cell."""
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.epoch_size(data))
+        index, _ = draw.epoch_order(torch.arange(rows.start, rows.stop), self.epoch_size(data))
         return index.numpy() * ROW
 
     def _cells(self, data: Documents) -> np.ndarray:

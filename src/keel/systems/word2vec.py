@@ -23,7 +23,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.huffman import Tree, huffman
 from keel.systems.static_vectors import StaticEncoder, StaticSystem
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
@@ -139,14 +139,14 @@ class Word2vecTraining(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Windows:
         """The windows of these rows: the very same that `update` learns from."""
         from keel.kernels.context_windows import draw_windows, kept_words, tables
 
         text, chances = self._prepared(data)
         tree, negatives = self._tree, self._negatives
         found = []
-        for first, last, state in self._places(data, draw, rows):
+        for first, last, state in self._places(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
             filled = tables(last - first, self.system.window, negatives, tree)
@@ -183,7 +183,7 @@ class Word2vecTraining(CustomUpdate):
         return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.word2vec_updates import learn
 
@@ -196,10 +196,10 @@ class Word2vecTraining(CustomUpdate):
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
             return learn(
                 *text, *chances, tree, firsts, lasts, states, inputs, outputs, self.system.window, self._negatives,
-                self.block, bag, np.float32(rate),
+                self.block, bag, np.float32(lr),
             )  # fmt: skip
 
-        return self._shared(list(self._places(data, draw, rows)), threads, one)
+        return self._shared(list(self._places(data, rng, examples)), threads, one)
 
     def _shared(
         self, places: Sequence[_Place], threads: int, one: Callable[[Sequence[_Place]], tuple[float, int]]
@@ -214,9 +214,9 @@ class Word2vecTraining(CustomUpdate):
     def _places(self, data: Documents, draw: CounterRng, rows: range) -> Iterator[_Place]:
         size = self.epoch_size(data)
         for row in rows:
-            epoch, place = divmod(int(draw.first) + row, size)
+            epoch, place = divmod(int(draw.first_example) + row, size)
             first = int(_order(draw.seed, epoch, size)[place]) * self.system.length
-            seed = seed_of(draw.seed, int(draw.step), "row", row)
+            seed = derive_seed(draw.seed, int(draw.step), "row", row)
             yield first, min(first + self.system.length, data.size), np.uint64(seed)
 
     @property
@@ -261,7 +261,7 @@ NO_TREE = Tree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zero
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The rows of an epoch in its own order: all at once costs little more than those of a step."""
-    return CounterRng(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
+    return CounterRng(seed=seed, step=0, first_example=epoch * size).epoch_order(torch.arange(size), size)[0].numpy()
 
 
 @cache
