@@ -39,7 +39,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert first["text"] == "boat 0"
     assert first["best"][0]["rewritten"] == first["rewritten"]
     assert "another text" in run("info", desk / "ende")[1]
-    assert config["keel"]["settings"]["shared"] is True
+    assert config["keel"]["settings"]["shared_vocabulary"] is True
 
 
 def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_
     )
     assert code == 0, err
     settings = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["settings"]
-    assert (settings["dropout"], settings["smoothing"]) == (0.4, 0.2)
+    assert (settings["dropout"], settings["label_smoothing"]) == (0.4, 0.2)
     code, _, err = run(*line, "--system.width", "64", "--out", tmp_path / "wide")
     assert code == 2
     assert "width is the model's shape and cannot change: leave it out, or start from a new transformer" in err
