@@ -27,13 +27,13 @@ from keel.data.token_batch import TokenBatch
 from keel.generation.beam_search import Search, beam
 from keel.generation.thread_pool import side_by_side
 from keel.systems.transformer import Transformer
-from keel.tasks.sequence_to_sequence import Rewrite
+from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 
 class Words:
     """What joeynmt wants to know of a vocabulary."""
 
-    def __init__(self, task: Rewrite) -> None:
+    def __init__(self, task: SequenceToSequence) -> None:
         tokenizer = task.target
         self.size = len(tokenizer)
         self.pad_index, self.unk_index, self.sep_index = tokenizer.pad_id, tokenizer.unknown_id, None
@@ -45,7 +45,7 @@ class Words:
         return self.size
 
 
-def theirs_of(task: Rewrite) -> Any:
+def theirs_of(task: SequenceToSequence) -> Any:
     """Their model of the same shape, with our weights."""
     from joeynmt.model import build_model
 
@@ -128,11 +128,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     task = keel.Model.load(options.model).task
-    assert isinstance(task, Rewrite)
+    assert isinstance(task, SequenceToSequence)
     theirs = theirs_of(task.eval())
     sides = [open_text(options.data / f"test_2016_flickr.{side}.gz").lines() for side in ("en", "de")]
     sources, wanted = (side[: options.sentences] for side in sides)
-    data = task.prepare(Rewrite.read(sources), labelled=False)
+    data = task.encode_examples(SequenceToSequence.read_examples(sources), labelled=False)
     order = (-data.lengths).argsort(kind="stable")
     batches = [order[start : start + options.batch] for start in range(0, len(order), options.batch)]
     banned = {*task.target.special_ids} - {task.target.sep_id}
@@ -179,7 +179,7 @@ def main() -> None:
     print(f"{median(times['joeynmt']) / median(times['Keel']):.2f}x; {same:,} texts are the same")
 
 
-def check_equal(task: Rewrite, theirs: Any, rows: TokenBatch) -> None:
+def check_equal(task: SequenceToSequence, theirs: Any, rows: TokenBatch) -> None:
     """Both networks give the same numbers."""
     ids = torch.full((len(rows.ids), 1), task.target.cls_id)
     inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]

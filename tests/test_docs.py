@@ -25,7 +25,7 @@ SHORTER = {
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
     "--out models/quiz": "--epochs 1 --out models/quiz",
-    "--task rewrite": "--task rewrite --epochs 1",
+    "--task seq2seq": "--task seq2seq --epochs 1",
 }
 
 

@@ -357,9 +357,9 @@ class Model:
         """What the task says of one text, or a list of answers for many; a pair is a tuple (a, b)."""
         if self.task is None:
             raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
-        one = self.task.is_one(texts)
+        one = self.task.is_single_input(texts)
         asked = texts if isinstance(texts, Iterable) and not one else [texts]
-        items = [self.task.example(item, number) for number, item in enumerate(asked)]
+        items = [self.task.make_example(item, number) for number, item in enumerate(asked)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
 

@@ -103,14 +103,14 @@ SYSTEM_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "seq2seq": Case(
         system="seq2seq",
         new=SEQ2SEQ,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "gpt": Case(system="gpt", pretrain=GPT, queries=CAUSAL, finetune=LOW_RATE),
@@ -246,7 +246,7 @@ TASK_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER | {"r_drop": 1.0},
         finetune=Labelled(
-            task="rewrite",
+            task="seq2seq",
             examples=texts.translations(40),
             inputs=["one two", "five"],
             settings=TRANSLATE | {"separate": True},

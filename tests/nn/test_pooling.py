@@ -51,7 +51,7 @@ def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples,
     assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
     data = task.encode_examples(reviews)
     assert (data.features is not None) == frozen
-    rows = data.rows(np.arange(4))
+    rows = data.padded_batch(np.arange(4))
     picked = task.select_features(rows)
     torch.testing.assert_close(picked, pooled(task.encoder(rows).top, rows, "concat"))
     if data.features is not None:

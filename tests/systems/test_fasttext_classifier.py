@@ -18,7 +18,7 @@ from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import BagTraining, label_tree, walk
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 TEXTS = [
@@ -36,7 +36,7 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
     system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
     system = system.finetuning_policy.adapt_system(read.labels.kind, read.label_counts, frozen=False)
     tokenizer = Tokenizer.from_whitespace_words(["</s>", *WORDS])
-    task = Classify(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
+    task = TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
     training = system.finetuning_policy.custom_update(task)
     assert isinstance(training, BagTraining)
     tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]

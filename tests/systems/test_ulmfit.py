@@ -22,7 +22,7 @@ from keel.events import Event
 from keel.model import Model
 from keel.systems.rnn import Streams
 from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.parameter_groups import layer_groups, lr_multipliers
 
 TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "bptt": 10}
@@ -152,7 +152,7 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = Classify(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    task = TextClassification(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]

@@ -17,13 +17,13 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.bert import BertEncoder
-from keel.tasks.classify import Classify
-from keel.tasks.pair import Pair
+from keel.tasks.classify import TextClassification
+from keel.tasks.pair import PairClassification
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-MakeTask = Callable[..., Classify]
+MakeTask = Callable[..., TextClassification]
 
 
 def long_and_short(count: int = 40) -> Examples:
@@ -35,7 +35,7 @@ def long_and_short(count: int = 40) -> Examples:
 def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokenizer) -> None:
     examples = read_examples([(("film", "very old house"), "a"), (("a story", ""), "b")], pair=True)
     data = make_task(examples, "pair").encode_examples(examples)
-    rows = data.rows(np.array([1, 0]))
+    rows = data.padded_batch(np.array([1, 0]))
     (film, very, old, house, a, story), cls, sep = (
         tokenizer.encode_many(["film very old house a story"])[0],
         tokenizer.cls_id,
@@ -78,9 +78,9 @@ def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
     assert 0 < long < len(examples)
     assert said == [
         f"the list: {long} of 40 examples are longer than 62 tokens and are read in windows, "
-        f"{np.isin(data.owners, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
+        f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
     ]
-    assert np.bincount(data.owners, data.shares) == pytest.approx(np.ones(40))
+    assert np.bincount(data.example_indices, data.weights) == pytest.approx(np.ones(40))
     assert data.lengths.max() <= 64
 
 
@@ -94,17 +94,17 @@ def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTas
     data = task.encode_examples(examples, batch_size=8)
     count = task.epoch_size(data)
     drawn = np.concatenate(
-        [data.drawn(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
+        [data.step_indices(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
     )
     for epoch in range(2):
         assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
     assert drawn[:count].tolist() != drawn[count : 2 * count].tolist()
-    assert data.order(1, 0).tolist() != data.order(2, 0).tolist()
+    assert data.epoch_order(1, 0).tolist() != data.epoch_order(2, 0).tolist()
 
 
 def rows_of(batch: TaskBatch) -> TokenBatch:
-    assert batch.rows is not None
-    return batch.rows
+    assert batch.inputs is not None
+    return batch.inputs
 
 
 def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -> None:
@@ -171,7 +171,7 @@ def test_the_shortest_rows_there_can_be_hold_windows(make_task: MakeTask) -> Non
     examples = read_examples([(("film story scene", "a very old house"), "a"), (("film " * 9, ""), "b")], pair=True)
     data = make_task(examples, "pair", positions=8).encode_examples(examples)
     assert data.lengths.max() == 8
-    assert np.bincount(data.owners).min() > 1
+    assert np.bincount(data.example_indices).min() > 1
 
 
 def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,11 @@ def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monk
 def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
     path = tmp_path / "rte.tsv"
     path.write_text("sentence1\tsentence2\tlabel\tother\na\tb\tx\tz\n")
-    assert Pair.read(path)[0] == Example("a", "b", "x", f"{path}:2")
+    assert PairClassification.read_examples(path)[0] == Example("a", "b", "x", f"{path}:2")
     events: list[dict[str, str]] = []
-    assert Classify.read(path, Columns(label_column="other"), events.append)[0] == Example("a", None, "z", f"{path}:2")
+    assert TextClassification.read_examples(path, Columns(label_column="other"), events.append)[0] == Example(
+        "a", None, "z", f"{path}:2"
+    )
     assert "label in 'other'" in events[0]["text"]
 
 
@@ -231,7 +233,7 @@ def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, mo
     task = make_task(examples).eval()
     data = task.encode_examples(examples)
     index = np.array([2, 0, 1])
-    padded, packed = data.rows(index), data.packed(index)
+    padded, packed = data.padded_batch(index), data.packed_batch(index)
     assert packed.sequence_starts is not None
     assert packed.max_seqlen >= int(packed.lengths.max())
     assert packed.ids.shape[1] == -(-int(packed.lengths.sum()) // TILE) * TILE

@@ -78,7 +78,7 @@ def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | No
     tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
     torch.manual_seed(0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
-    examples = SequenceToSequence.read([(text, text[::-1]) for text in texts])
+    examples = SequenceToSequence.read_examples([(text, text[::-1]) for text in texts])
     return learn(task, task.encode_examples(examples, batch_size=10), out, **settings)
 
 

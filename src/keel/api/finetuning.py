@@ -99,14 +99,14 @@ def finetune(
             on_event,
             f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
         )
-    everything = kind.read(data, columns, on_event)
+    everything = kind.read_examples(data, columns, on_event)
     labels = kind.label_schema(everything)  # what nothing can be learned from is refused before it is split
     examples, held = split(everything, kind, columns, dev, train.seed, on_event)
-    tested = None if test is None else kind.read(test, columns, on_event)
+    tested = None if test is None else kind.read_examples(test, columns, on_event)
     scored = held, tested, everything if folds else None
     for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
-            kind.check_labels(apart, labels)
+            kind.check_scorable(apart, labels)
     with World.join(train.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.finetuning_policy.adapt_system(labels.kind, examples.label_counts, frozen=freeze or network)
@@ -190,7 +190,7 @@ def split(
     if dev is None or (isinstance(dev, str) and dev == "none"):
         return examples, None
     if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read(dev, columns, on_event)
+        return examples, task.read_examples(dev, columns, on_event)
     try:
         share = float(dev[:-1]) / 100
     except ValueError:

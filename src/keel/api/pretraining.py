@@ -64,11 +64,13 @@ def pretrain(
         if probe_task not in TASKS:
             raise unknown_name(probe_task, TASKS, "--probe-task")
         kind = TASKS[probe_task]
-        examples, apart = split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
+        examples, apart = split(
+            kind.read_examples(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event
+        )
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
         probed = kind, kind.label_schema(examples)
-        kind.check_labels(apart, probed[1])
+        kind.check_scorable(apart, probed[1])
     with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)

@@ -98,7 +98,7 @@ def i_love_beijing(say: Say) -> Finding:
         shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
-            "transformer", taught, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+            "transformer", taught, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
         )
         sources, targets = zip(*asked, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")

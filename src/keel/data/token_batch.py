@@ -68,7 +68,7 @@ class TokenBatch(Tensors):
         return replace(self, ids=ids, subword_units=spelling.index_select(used))
 
 
-def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different ids, in order, and [ids] int32 the place of each among them; many times as fast as sorting."""
     if ids.max(initial=0) > 1 << 24:  # words that no vocabulary has, in a server that runs for long
         used, places = np.unique(ids, return_inverse=True)

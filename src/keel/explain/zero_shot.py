@@ -14,7 +14,7 @@ from keel.events import OnEvent, ignore
 from keel.explain.perplexity import SYMBOLS
 from keel.generation.likelihood import Likelihood, asked, likelihoods
 from keel.generation.next_token import NextTokenModel
-from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, intervals, joined, resamples
+from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
 from keel.model import Model
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
@@ -82,7 +82,7 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
     surest = wrong[np.argsort([-found[number].highest[0] for number in wrong], kind="stable")][:ERRORS]
     return Scores(
         main="accuracy",
-        values=intervals(joined(values), len(found)),
+        values=intervals(concatenate_parts(values), len(found)),
         count=len(found),
         errors=[mistake(number) for number in surest.tolist()],
         note=remark,
@@ -140,7 +140,7 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
     guessing = float(np.mean([1 / len(question.choices) for question in questions]))
     return Scores(
         main=f"accuracy {main}",
-        values=intervals(joined(values), len(questions)),
+        values=intervals(concatenate_parts(values), len(questions)),
         count=len(questions),
         errors=sorted(wrong, key=lambda each: -each.confidence)[:ERRORS],
         note=f"guessing gives {guessing:.3f}; gain is log p after the context less log p without it",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.token_batch import SubwordUnits, TokenBatch, distinct
+from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import EncoderOutput
@@ -159,7 +159,7 @@ class FastTextFineTuning(FineTuningPolicy):
         if not system.supervised:
             return super().subword_inputs(ids, starts, tokenizer)
         end = tokenizer.id_of(END)
-        used, places = distinct(np.append(ids, end))
+        used, places = distinct_ids(np.append(ids, end))
         mark = -1 if end == tokenizer.unknown_id else int(places[-1])
         words = system.written(used.tolist(), tokenizer)
         spelling = system.spell(used.tolist(), words, len(tokenizer))

@@ -128,10 +128,10 @@ class BagTraining(CustomUpdate):
         drawn = np.zeros((len(index), 1 + self.negatives), np.int64)
         if self.negatives:
             for row, text, state in zip(drawn, index, self._states(rng, examples), strict=True):
-                draw_others(int(data.targets[data.owners[text]]), *self.drawing, state, row)
+                draw_others(int(data.targets[data.example_indices[text]]), *self.drawing, state, row)
         return Bags(
-            rows=data.rows(index),
-            targets=data.targets[data.owners[index]],
+            rows=data.padded_batch(index),
+            targets=data.targets[data.example_indices[index]],
             drawn=torch.from_numpy(drawn[:, 1:].copy()),
         )
 
@@ -202,7 +202,7 @@ class BagTraining(CustomUpdate):
         return index
 
     def _as_arrays(self, data: Any) -> "_Texts":
-        spelling, targets = data.spelling, data.targets[torch.from_numpy(data.owners)]
+        spelling, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
         one = self.task.labels.kind == "one"
         return _Texts(
             firsts=data.starts,

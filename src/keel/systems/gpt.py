@@ -124,7 +124,7 @@ class GptFineTuning(FineTuningPolicy):
         return tokenizer.with_special_tokens(MARKS)
 
     def head_defaults(self, kind: str = "") -> dict[str, Any]:
-        return {"orders": "both" if kind == "number" else "one", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
+        return {"orders": "both" if kind == "number" else "given", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
 class GptEncoder(Encoder):

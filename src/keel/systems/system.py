@@ -37,7 +37,7 @@ class System(Validated):
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning from text."""
-    default_pool: ClassVar[Literal["own", "concat"]] = "own"
+    default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     default_sentences: ClassVar[Sentences] = "split"
     """How sentences are told apart in the text that it learns from, unless told otherwise."""

@@ -69,7 +69,7 @@ class Ulmfit(RecurrentSystem):
     )
     is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
-    default_pool: ClassVar[Literal["own", "concat"]] = "concat"
+    default_pool: ClassVar[Literal["default", "concat"]] = "concat"
     bidirectional: ClassVar[bool] = False
     tie_embeddings: ClassVar[bool] = True
 
