@@ -19,35 +19,41 @@ most of all words.
 import numpy as np
 from numba import njit
 
-GONE = -1e300
+NOT_A_PAIR = -1e300
 """What a pair shares that is no pair: its loss is beyond any other."""
 
 
 @njit(cache=True, nogil=True)
-def _h(n, known):
+def _n_log_n(n, known):
     return known[n] if n < len(known) else n * np.log(np.float64(n))
 
 
 @njit(cache=True, nogil=True)
-def _pair(joint, a, b, known):
+def _own_overlap(joint, a, b, known):
     """What the counts of a and b with themselves add to what they share."""
     aa, ab, ba, bb = joint[a, a], joint[a, b], joint[b, a], joint[b, b]
-    return _h(aa + ab + ba + bb, known) - _h(aa, known) - _h(ab, known) - _h(ba, known) - _h(bb, known)
+    return (
+        _n_log_n(aa + ab + ba + bb, known)
+        - _n_log_n(aa, known)
+        - _n_log_n(ab, known)
+        - _n_log_n(ba, known)
+        - _n_log_n(bb, known)
+    )
 
 
 @njit(cache=True, nogil=True)
-def _common(counts, places, a, others, b, known):
+def _overlap(counts, places, a, others, b, known):
     """Sum over k of e(counts[k], others[k]); `places` are those where counts has any. Classes a and b are no third."""
     total = 0.0
     for k in places:
         x, y = counts[k], others[k]
         if y > 0 and k != a and k != b:
-            total += _h(x + y, known) - _h(x, known) - _h(y, known)
+            total += _n_log_n(x + y, known) - _n_log_n(x, known) - _n_log_n(y, known)
     return total
 
 
 @njit(cache=True, nogil=True)
-def _spread(counts, shared, slot, known):
+def _add_overlaps(counts, shared, slot, known):
     """Add to what two other classes share what they share of this one's counts."""
     places = np.flatnonzero(counts)
     for i in range(len(places)):
@@ -60,24 +66,24 @@ def _spread(counts, shared, slot, known):
             b = places[j]
             if b != slot:
                 y = counts[b]
-                row[b] += _h(x + y, known) - _h(x, known) - _h(y, known)
+                row[b] += _n_log_n(x + y, known) - _n_log_n(x, known) - _n_log_n(y, known)
 
 
 @njit(cache=True, nogil=True)
-def _place(slot, joint, turned, shared, alive, known):
+def _add_class(slot, joint, turned, shared, alive, known):
     """A class whose counts stand in `joint` already, and in its transpose `turned`, joins the others."""
-    _spread(turned[slot], shared, slot, known)
-    _spread(joint[slot], shared, slot, known)
+    _add_overlaps(turned[slot], shared, slot, known)
+    _add_overlaps(joint[slot], shared, slot, known)
     rights, lefts = np.flatnonzero(joint[slot]), np.flatnonzero(turned[slot])
     for b in range(len(joint)):
         if b != slot and alive[b]:
-            found = _common(joint[slot], rights, slot, joint[b], b, known)
-            found += _common(turned[slot], lefts, slot, turned[b], b, known)
-            shared[min(slot, b), max(slot, b)] = found + _pair(joint, slot, b, known)
+            found = _overlap(joint[slot], rights, slot, joint[b], b, known)
+            found += _overlap(turned[slot], lefts, slot, turned[b], b, known)
+            shared[min(slot, b), max(slot, b)] = found + _own_overlap(joint, slot, b, known)
 
 
 @njit(cache=True, nogil=True)
-def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
+def _merge_side(kept, gone, x, y, others, shared, alive, known):
     """y goes into x: what two other classes share of x's counts on one side changes, and what x shares with others.
 
     kept[k] and gone[k] are the counts of x and y with each class k, others[b, k] those of b. Neither is `alive` here.
@@ -86,7 +92,7 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
     size = len(kept)
     before, after = np.empty(size), np.empty(size)
     for k in range(size):
-        before[k], after[k] = _h(kept[k], known), _h(kept[k] + gone[k], known)
+        before[k], after[k] = _n_log_n(kept[k], known), _n_log_n(kept[k] + gone[k], known)
     for i in range(len(places)):
         a = places[i]
         if not alive[a]:
@@ -98,11 +104,11 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
                 continue
             change = 0.0
             if kept[b] + gone[b] > 0:
-                change += _h(new + kept[b] + gone[b], known) - after[a] - after[b]
+                change += _n_log_n(new + kept[b] + gone[b], known) - after[a] - after[b]
             if old > 0 and kept[b] > 0:
-                change -= _h(old + kept[b], known) - before[a] - before[b]
+                change -= _n_log_n(old + kept[b], known) - before[a] - before[b]
             if gone[b] > 0:
-                change -= _h(own + gone[b], known) - _h(own, known) - _h(gone[b], known)
+                change -= _n_log_n(own + gone[b], known) - _n_log_n(own, known) - _n_log_n(gone[b], known)
             shared[min(a, b), max(a, b)] += change
     for b in range(size):
         if not alive[b]:
@@ -112,26 +118,26 @@ def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
         for i in range(len(places)):
             k = places[i]
             if alive[k] and k != b and count[k] > 0:
-                change += _h(kept[k] + gone[k] + count[k], known) - after[k]
+                change += _n_log_n(kept[k] + gone[k] + count[k], known) - after[k]
                 if kept[k] > 0:
-                    change -= _h(kept[k] + count[k], known) - before[k]
+                    change -= _n_log_n(kept[k] + count[k], known) - before[k]
                 else:
-                    change -= _h(count[k], known)
+                    change -= _n_log_n(count[k], known)
         if kept[y] > 0 and count[y] > 0:  # y is no third class any more
-            change -= _h(kept[y] + count[y], known) - before[y] - _h(count[y], known)
+            change -= _n_log_n(kept[y] + count[y], known) - before[y] - _n_log_n(count[y], known)
         shared[min(x, b), max(x, b)] += change
 
 
 @njit(cache=True, nogil=True)
-def _dissolve(x, y, joint, turned, shared, alive, known):
+def _merge_pair(x, y, joint, turned, shared, alive, known):
     """Merge class y into class x."""
     size = len(joint)
     alive[x] = alive[y] = False
-    _dissolve_side(joint[x], joint[y], x, y, joint, shared, alive, known)
-    _dissolve_side(turned[x], turned[y], x, y, turned, shared, alive, known)
+    _merge_side(joint[x], joint[y], x, y, joint, shared, alive, known)
+    _merge_side(turned[x], turned[y], x, y, turned, shared, alive, known)
     for b in range(size):
         if alive[b]:
-            shared[min(x, b), max(x, b)] -= _pair(joint, x, b, known)
+            shared[min(x, b), max(x, b)] -= _own_overlap(joint, x, b, known)
     within = joint[x, x] + joint[x, y] + joint[y, x] + joint[y, y]
     for k in range(size):
         joint[x, k] += joint[y, k]
@@ -143,14 +149,14 @@ def _dissolve(x, y, joint, turned, shared, alive, known):
     joint[x, x] = turned[x, x] = within
     for b in range(size):
         if alive[b]:
-            shared[min(x, b), max(x, b)] += _pair(joint, x, b, known)
+            shared[min(x, b), max(x, b)] += _own_overlap(joint, x, b, known)
         if b != y:
-            shared[min(y, b), max(y, b)] = GONE
+            shared[min(y, b), max(y, b)] = NOT_A_PAIR
     alive[x] = True
 
 
 @njit(cache=True, nogil=True)
-def _logarithms(slot, lefts, rights, log_left, log_right):
+def _update_logs(slot, lefts, rights, log_left, log_right):
     """Tables of log(R(a) + R(b)) and log(S(a) + S(b)): the part of one class."""
     for b in range(len(lefts)):
         low, high = min(slot, b), max(slot, b)
@@ -159,7 +165,7 @@ def _logarithms(slot, lefts, rights, log_left, log_right):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _row_losses(row, shared, log_left, log_right, left, right, own, inner_left, inner_right, terms, losses):
+def _merge_losses(row, shared, log_left, log_right, left, right, own, inner_left, inner_right, terms, losses):
     """Fill in what each merge of one class with a later one loses; the least of these."""
     least = 1e299
     for b in range(row + 1, len(terms)):
@@ -171,7 +177,7 @@ def _row_losses(row, shared, log_left, log_right, left, right, own, inner_left, 
 
 
 @njit(cache=True, nogil=True)
-def _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses):
+def _best_merge(shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses):
     """The pair whose merge loses the least, and the loss."""
     size = len(lefts)
     for a in range(size):
@@ -180,7 +186,7 @@ def _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, a
     for a in range(size - 1):
         if not alive[a]:
             continue
-        least = _row_losses(
+        least = _merge_losses(
             a, shared[a], log_left[a], log_right[a], inner_left[a], inner_right[a], terms[a],
             inner_left, inner_right, terms, losses,
         )  # fmt: skip
@@ -194,7 +200,7 @@ def _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, a
 
 
 @njit(cache=True, nogil=True)
-def known_logarithms(count):
+def n_log_n_table(count):
     """n log n for the first numbers."""
     table = np.zeros(count)
     for n in range(2, count):
@@ -203,7 +209,7 @@ def known_logarithms(count):
 
 
 @njit(cache=True, nogil=True)
-def learn(
+def merge_classes(
     first, last, words, after, after_starts, after_counts, before, before_starts, before_counts,
     slots, joint, turned, shared, alive, known, merges,
 ):  # fmt: skip
@@ -224,7 +230,7 @@ def learn(
         inner_left[a], inner_right[a] = joint[a].sum(), turned[a].sum()
     log_left, log_right = np.zeros((size, size)), np.zeros((size, size))
     for a in range(size):
-        _logarithms(a, lefts, rights, log_left, log_right)
+        _update_logs(a, lefts, rights, log_left, log_right)
     terms, losses = np.empty(size), np.empty(size)
     for row in range(first, last):
         merges[row - first, 0] = merges[row - first, 1] = -1
@@ -245,29 +251,31 @@ def learn(
                     joint[slots[before[i]], slot] += before_counts[i]
             for k in range(size):
                 turned[slot, k], turned[k, slot] = joint[k, slot], joint[slot, k]
-                shared[min(slot, k), max(slot, k)] = 0.0 if alive[k] else GONE
+                shared[min(slot, k), max(slot, k)] = 0.0 if alive[k] else NOT_A_PAIR
             for k in range(size):
                 inner_left[k] += joint[k, slot] if k != slot else 0
                 inner_right[k] += joint[slot, k] if k != slot else 0
             inner_left[slot], inner_right[slot] = joint[slot].sum(), turned[slot].sum()
-            _place(slot, joint, turned, shared, alive, known)
-            _logarithms(slot, lefts, rights, log_left, log_right)
+            _add_class(slot, joint, turned, shared, alive, known)
+            _update_logs(slot, lefts, rights, log_left, log_right)
             if not alive.all():
                 continue
-        x, y, loss = _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses)
+        x, y, loss = _best_merge(
+            shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses
+        )
         if x < 0:  # a single class is left
             continue
         if np.count_nonzero(joint[x]) + np.count_nonzero(turned[x]) < np.count_nonzero(joint[y]) + np.count_nonzero(
             turned[y]
         ):
             x, y = y, x
-        _dissolve(x, y, joint, turned, shared, alive, known)
+        _merge_pair(x, y, joint, turned, shared, alive, known)
         lefts[x] += lefts[y]
         rights[x] += rights[y]
         inner_left[x] += inner_left[y]
         inner_right[x] += inner_right[y]
         lefts[y] = rights[y] = inner_left[y] = inner_right[y] = 0
-        _logarithms(x, lefts, rights, log_left, log_right)
+        _update_logs(x, lefts, rights, log_left, log_right)
         for word in range(min(row + 1, words)):
             if slots[word] == y:
                 slots[word] = x

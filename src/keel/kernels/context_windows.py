@@ -6,11 +6,11 @@ Sub-sampling, the drawn reach of a window and the drawn words are those of word2
 import numpy as np
 from numba import njit
 
-from keel.kernels.splitmix import GAMMA, LOW, below, mix, weighted
+from keel.kernels.splitmix import GAMMA, LOW, mix, random_below, sample_alias
 
 
 @njit(cache=True, nogil=True)
-def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sentences):
+def subsample_words(ids, bounds, begins, ends, first, last, keep, state, words, sentences):
     """Fill in the words numbered first to last that stay after sub-sampling, and each one's sentence; how many.
 
     Document n starts at begins[n] in ids, and ends[n] words are in all documents up to its end. `keep` is each word's
@@ -38,10 +38,10 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
 
 
 @njit(cache=True, nogil=True)
-def near_words(words, sentences, count, center, window, state, near):
+def sample_context(words, sentences, count, center, window, state, near):
     """Fill in the words near a center, up to a drawn distance and inside its sentence; how many, and the new state."""
     state += GAMMA
-    reach = window - below(mix(state), window)
+    reach = window - random_below(mix(state), window)
     begin, stop = max(0, center - reach), min(count, center + reach + 1)
     while sentences[begin] != sentences[center]:
         begin += 1
@@ -53,7 +53,7 @@ def near_words(words, sentences, count, center, window, state, near):
 
 
 @njit(cache=True, nogil=True)
-def drawn_words(targets, first, stop, chances, others, negatives, state):
+def sample_negatives(targets, first, stop, chances, others, negatives, state):
     """Fill in what to tell the centers targets[first:stop, 0] from, behind each of them; how many there are in a line.
 
     Words are drawn by `chances` and `others` (Walker's alias method, in 2^32); none is a center or comes twice.
@@ -61,7 +61,7 @@ def drawn_words(targets, first, stop, chances, others, negatives, state):
     compared = 1
     for _ in range(negatives):
         state += GAMMA
-        word = weighted(mix(state), chances, others)
+        word = sample_alias(mix(state), chances, others)
         fresh = True
         for line in range(first, stop):
             fresh &= targets[line, 0] != word
@@ -74,7 +74,7 @@ def drawn_words(targets, first, stop, chances, others, negatives, state):
 
 
 @njit(cache=True, nogil=True)
-def tables(length, window, negatives, tree):
+def allocate_windows(length, window, negatives, tree):
     """Room for the windows of so many words, a line each.
 
     The words near; the targets, in sixes; 1 where a target is true (16 more numbers may be read); how many words are
@@ -88,7 +88,7 @@ def tables(length, window, negatives, tree):
 
 
 @njit(cache=True, nogil=True)
-def draw_windows(
+def sample_windows(
     words, sentences, count, window, chances, others, negatives, block, tree, state, near, targets, truths, sizes
 ):
     """Fill in the windows of those of `count` words that have others near; how many these are.
@@ -98,21 +98,21 @@ def draw_windows(
     """
     filled = first = 0
     for center in range(count):
-        found, state = near_words(words, sentences, count, center, window, state, near[filled])
+        found, state = sample_context(words, sentences, count, center, window, state, near[filled])
         if found > 0:
             word = words[center]
             for line in range(first, filled):
                 if targets[line, 0] == word:
-                    state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                    state = _finish_block(first, filled, chances, others, negatives, state, targets, sizes)
                     first = filled
                     break
             targets[filled, 0], sizes[filled, 0] = word, found
             filled += 1
             if filled == first + block:
-                state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                state = _finish_block(first, filled, chances, others, negatives, state, targets, sizes)
                 first = filled
     if filled > first:
-        _close(first, filled, chances, others, negatives, state, targets, sizes)
+        _finish_block(first, filled, chances, others, negatives, state, targets, sizes)
     nodes, signs, lengths = tree
     if len(lengths) > 0:
         for line in range(filled):
@@ -126,9 +126,9 @@ def draw_windows(
 
 
 @njit(cache=True, nogil=True)
-def _close(first, stop, chances, others, negatives, state, targets, sizes):
+def _finish_block(first, stop, chances, others, negatives, state, targets, sizes):
     """Draw for the windows of a block."""
-    compared, state = drawn_words(targets, first, stop, chances, others, negatives, state)
+    compared, state = sample_negatives(targets, first, stop, chances, others, negatives, state)
     for line in range(first, stop):
         targets[line, compared:] = targets[line, 0]
         sizes[line, 1], sizes[line, 2] = compared, stop

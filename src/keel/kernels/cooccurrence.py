@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from keel.errors import UsageError
-from keel.kernels.splitmix import GAMMA, below, mix
+from keel.kernels.splitmix import GAMMA, mix, random_below
 
 CELL = np.dtype([("first", np.int32), ("second", np.int32), ("count", np.float32)])
 """Two words, each pair once, and the sum of 1 / distance over all places where one is near the other."""
@@ -31,7 +31,7 @@ GAP = -1
 BUFFER = 1 << 20
 
 
-class Text(NamedTuple):
+class DocumentSpans(NamedTuple):
     """Documents in one long row of ids."""
 
     ids: np.ndarray
@@ -48,8 +48,8 @@ class _Scratch(NamedTuple):
     tiles: np.ndarray  # the same, in the order of the file
 
 
-def count_cells(
-    text: Text, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
+def count_cooccurrences(
+    text: DocumentSpans, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
 ) -> None:
     """Write the cells of all words with `counts` above 0, each times `scale`, in `memory` GiB.
 
@@ -66,7 +66,7 @@ def count_cells(
     most = np.add.reduceat(np.minimum(len(words), 2 * window * counts[words]), blocks[:-1]).max()  # cells of a block
     place = np.dtype(np.int32 if ends[-1] + len(text.begins) < 2**31 - 1 else np.int64)
     sizes = np.diff(ends[blocks]) * place.itemsize
-    threads, room = _shares(memory, threads, 12 * len(words) + 2 * most * CELL.itemsize, sizes.max())
+    threads, room = _divide_memory(memory, threads, 12 * len(words) + 2 * most * CELL.itemsize, sizes.max())
     passes = list(_passes(sizes, room))
     places = np.empty(max(ends[blocks[last]] - ends[blocks[first]] for first, last in passes), place)
     scratches = [
@@ -74,18 +74,18 @@ def count_cells(
         for _ in range(threads)
     ]
     with TemporaryFile(dir=path.parent) as spilled, open(path, "wb") as file, ThreadPoolExecutor(threads) as pool:
-        _spill(text, ranks, spilled)
+        _write_ranks(text, ranks, spilled)
         ranked = np.asarray(np.memmap(spilled, np.int32, "r"))
 
         def count(block: int, before: int, scratch: _Scratch) -> np.ndarray:
             low, high = blocks[block], blocks[block + 1]
             found = _count_rows(ranked, places, ends[low : high + 1] - before, low, window, scale, *scratch[:3])
-            _arrange(scratch.cells[:found], words, np.uint64(block), scratch.tiles)
+            _shuffle_tiles(scratch.cells[:found], words, np.uint64(block), scratch.tiles)
             return scratch.tiles[:found]
 
         for first, last in passes:
             low, high = blocks[first], blocks[last]
-            _index(ranked, low, high, ends[low:high] - ends[low], places)
+            _index_positions(ranked, low, high, ends[low:high] - ends[low], places)
             for start in range(first, last, threads):
                 group = range(start, min(start + threads, last))
                 for tiles in pool.map(count, group, repeat(ends[low]), scratches):
@@ -94,7 +94,7 @@ def count_cells(
         os.fsync(file.fileno())
 
 
-def _shares(memory: float, threads: int, each: int, least: int) -> tuple[int, int]:
+def _divide_memory(memory: float, threads: int, each: int, least: int) -> tuple[int, int]:
     """How many threads there is memory for, and the bytes left for the index, which takes `least` for one block."""
     room = int(memory * 2**30)
     threads = min(threads, (room - least) // each)
@@ -118,19 +118,19 @@ def _passes(sizes: np.ndarray, room: int) -> Iterator[tuple[int, int]]:
     yield first, len(sizes)
 
 
-def _spill(text: Text, ranks: np.ndarray, file: IO[bytes]) -> None:
+def _write_ranks(text: DocumentSpans, ranks: np.ndarray, file: IO[bytes]) -> None:
     """Write the known words as ranks, a GAP before and after each document."""
     buffer = np.empty(BUFFER, np.int32)
     file.write(np.full(1, GAP, np.int32).data)
     document, place = 0, 0
     while document < len(text.begins):
-        document, place, filled = _rank(*text, ranks, document, place, buffer)
+        document, place, filled = _fill_ranks(*text, ranks, document, place, buffer)
         file.write(buffer[:filled].data)
     file.flush()
 
 
 @njit(cache=True, nogil=True)
-def _rank(ids, begins, stops, ranks, document, place, buffer):
+def _fill_ranks(ids, begins, stops, ranks, document, place, buffer):
     """Fill the buffer from this place in this document on; where to go on, and how far it is filled."""
     filled = 0
     while document < len(begins):
@@ -151,7 +151,7 @@ def _rank(ids, begins, stops, ranks, document, place, buffer):
 
 
 @njit(cache=True, nogil=True)
-def _index(text, low, high, starts, places):
+def _index_positions(text, low, high, starts, places):
     """Fill in where the words from low to high stand; starts[n] is where those of the n-th begin, and is moved."""
     for place in range(len(text)):
         word = text[place]
@@ -189,12 +189,12 @@ def _count_rows(text, places, starts, first, window, scale, row, met, cells):
 
 
 @njit(cache=True, nogil=True)
-def _arrange(cells, words, seed, tiles):
+def _shuffle_tiles(cells, words, seed, tiles):
     """Copy cells tile by tile, in random order inside each, and turn their ranks into words."""
     state = mix(seed)
     for place in range(len(cells) - 1, 0, -1):  # Fisher and Yates
         state += GAMMA
-        other = below(mix(state), place + 1)
+        other = random_below(mix(state), place + 1)
         first, second, count = cells[place].first, cells[place].second, cells[place].count
         cells[place].first, cells[place].second = cells[other].first, cells[other].second
         cells[place].count = cells[other].count

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from keel.kernels.simd import prefetch
-from keel.kernels.splitmix import GAMMA, LOW, mix, weighted
+from keel.kernels.splitmix import GAMMA, LOW, mix, sample_alias
 
 MULTIPLIER, SIGN = np.uint64(116049371), np.uint64(1 << 31)
 
@@ -33,7 +33,7 @@ def word_hashes(text, ends):
 
 
 @njit(cache=True, nogil=True)
-def join(places, starts, end, hashes, written, longest, buckets):
+def add_word_ngrams(places, starts, end, hashes, written, longest, buckets):
     """Rows of words, each up to the mark of its end, and then its stretches of two to `longest` words, as buckets.
 
     All are places: first those of words, as they were given, then those of the distinct buckets. Gives the rows, where
@@ -74,19 +74,19 @@ def join(places, starts, end, hashes, written, longest, buckets):
 
 
 @njit(cache=True, nogil=True)
-def draw_others(target, chances, others, state, outputs):
+def sample_labels(target, chances, others, state, outputs):
     """Fill in the target, and then others than it that are drawn by Walker's alias method, in 2^32."""
     outputs[0] = target
     for place in range(1, len(outputs)):
         outputs[place] = target
         while outputs[place] == target:
             state += GAMMA
-            outputs[place] = weighted(mix(state), chances, others)
+            outputs[place] = sample_alias(mix(state), chances, others)
     return state
 
 
 @njit(cache=True, nogil=True)
-def _spell(places, words, parts, starts, own, grams):
+def _gather_rows(places, words, parts, starts, own, grams):
     """Fill in the rows of these words' own vectors and of their n-grams'; how many there are of each."""
     owned, count = 0, 0
     for place in places:
@@ -100,7 +100,7 @@ def _spell(places, words, parts, starts, own, grams):
 
 
 @njit(cache=True, nogil=True)
-def _ask(places, words, parts, starts, inputs, grams):
+def _prefetch_bag(places, words, parts, starts, inputs, grams):
     """Ask for the vectors of a text to come: they are on their way while this one is learned from."""
     for place in places:
         if words[place] >= 0:
@@ -112,7 +112,7 @@ def _ask(places, words, parts, starts, inputs, grams):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _sum(table, rows, count, total):
+def _sum_rows(table, rows, count, total):
     """Add rows of a table to a total, four at a time: the total is read and written less often."""
     width = len(total)
     fours = count - count % 4
@@ -127,7 +127,7 @@ def _sum(table, rows, count, total):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _add(table, rows, count, change):
+def _add_to_rows(table, rows, count, change):
     """Add a change to rows of a table."""
     width = len(change)
     for n in range(count):
@@ -163,7 +163,7 @@ def _errors(scores, wanted, count, softmax, errors):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def learn(
+def update_classifier(
     order,  # which texts, in order
     states,  # of the draws of each of these
     firsts,  # this and what follows up to targets: as in systems/bags.py
@@ -195,7 +195,9 @@ def learn(
     for number in range(len(order)):
         text = order[number]
         if number + 1 < len(order):
-            _ask(ids[firsts[order[number + 1]] : firsts[order[number + 1] + 1]], words, parts, starts, inputs, grams)
+            _prefetch_bag(
+                ids[firsts[order[number + 1]] : firsts[order[number + 1] + 1]], words, parts, starts, inputs, grams
+            )
         places = ids[firsts[text] : firsts[text + 1]]
         read += len(places)
         room = 0
@@ -204,14 +206,14 @@ def learn(
         if len(places) > len(own_rows) or room > len(gram_rows):
             own_rows = np.empty(max(len(own_rows), 2 * len(places)), np.int64)
             gram_rows = np.empty(max(len(gram_rows), 2 * room), np.int64)
-        owned, found = _spell(places, words, parts, starts, own_rows, gram_rows)
+        owned, found = _gather_rows(places, words, parts, starts, own_rows, gram_rows)
         if owned + found == 0:
             continue
         share = np.float32(1.0) / np.float32(owned + found)
         for i in range(width):
             hidden[i] = np.float32(0.0)
-        _sum(inputs, own_rows, owned, hidden)
-        _sum(grams, gram_rows, found, hidden)
+        _sum_rows(inputs, own_rows, owned, hidden)
+        _sum_rows(grams, gram_rows, found, hidden)
         for i in range(width):
             hidden[i] *= share
         # Which outputs are asked, and what each of them should say.
@@ -223,7 +225,7 @@ def learn(
                 wanted[k] = np.float32(0.5) * (signs[right, k] + np.float32(1.0))
         elif len(chances) > 0:
             count = 1 + negatives
-            draw_others(right, chances, others, states[number], compared[:count])
+            sample_labels(right, chances, others, states[number], compared[:count])
             wanted[0] = np.float32(1.0)
         elif targets.shape[1] > 0:
             count = targets.shape[1]
@@ -252,7 +254,7 @@ def learn(
                 row[i] += step * hidden[i]
         for i in range(width):
             change[i] *= share
-        _add(inputs, own_rows, owned, change)
-        _add(grams, gram_rows, found, change)
+        _add_to_rows(inputs, own_rows, owned, change)
+        _add_to_rows(grams, gram_rows, found, change)
         learned += 1
     return loss, learned, read

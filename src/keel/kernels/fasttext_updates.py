@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from keel.kernels.context_windows import kept_words, near_words
-from keel.kernels.simd import choose, largest, load, spread, store, sums, zeros
-from keel.kernels.splitmix import GAMMA, mix, weighted
-from keel.kernels.word2vec_updates import ONE, SOME, ZERO, exp_minus, fetch, settled
+from keel.kernels.context_windows import sample_context, subsample_words
+from keel.kernels.simd import broadcast, lane_sums, load, maximum, store, where_nonnegative, zeros
+from keel.kernels.splitmix import GAMMA, mix, sample_alias
+from keel.kernels.word2vec_updates import FLUSH_AFTER, ONE, ZERO, exp_minus, flush_losses, prefetch_row
 
 END = "</s>"
 """fastText's mark for the end of a line, which it does not cut."""
@@ -22,20 +22,20 @@ AHEAD = 2
 """Windows between asking for vectors and using them: the memory is slower than the sums."""
 
 
-def subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+def hash_subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     """The buckets of the n-grams of all words in a row [grams], and where each word's start [words]; "" has none."""
     marked = [b"" if word in ("", END) else b"<%b>" % word.encode("utf-8", "surrogatepass") for word in words]
     text = np.frombuffer(b"".join(marked), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, marked), np.int64, len(marked)))
     starts = np.empty(len(marked), np.int64)
-    count = _cut(text, ends, min_n, max_n, buckets, starts, np.empty(0, np.int32))
+    count = _hash_ngrams(text, ends, min_n, max_n, buckets, starts, np.empty(0, np.int32))
     grams = np.empty(count, np.int32)
-    _cut(text, ends, min_n, max_n, buckets, starts, grams)
+    _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams)
     return grams, starts
 
 
 @njit(cache=True, nogil=True)
-def _cut(text, ends, min_n, max_n, buckets, starts, grams):
+def _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams):
     """Fill in the buckets, if there is room, and each word's start; how many there are.
 
     The hash is FNV-1a in 32 bits, over bytes as C's signed characters: those of other letters than ASCII's spread their
@@ -69,10 +69,10 @@ def _cut(text, ends, min_n, max_n, buckets, starts, grams):
 @njit(nogil=True, inline="always")
 def _mean(words, own, grams, parts, h):
     """h = the mean of some rows of both tables."""
-    share = spread(ONE / np.float32(len(own) + len(parts)))
+    share = broadcast(ONE / np.float32(len(own) + len(parts)))
     even = len(parts) // 2 * 2
     for i in range(0, words.shape[1], 16):
-        a = b = spread(ZERO)
+        a = b = broadcast(ZERO)
         for place in range(len(own)):
             a += load(words, own[place], i)
         for place in range(0, even, 2):  # two sums do not wait for each other
@@ -84,33 +84,33 @@ def _mean(words, own, grams, parts, h):
 
 
 @njit(nogil=True, inline="always")
-def _compare(h, outputs, targets, told, scores):
+def _scores(h, outputs, targets, told, scores):
     """scores = u h for the targets' vectors u, four at a time; beyond the last stands the first."""
     for place in range(0, told, 4):
         w, x, y, z = targets[place], targets[place + 1], targets[place + 2], targets[place + 3]
-        a = b = c = d = spread(ZERO)
+        a = b = c = d = broadcast(ZERO)
         for i in range(0, outputs.shape[1], 16):
             v = load(h, 0, i)
             a += load(outputs, w, i) * v
             b += load(outputs, x, i) * v
             c += load(outputs, y, i) * v
             d += load(outputs, z, i) * v
-        store(scores, 0, place, sums((a, b, c, d)))
+        store(scores, 0, place, lane_sums((a, b, c, d)))
 
 
 @njit(nogil=True, inline="always")
-def _change(words, own, grams, parts, h, outputs, targets, told, errors):
+def _update_vectors(words, own, grams, parts, h, outputs, targets, told, errors):
     """u <- u + error h for the targets' vectors u, and each vector that h is the mean of by the sum of error u.
 
     Each of them takes the whole change, as the first code had it.
     """
     for i in range(0, words.shape[1], 16):
-        change, v = spread(ZERO), load(h, 0, i)
+        change, v = broadcast(ZERO), load(h, 0, i)
         for place in range(told):
-            change += spread(errors[0, place]) * load(outputs, targets[place], i)
+            change += broadcast(errors[0, place]) * load(outputs, targets[place], i)
         for place in range(told):  # read again: a word may stand here twice
             row = targets[place]
-            store(outputs, row, i, load(outputs, row, i) + spread(errors[0, place]) * v)
+            store(outputs, row, i, load(outputs, row, i) + broadcast(errors[0, place]) * v)
         for place in range(len(own)):
             store(words, own[place], i, load(words, own[place], i) + change)
         for place in range(len(parts)):
@@ -124,31 +124,31 @@ def _errors(scores, steps, true, told, rate, tally, used):
     A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): tally[1] sums up the former; tally[0] is
     the product of what the logarithm is taken of. Gives the losses that were settled, and how many wait.
     """
-    loss, one, middle = 0.0, spread(ONE), steps.shape[1] // 2
+    loss, one, middle = 0.0, broadcast(ONE), steps.shape[1] // 2
     for place in range(0, told, 16):
         score = load(scores, 0, place)
         label, there = load(steps, 0, middle - true + place), load(steps, 0, middle - told + place)
         rest = exp_minus(score)
-        chance = choose(score, one, rest) / (one + rest)
-        store(scores, 0, place, (label - chance) * spread(rate))
+        chance = where_nonnegative(score, one, rest) / (one + rest)
+        store(scores, 0, place, (label - chance) * broadcast(rate))
         store(tally, 0, 0, load(tally, 0, 0) * (one + there * rest))
-        store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
+        store(tally, 1, 0, load(tally, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO)))
         used += 1
-        if used == SOME:
-            loss += settled(tally)
+        if used == FLUSH_AFTER:
+            loss += flush_losses(tally)
             used = 0
     return loss, used
 
 
 @njit(cache=True, nogil=True)
-def draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes):
+def sample_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes):
     """Fill in the words near each of `count` words, and what is foretold there, followed by what it is told from.
 
     A word foretells those near it; with `bag` (CBOW) they foretell it. For each prediction `negatives` words are drawn,
     which leave out the one that is right. `sizes` are how many words are near, predictions and targets in all.
     """
     for center in range(count):
-        found, state = near_words(words, sentences, count, center, window, state, near[center])
+        found, state = sample_context(words, sentences, count, center, window, state, near[center])
         true = min(found, 1) if bag else found
         for place in range(true):
             targets[center, place] = words[center] if bag else near[center, place]
@@ -156,7 +156,7 @@ def draw_targets(words, sentences, count, window, chances, others, negatives, ba
         for place in range(true):
             for _ in range(negatives):
                 state += GAMMA
-                word = weighted(mix(state), chances, others)
+                word = sample_alias(mix(state), chances, others)
                 targets[center, told] = word
                 told += word != targets[center, place]
         for place in range(told, min(told + 4, targets.shape[1])):
@@ -165,14 +165,14 @@ def draw_targets(words, sentences, count, window, chances, others, negatives, ba
 
 
 @njit(cache=True, nogil=True)
-def room(count, window, negatives):
+def allocate_targets(count, window, negatives):
     """Tables for `draw_targets` to fill."""
     most = 2 * window * (1 + negatives) + 4
     return np.empty((count, 2 * window), np.int32), np.empty((count, most), np.int32), np.empty((count, 3), np.int32)
 
 
 @njit(cache=True, nogil=True)
-def learn(
+def update_fasttext(
     ids, bounds, begins, ends, keep, chances, others, firsts, lasts, states, inputs, grams, outputs, parts, starts,
     window, negatives, bag, rate,
 ):  # fmt: skip
@@ -182,24 +182,26 @@ def learn(
     """
     length = (lasts - firsts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
-    near, targets, sizes = room(length, window, negatives)
+    near, targets, sizes = allocate_targets(length, window, negatives)
     h, scores, tally, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
     steps = zeros(1, 2 * scores.shape[1])
     steps[0, : scores.shape[1]] = ONE
-    settled(tally)
+    flush_losses(tally)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
-        count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
-        draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
+        count, state = subsample_words(
+            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+        )
+        sample_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
         for center in range(count):
             later = center + AHEAD
             if later < count:
                 coming = words[min(later + window, count - 1)] if bag else words[later]
-                fetch(inputs, coming)
+                prefetch_row(inputs, coming)
                 for place in range(starts[coming], starts[coming + 1]):
-                    fetch(grams, parts[place])
+                    prefetch_row(grams, parts[place])
                 for place in range(sizes[later, 2]):
-                    fetch(outputs, targets[later, place])
+                    prefetch_row(outputs, targets[later, place])
             found, true, told = sizes[center]
             if found == 0:
                 continue
@@ -216,8 +218,8 @@ def learn(
                 near[center, 0] = words[center]
                 own, rows = near[center, :1], parts[starts[words[center]] : starts[words[center] + 1]]
             _mean(inputs, own, grams, rows, h)
-            _compare(h, outputs, targets[center], told, scores)
+            _scores(h, outputs, targets[center], told, scores)
             lost, used = _errors(scores, steps, true, told, rate, tally, used)
-            _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
+            _update_vectors(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
             loss, predictions = loss + lost, predictions + true
-    return loss + settled(tally), predictions
+    return loss + flush_losses(tally), predictions

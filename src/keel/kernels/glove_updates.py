@@ -14,7 +14,7 @@ LANES = 16
 
 # Division must be the processor's own (a check for zero would keep everything from going side by side).
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def learn(cells, firsts, length, width, x_max, alpha, rate, centers, contexts, center_sums, context_sums):
+def update_glove(cells, firsts, length, width, x_max, alpha, rate, centers, contexts, center_sums, context_sums):
     """Learn from `length` cells after each of `firsts`, both ways; sums of losses and weights, how many updates.
 
     AdaGrad: the square of a step g = rate * gradient is added to its sum s first, then g / sqrt(s) is taken away. As

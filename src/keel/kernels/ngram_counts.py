@@ -18,33 +18,33 @@ from numba import njit
 from keel.errors import UsageError
 
 
-class Marks(NamedTuple):
+class SentenceBoundaries(NamedTuple):
     """What stands at the bounds of sentences."""
 
     start: int
     end: int
 
 
-class Sentences(NamedTuple):
+class SentenceSpans(NamedTuple):
     """Sentences in one long row of ids."""
 
     ids: np.ndarray
     begins: np.ndarray  # [sentences]
     stops: np.ndarray  # [sentences]
 
-    def part(self, first: int, last: int) -> Self:
+    def slice(self, first: int, last: int) -> Self:
         """The sentences from number `first` up to `last`."""
         return self._replace(begins=self.begins[first:last], stops=self.stops[first:last])
 
-    def marked(self, words: np.ndarray, marks: Marks) -> np.ndarray:
+    def with_boundaries(self, words: np.ndarray, marks: SentenceBoundaries) -> np.ndarray:
         """[tokens] each sentence between its marks, every id as the word that `words` gives for it."""
         size = int((self.stops - self.begins).sum()) + 2 * np.count_nonzero(self.stops > self.begins)
         text = np.empty(size, np.int32)
-        _mark(*self, words, *marks, text)
+        _fill_sentences(*self, words, *marks, text)
         return text
 
 
-class Order(NamedTuple):
+class NgramOrder(NamedTuple):
     """All n-grams of one order, sorted, words first to last; on disk where they are many."""
 
     words: np.ndarray  # [ngrams] the last word of each
@@ -53,10 +53,10 @@ class Order(NamedTuple):
     links: np.ndarray  # [ngrams] where among those one shorter it stands without its first word
 
 
-class Counted(NamedTuple):
+class NgramCounts(NamedTuple):
     """The n-grams of a text by their order."""
 
-    orders: list[Order]
+    orders: list[NgramOrder]
     parts: int
     """How many times the memory all of them together would have needed to be sorted."""
 
@@ -66,40 +66,40 @@ class Counted(NamedTuple):
 
 
 def count_ngrams(
-    sentences: Sentences,
+    sentences: SentenceSpans,
     words: np.ndarray,
-    marks: Marks,
+    marks: SentenceBoundaries,
     *,
     order: int,
     vocabulary: int,
     folder: Path,
     memory: float,
     threads: int,
-) -> Counted:
+) -> NgramCounts:
     """Count as Kneser and Ney do: below the highest order an n-gram counts once for each word that stands before it,
     but as often as it comes if it begins a sentence, where no word does.
 
     Sorting takes at most `memory` GiB; files are in `folder` and go with the arrays.
     """
-    text = _spilled(sentences, words, marks, order, folder)
-    firsts = _tally(text[: len(text) - order], vocabulary)
+    text = _write_text(sentences, words, marks, order, folder)
+    firsts = _bincount(text[: len(text) - order], vocabulary)
     sought = firsts.copy()
     sought[marks.end] = 0  # nothing goes on from the end of a sentence
     place = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
     each = 2 * place.itemsize + 12 * (order - 1)
-    threads, ranges = _shares(sought, each, memory, threads) if order > 1 else (1, [])
+    threads, ranges = _divide_memory(sought, each, memory, threads) if order > 1 else (1, [])
     children = np.zeros(vocabulary, np.int32)
     files = [[_file(folder) for _ in range(3)] for _ in range(1, order)]
 
     def build(bounds: tuple[int, int]) -> list[np.ndarray]:
         low, high = bounds
         places = np.empty(int(sought[low:high].sum()), place)
-        _find(text, low, high, marks.end, places)
-        places = _sort(text, places, np.empty_like(places), order, np.empty(vocabulary + 1, np.int64))
-        ends = _measure(text, places, order, marks.end).cumsum()
+        _find_positions(text, low, high, marks.end, places)
+        places = _radix_sort(text, places, np.empty_like(places), order, np.empty(vocabulary + 1, np.int64))
+        ends = _count_new_ngrams(text, places, order, marks.end).cumsum()
         found = np.zeros((3, ends[-1]), np.int32)
         filled = np.concatenate([[0], ends[:-1]])
-        _grow(text, places, order, marks.end, children, found[0], found[1], found[2], filled)
+        _fill_trie(text, places, order, marks.end, children, found[0], found[1], found[2], filled)
         return np.split(found, ends[:-1], 1)[1:]
 
     with ThreadPoolExecutor(threads) as pool:
@@ -109,33 +109,35 @@ def count_ngrams(
                     for file, array in zip(level, arrays, strict=True):
                         file.write(array.data)
     levels = [(np.arange(vocabulary, dtype=np.int32), firsts, children)]
-    levels += [tuple(_mapped(file) for file in level) for level in files]
+    levels += [tuple(_memory_map(file) for file in level) for level in files]
     parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # single words need no sorting
-    return Counted(list(_adjusted(levels, marks.start, folder)), parts)
+    return NgramCounts(list(_kneser_ney_counts(levels, marks.start, folder)), parts)
 
 
-def _spilled(sentences: Sentences, words: np.ndarray, marks: Marks, order: int, folder: Path) -> np.ndarray:
+def _write_text(
+    sentences: SentenceSpans, words: np.ndarray, marks: SentenceBoundaries, order: int, folder: Path
+) -> np.ndarray:
     """All marked text in a file, and so much more after it that every place has `order` words."""
     file = _file(folder)
     step = 10_000
     for first in range(0, len(sentences.begins), step):
-        file.write(sentences.part(first, first + step).marked(words, marks).data)
+        file.write(sentences.slice(first, first + step).with_boundaries(words, marks).data)
     file.write(np.full(order, marks.end, np.int32).data)
-    return _mapped(file)
+    return _memory_map(file)
 
 
 def _file(folder: Path) -> IO[bytes]:
     return TemporaryFile(dir=folder)
 
 
-def _mapped(file: IO[bytes]) -> np.ndarray:
+def _memory_map(file: IO[bytes]) -> np.ndarray:
     """The int32 that a temporary file holds, which lives as long as the array."""
     with file:
         file.flush()
         return np.asarray(np.memmap(file, np.int32, "r+")) if file.seek(0, 2) else np.empty(0, np.int32)
 
 
-def _shares(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple[int, list[tuple[int, int]]]:
+def _divide_memory(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple[int, list[tuple[int, int]]]:
     """How many threads there is memory for, and the stretches of first words that one of them sorts at a time."""
     room, most = int(memory * 2**30), max(1, int(counts.max()) * each)
     if most > room:
@@ -143,10 +145,10 @@ def _shares(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple
         what = f"sorting the places of the most frequent word takes {need:.2g} GiB, and memory is {memory:g}"
         raise UsageError(f"{what}: raise it (--system.memory {need * 1.01:.2g})")
     threads = min(threads, room // most)
-    return threads, list(_ranges(counts, min(room // threads // each, 1 + int(counts.sum()) // (4 * threads))))
+    return threads, list(_word_ranges(counts, min(room // threads // each, 1 + int(counts.sum()) // (4 * threads))))
 
 
-def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+def _word_ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
     """Stretches of words with so many places at most, or one word."""
     first, taken = 0, 0
     for word, count in enumerate(counts.tolist()):
@@ -157,30 +159,30 @@ def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
     yield first, len(counts)
 
 
-def _adjusted(levels: list[Any], start: int, folder: Path) -> Iterator[Order]:
+def _kneser_ney_counts(levels: list[Any], start: int, folder: Path) -> Iterator[NgramOrder]:
     """Each order with its links, and with its counts as Kneser and Ney have them."""
     links = np.empty(0, np.int32)
     shorter = np.empty(0, np.int64)  # where those begin that go on from each n-gram one shorter
     low, high = start, start + 1  # the n-grams that begin with the start of a sentence
     for number, (words, counts, sizes) in enumerate(levels):
         if number + 1 == len(levels):
-            yield Order(words, np.where(words == start, 0, counts) if number == 0 else counts, sizes, links)
+            yield NgramOrder(words, np.where(words == start, 0, counts) if number == 0 else counts, sizes, links)
             return
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         longer = after = levels[number + 1][0]
         if number > 0:
             file = _file(folder)
             file.truncate(4 * len(longer))
-            after = _mapped(file)
-            _link(starts, links, shorter, words, longer, after)
-        adjusted = _tally(after, len(words))
+            after = _memory_map(file)
+            _link_suffixes(starts, links, shorter, words, longer, after)
+        adjusted = _bincount(after, len(words))
         adjusted[low:high] = 0 if number == 0 else counts[low:high]
-        yield Order(words, adjusted, sizes, links)
+        yield NgramOrder(words, adjusted, sizes, links)
         low, high, links, shorter = starts[low], starts[high], after, starts
 
 
 @njit(cache=True, nogil=True)
-def _tally(numbers, most):
+def _bincount(numbers, most):
     """[most] how often each number comes."""
     counts = np.zeros(most, np.int32)
     for number in numbers:
@@ -189,7 +191,7 @@ def _tally(numbers, most):
 
 
 @njit(cache=True, nogil=True)
-def _mark(ids, begins, stops, words, start, end, text):
+def _fill_sentences(ids, begins, stops, words, start, end, text):
     filled = 0
     for sentence in range(len(begins)):
         if stops[sentence] <= begins[sentence]:
@@ -204,7 +206,7 @@ def _mark(ids, begins, stops, words, start, end, text):
 
 
 @njit(cache=True, nogil=True)
-def _find(text, low, high, end, places):
+def _find_positions(text, low, high, end, places):
     """Fill in where the words from low to high stand, but not where sentences end."""
     found = 0
     for place in range(len(text)):
@@ -217,7 +219,7 @@ def _find(text, low, high, end, places):
 
 
 @njit(cache=True, nogil=True)
-def _sort(text, places, others, order, ends):
+def _radix_sort(text, places, others, order, ends):
     """The places sorted by the words from there on: by the last, then stably by the one before it, up to the first.
 
     What follows the end of a sentence is compared too, which does no harm: it is never read.
@@ -237,7 +239,7 @@ def _sort(text, places, others, order, ends):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _alike(text, place, other, order, end):
+def _common_prefix(text, place, other, order, end):
     """How many words from both places on are the same, up to the end of the sentence; all, if that is where it ends."""
     same = 0
     while same < order:
@@ -251,12 +253,12 @@ def _alike(text, place, other, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _measure(text, places, order, end):
+def _count_new_ngrams(text, places, order, end):
     """[order] how many n-grams of each order begin at these sorted places; of the first, none is counted."""
     sizes = np.zeros(order, np.int64)
     for number in range(len(places)):
         place = places[number]
-        same = _alike(text, place, places[number - 1], order, end) if number else 0
+        same = _common_prefix(text, place, places[number - 1], order, end) if number else 0
         for length in range(max(1, same), order):
             if text[place + length - 1] == end:
                 break
@@ -265,11 +267,11 @@ def _measure(text, places, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _grow(text, places, order, end, children, words, counts, sizes, filled):
+def _fill_trie(text, places, order, end, children, words, counts, sizes, filled):
     """Fill in the n-grams that begin at these sorted places; filled[n] is where the next of n + 1 words goes."""
     for number in range(len(places)):
         place = places[number]
-        same = _alike(text, place, places[number - 1], order, end) if number else 0
+        same = _common_prefix(text, place, places[number - 1], order, end) if number else 0
         for length in range(1, order):
             if text[place + length - 1] == end:
                 break
@@ -284,7 +286,7 @@ def _grow(text, places, order, end, children, words, counts, sizes, filled):
 
 
 @njit(cache=True, nogil=True)
-def _seek(words, low, high, word):
+def _binary_search(words, low, high, word):
     """Where in this sorted stretch of words one stands, or where it would."""
     while low < high:
         middle = (low + high) // 2
@@ -296,7 +298,7 @@ def _seek(words, low, high, word):
 
 
 @njit(cache=True, nogil=True)
-def _link(starts, links, shorter_starts, words, longer, after):
+def _link_suffixes(starts, links, shorter_starts, words, longer, after):
     """Fill in, for each n-gram one longer than `words` end, where it stands among these without its first word.
 
     That is below where the n-gram without its last word stands without its first one.
@@ -304,12 +306,12 @@ def _link(starts, links, shorter_starts, words, longer, after):
     for parent in range(len(links)):
         low, high = shorter_starts[links[parent]], shorter_starts[links[parent] + 1]
         for child in range(starts[parent], starts[parent + 1]):
-            low = _seek(words, low, high, longer[child])
+            low = _binary_search(words, low, high, longer[child])
             after[child] = low
 
 
 @njit(cache=True, nogil=True)
-def weigh_words(counts, discounts, never, chances):
+def estimate_unigrams(counts, discounts, never, chances):
     """Fill in log p of each word alone: what the discounts spare is shared out evenly, also to words never met."""
     total, spared, possible = 0, 0.0, 0
     for word in range(len(counts)):
@@ -324,7 +326,7 @@ def weigh_words(counts, discounts, never, chances):
 
 
 @njit(cache=True, nogil=True)
-def weigh(low, high, starts, counts, links, discounts, chances, backoffs):
+def estimate_ngrams(low, high, starts, counts, links, discounts, chances, backoffs):
     """Fill in log p of the n-grams that go on from the nodes low to high, and log of what these spare for others.
 
     p(w | v..) = (c(v.. w) - D(c)) / sum of c(v.. *) + spared(v..) p(w | ..), with one word less before it.
@@ -345,7 +347,7 @@ def weigh(low, high, starts, counts, links, discounts, chances, backoffs):
 
 
 @njit(cache=True, nogil=True)
-def score(text, chosen, start, order, words, starts, chances, backoffs):
+def sum_log_probs(text, chosen, start, order, words, starts, chances, backoffs):
     """The sum of -log p over all words of marked text, and over the chosen ones; order 0 knows nothing of any."""
     total, part, held = 0.0, 0.0, 0
     nodes = np.empty(max(1, order), np.int64)  # of the last word, of the last two, ...
@@ -356,7 +358,7 @@ def score(text, chosen, start, order, words, starts, chances, backoffs):
             for length in range(held, 0, -1):
                 node = nodes[length - 1]
                 stop = np.int64(starts[node + 1])
-                child = _seek(words, np.int64(starts[node]), stop, word)
+                child = _binary_search(words, np.int64(starts[node]), stop, word)
                 if child < stop and words[child] == word:
                     if met == 0:
                         known, met = child, length
@@ -376,14 +378,14 @@ def score(text, chosen, start, order, words, starts, chances, backoffs):
 
 
 @njit(cache=True, nogil=True)
-def spread(context, order, words, starts, chances, backoffs, found):
+def next_word_log_probs(context, order, words, starts, chances, backoffs, found):
     """Fill in log p of every word after the last words of `context`."""
     found[:] = chances[: len(found)]
     for length in range(1, min(len(context), order - 1) + 1):
         node = np.int64(context[len(context) - length])
         for place in range(len(context) - length + 1, len(context)):
             stop = np.int64(starts[node + 1])
-            child = _seek(words, np.int64(starts[node]), stop, np.int64(context[place]))
+            child = _binary_search(words, np.int64(starts[node]), stop, np.int64(context[place]))
             if child == stop or words[child] != context[place]:
                 return
             node = child

@@ -7,7 +7,9 @@ POWERS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
 
 
 @njit(cache=True, nogil=True)
-def parse(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, powers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def parse_vectors(
+    text: np.ndarray, starts: np.ndarray, stops: np.ndarray, powers: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
     """Fill `rows` from the ends of lines; give where each line's word ends, or -1 for what needs a second look."""
     ends = np.empty(len(starts), np.int64)
     for row in range(len(starts)):

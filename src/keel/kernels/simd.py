@@ -35,12 +35,12 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, _LANES)
 
 
-def padded(width: int) -> int:
+def round_up_to_lanes(width: int) -> int:
     """The next multiple of the lanes."""
     return -(-width // WIDTH) * WIDTH
 
 
-def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Where table[row, column] lies, in a table without gaps."""
     table = context.make_array(signature.args[0])(context, builder, arguments[0])
     row, column = (
@@ -64,7 +64,7 @@ def load(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     """The lanes at table[row, column]; nothing checks that they are there."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
+        place = builder.bitcast(_address(context, builder, signature, arguments), _LANES.as_pointer())
         return builder.load(place, align=4)
 
     return LANES(table, row, column), code
@@ -75,7 +75,7 @@ def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
     """Write lanes to table[row, column]."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
+        place = builder.bitcast(_address(context, builder, signature, arguments), _LANES.as_pointer())
         builder.store(arguments[3], place, align=4)
         return context.get_dummy_value()
 
@@ -87,7 +87,7 @@ def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
     """Ask for the cache line of table[row, column]: it is on its way while other work goes on."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), ir.IntType(8).as_pointer())
+        place = builder.bitcast(_address(context, builder, signature, arguments), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [place.type, _INTEGER, _INTEGER, _INTEGER])
         function = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
         builder.call(function, [place, _INTEGER(1), _INTEGER(3), _INTEGER(1)])  # to be written; keep; data
@@ -97,7 +97,7 @@ def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
 
 
 @instruction
-def spread(typingctx: Any, value: Any) -> Any:
+def broadcast(typingctx: Any, value: Any) -> Any:
     """One number in all lanes."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -107,7 +107,7 @@ def spread(typingctx: Any, value: Any) -> Any:
     return LANES(types.float32), code
 
 
-def _operation(sign: Any, instruction: str) -> None:
+def _register_operator(sign: Any, instruction: str) -> None:
     """Let a sign stand for an instruction on two lanes."""
 
     @type_callable(sign)
@@ -119,15 +119,15 @@ def _operation(sign: Any, instruction: str) -> None:
         return getattr(builder, instruction)(*arguments, flags=("contract",))  # a product and a sum may become one
 
 
-_operation(operator.add, "fadd")
-_operation(operator.iadd, "fadd")
-_operation(operator.sub, "fsub")
-_operation(operator.mul, "fmul")
-_operation(operator.truediv, "fdiv")
+_register_operator(operator.add, "fadd")
+_register_operator(operator.iadd, "fadd")
+_register_operator(operator.sub, "fsub")
+_register_operator(operator.mul, "fmul")
+_register_operator(operator.truediv, "fdiv")
 
 
 @instruction
-def largest(typingctx: Any, a: Any, b: Any) -> Any:
+def maximum(typingctx: Any, a: Any, b: Any) -> Any:
     """Lane by lane, the larger of two."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -137,7 +137,7 @@ def largest(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @instruction
-def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
+def where_nonnegative(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
     """Lane by lane, a where `where` is not below 0, and b elsewhere."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -158,7 +158,7 @@ def truncate(typingctx: Any, x: Any) -> Any:
 
 
 @instruction
-def two_to(typingctx: Any, whole: Any) -> Any:
+def exp2_of_integer(typingctx: Any, whole: Any) -> Any:
     """Lane by lane, 2 to a whole number from -126 to 127: it is written into the exponent of a float."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -169,7 +169,7 @@ def two_to(typingctx: Any, whole: Any) -> Any:
 
 
 @instruction
-def sums(typingctx: Any, several: Any) -> Any:
+def lane_sums(typingctx: Any, several: Any) -> Any:
     """The sums of the lanes of each of up to 16, in as many lanes; the other lanes are 0."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Product = Callable[[Tensor], Tensor]
+MatrixProduct = Callable[[Tensor], Tensor]
 """[rows, inputs] to [rows, outputs]."""
 
 
-def product(weight: Tensor, bias: Tensor | None, rows: int) -> Product:
+def pack_linear(weight: Tensor, bias: Tensor | None, rows: int) -> MatrixProduct:
     """x W^T + b for x of so many rows, with W [outputs, inputs] laid out for it if that pays."""
     if weight.is_cuda or weight.dtype != torch.float32:
         return lambda x: F.linear(x, weight, bias)

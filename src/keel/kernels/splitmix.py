@@ -18,14 +18,14 @@ def mix(x):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def below(bits, size):
+def random_below(bits, size):
     """One of 0 to size - 1, by the lower half of some bits."""
     return np.int64(((bits & LOW) * np.uint64(size)) >> HALF)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def weighted(bits, chances, others):
+def sample_alias(bits, chances, others):
     """One of unlike chances, by Walker's alias method, in 2^32."""
-    drawn = below(bits, len(chances))
+    drawn = random_below(bits, len(chances))
     other = np.int64(others[drawn])  # read in any case: to guess whether it is needed costs more
     return other if (bits >> HALF) >= np.uint64(chances[drawn]) else drawn

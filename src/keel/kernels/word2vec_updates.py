@@ -11,14 +11,25 @@ each other (Recht et al. 2011, "Hogwild!").
 import numpy as np
 from numba import njit
 
-from keel.kernels.context_windows import draw_windows, kept_words, tables
-from keel.kernels.simd import choose, largest, load, prefetch, spread, store, sums, truncate, two_to, zeros
+from keel.kernels.context_windows import allocate_windows, sample_windows, subsample_words
+from keel.kernels.simd import (
+    broadcast,
+    exp2_of_integer,
+    lane_sums,
+    load,
+    maximum,
+    prefetch,
+    store,
+    truncate,
+    where_nonnegative,
+    zeros,
+)
 
 GROUP = 6
 """Targets whose scores with two words of a window fill one set of lanes: 2 x 6 of 16."""
 BLOCK = 4
 """Windows of CBOW that share what was drawn and learn at once."""
-SOME = 100
+FLUSH_AFTER = 100
 """How many numbers up to 2 may be multiplied in float32."""
 ZERO, HALF, ONE, FAR = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(-120.0)
 LOG2_E = np.float32(1.4426950408889634)
@@ -28,9 +39,9 @@ P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443)
 
 
 @njit(nogil=True, inline="always")
-def _dots(v, a, b, u, w, x, y, z):
+def _pair_dots(v, a, b, u, w, x, y, z):
     """Row a of v times rows w, y and z of u, and row b times x, y and z: each product's 16 partial sums."""
-    aw = ay = az = bx = by = bz = spread(ZERO)
+    aw = ay = az = bx = by = bz = broadcast(ZERO)
     for i in range(0, v.shape[1], 16):
         first, second = load(v, a, i), load(v, b, i)
         q, r = load(u, y, i), load(u, z, i)
@@ -46,7 +57,7 @@ def _dots(v, a, b, u, w, x, y, z):
 @njit(nogil=True, inline="always")
 def _row_dots(v, a, u, x, y, z):
     """Row a of v times rows x, y and z of u."""
-    ax = ay = az = spread(ZERO)
+    ax = ay = az = broadcast(ZERO)
     for i in range(0, v.shape[1], 16):
         first = load(v, a, i)
         ax += first * load(u, x, i)
@@ -58,16 +69,16 @@ def _row_dots(v, a, u, x, y, z):
 @njit(nogil=True, inline="always")
 def exp_minus(x):
     """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
-    power = largest(largest(x, spread(ZERO) - x) * spread(-LOG2_E), spread(FAR))
-    n = truncate(power - spread(HALF))  # the nearest, for power is not above 0
+    power = maximum(maximum(x, broadcast(ZERO) - x) * broadcast(-LOG2_E), broadcast(FAR))
+    n = truncate(power - broadcast(HALF))  # the nearest, for power is not above 0
     f = power - n
-    series = spread(P4) + f * (spread(P5) + f * spread(P6))
-    series = spread(P1) + f * (spread(P2) + f * (spread(P3) + f * series))
-    return (spread(ONE) + f * series) * two_to(n)
+    series = broadcast(P4) + f * (broadcast(P5) + f * broadcast(P6))
+    series = broadcast(P1) + f * (broadcast(P2) + f * (broadcast(P3) + f * series))
+    return (broadcast(ONE) + f * series) * exp2_of_integer(n)
 
 
 @njit(nogil=True, inline="always")
-def _compare(
+def _prediction_errors(
     v, places, line, rows, u, targets, center, own, truths, compared, rate, errors, labels, present, tally, used
 ):
     """errors = rate (label - sigmoid(v u^T)), those of two rows of v with a group of targets in a line of lanes.
@@ -77,7 +88,7 @@ def _compare(
     log(1 + exp(-|score|)): tally[1] sums up the former; tally[0] is the product of what the logarithm is taken of.
     Gives the losses that were settled, and how many wait.
     """
-    loss, one = 0.0, spread(ONE)
+    loss, one = 0.0, broadcast(ONE)
     groups = (compared + GROUP - 1) // GROUP
     for group in range(groups):
         label = load(truths, center, GROUP * group)
@@ -91,28 +102,28 @@ def _compare(
             y, z, o = targets[n, k + 3], targets[n, k + 4], targets[n, k + 5]
             if alone:
                 a = places[line, row]
-                score = sums(_row_dots(v, a, u, t, w, x) + _row_dots(v, a, u, y, z, o))
+                score = lane_sums(_row_dots(v, a, u, t, w, x) + _row_dots(v, a, u, y, z, o))
             else:
                 a, b = places[line, row], places[line, row + 1]
-                left = _dots(v, a, b, u, t, targets[n + own, k], w, x)
-                right = _dots(v, a, b, u, y, y, z, o)
-                score = sums(left[:3] + right[:3] + left[3:] + right[3:])
+                left = _pair_dots(v, a, b, u, t, targets[n + own, k], w, x)
+                right = _pair_dots(v, a, b, u, y, y, z, o)
+                score = lane_sums(left[:3] + right[:3] + left[3:] + right[3:])
             label = load(labels, group, 0)
             there = load(present, min(GROUP, compared - k) + (GROUP if alone else 0), 0)
             small = exp_minus(score)
-            chance = choose(score, one, small) / (one + small)
-            store(errors, row // 2 * groups + group, 0, (label - chance) * (there * spread(rate)))
+            chance = where_nonnegative(score, one, small) / (one + small)
+            store(errors, row // 2 * groups + group, 0, (label - chance) * (there * broadcast(rate)))
             store(tally, 0, 0, load(tally, 0, 0) * (one + there * small))
-            store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
+            store(tally, 1, 0, load(tally, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO)))
             used += 1
-            if used == SOME:
-                loss += settled(tally)
+            if used == FLUSH_AFTER:
+                loss += flush_losses(tally)
                 used = 0
     return loss, used
 
 
 @njit(cache=True, nogil=True)
-def settled(tally):
+def flush_losses(tally):
     """The losses in a tally, which starts anew."""
     loss = 0.0
     for lane in range(16):
@@ -122,44 +133,44 @@ def settled(tally):
 
 
 @njit(nogil=True, inline="always")
-def _learn(v, near, line, found, u, targets, center, compared, errors, changes):
+def _update_targets(v, near, line, found, u, targets, center, compared, errors, changes):
     """changes = errors u, and u <- u + errors^T v: sixteen columns of three targets at a time."""
     groups = (compared + GROUP - 1) // GROUP
     for i in range(0, v.shape[1], 16):
         for column in range(0, GROUP * groups, 3):
             x, y, z = targets[center, column], targets[center, column + 1], targets[center, column + 2]
             p, q, r = load(u, x, i), load(u, y, i), load(u, z, i)
-            dx = dy = dz = spread(ZERO)
+            dx = dy = dz = broadcast(ZERO)
             group, place = column // GROUP, column % GROUP
             for row in range(found):
                 error, lane = row // 2 * groups + group, row % 2 * GROUP + place
                 ex, ey, ez = errors[error, lane], errors[error, lane + 1], errors[error, lane + 2]
                 a = load(v, near[line, row], i)
-                change = spread(ex) * p + spread(ey) * q + spread(ez) * r
+                change = broadcast(ex) * p + broadcast(ey) * q + broadcast(ez) * r
                 if column > 0:
                     change += load(changes, row, i)
                 store(changes, row, i, change)
-                dx += spread(ex) * a
-                dy += spread(ey) * a
-                dz += spread(ez) * a
+                dx += broadcast(ex) * a
+                dy += broadcast(ey) * a
+                dz += broadcast(ez) * a
             store(u, x, i, load(u, x, i) + dx)  # read again: a word may be drawn twice
             store(u, y, i, load(u, y, i) + dy)
             store(u, z, i, load(u, z, i) + dz)
 
 
 @njit(nogil=True, inline="always")
-def _learn_means(inputs, near, sizes, first, rows, means, u, targets, compared, errors, changes):
+def _update_means(inputs, near, sizes, first, rows, means, u, targets, compared, errors, changes):
     """As `_learn`, with up to four means as v, whose first targets differ; what is near takes its mean's change."""
     groups = (compared + GROUP - 1) // GROUP
     for line in range((rows + 1) // 2 * groups, 2 * groups):
-        store(errors, line, 0, spread(ZERO))
+        store(errors, line, 0, broadcast(ZERO))
     for i in range(0, inputs.shape[1], 16):
         a, b, c, d = load(means, 0, i), load(means, 1, i), load(means, 2, i), load(means, 3, i)
-        to_a = to_b = to_c = to_d = spread(ZERO)
+        to_a = to_b = to_c = to_d = broadcast(ZERO)
         for column in range(1, compared):
             line, lane, target = column // GROUP, column % GROUP, targets[first, column]
-            p, q = spread(errors[line, lane]), spread(errors[line, GROUP + lane])
-            r, s = spread(errors[groups + line, lane]), spread(errors[groups + line, GROUP + lane])
+            p, q = broadcast(errors[line, lane]), broadcast(errors[line, GROUP + lane])
+            r, s = broadcast(errors[groups + line, lane]), broadcast(errors[groups + line, GROUP + lane])
             output = load(u, target, i)
             store(u, target, i, (output + p * a + q * b) + (r * c + s * d))
             to_a += p * output
@@ -171,7 +182,7 @@ def _learn_means(inputs, near, sizes, first, rows, means, u, targets, compared, 
         store(changes, 2, 0, to_c)
         store(changes, 3, 0, to_d)
         for row in range(rows):
-            error, target = spread(errors[row // 2 * groups, row % 2 * GROUP]), targets[first + row, 0]
+            error, target = broadcast(errors[row // 2 * groups, row % 2 * GROUP]), targets[first + row, 0]
             output = load(u, target, i)
             store(u, target, i, output + error * load(means, row, i))
             change = load(changes, row, 0) + error * output
@@ -181,14 +192,14 @@ def _learn_means(inputs, near, sizes, first, rows, means, u, targets, compared, 
 
 
 @njit(nogil=True, inline="always")
-def fetch(table, row):
+def prefetch_row(table, row):
     """Ask the memory for a row."""
     for i in range(0, table.shape[1], 16):
         prefetch(table, row, i)
 
 
 @njit(cache=True, nogil=True)
-def learn(
+def update_word2vec(
     ids, bounds, begins, ends, keep, chances, others, tree, firsts, lasts, states, inputs, outputs, window, negatives,
     block, mean, rate,
 ):  # fmt: skip
@@ -200,7 +211,7 @@ def learn(
     """
     width, length = inputs.shape[1], (lasts - firsts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
-    near, targets, truths, sizes = tables(length, window, negatives, tree)
+    near, targets, truths, sizes = allocate_windows(length, window, negatives, tree)
     groups = targets.shape[1] // GROUP
     most = max(2 * window, BLOCK)
     errors, changes, means = zeros(most // 2 * groups, 16), zeros(most, width), zeros(BLOCK, width)
@@ -210,11 +221,13 @@ def learn(
     for number in range(1, GROUP + 1):
         present[number, :number] = present[number, GROUP : GROUP + number] = ONE
         present[GROUP + number, :number] = ONE
-    settled(tally)
+    flush_losses(tally)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
-        count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
-        count = draw_windows(
+        count, state = subsample_words(
+            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+        )
+        count = sample_windows(
             words, sentences, count, window, chances, others, negatives, block, tree, state, near, targets, truths,
             sizes,
         )  # fmt: skip
@@ -223,30 +236,30 @@ def learn(
             compared, stop = sizes[center, 1], sizes[center, 2]
             for later in range(stop, min(count, 2 * stop - center)):  # as many windows ahead
                 for column in range(sizes[later, 1] if later == stop or not mean else 1):
-                    fetch(outputs, targets[later, column])
-                fetch(inputs, targets[min(count - 1, later + window), 0])
+                    prefetch_row(outputs, targets[later, column])
+                prefetch_row(inputs, targets[min(count - 1, later + window), 0])
             if mean:
                 rows = stop - center
                 for row in range(rows):
                     found = sizes[center + row, 0]
-                    share = spread(ONE / np.float32(found))
+                    share = broadcast(ONE / np.float32(found))
                     for i in range(0, width, 16):
                         total = load(inputs, near[center + row, 0], i)
                         for place in range(1, found):
                             total += load(inputs, near[center + row, place], i)
                         store(means, row, i, total * share)
-                lost, used = _compare(
+                lost, used = _prediction_errors(
                     means, itself, 0, rows, outputs, targets, center, 1, truths, compared, rate, errors, labels,
                     present, tally, used,
                 )  # fmt: skip
-                _learn_means(inputs, near, sizes, center, rows, means, outputs, targets, compared, errors, changes)
+                _update_means(inputs, near, sizes, center, rows, means, outputs, targets, compared, errors, changes)
             else:
                 rows = sizes[center, 0]
-                lost, used = _compare(
+                lost, used = _prediction_errors(
                     inputs, near, center, rows, outputs, targets, center, 0, truths, compared, rate, errors, labels,
                     present, tally, used,
                 )  # fmt: skip
-                _learn(inputs, near, center, rows, outputs, targets, center, compared, errors, changes)
+                _update_targets(inputs, near, center, rows, outputs, targets, center, compared, errors, changes)
                 for row in range(rows):
                     for i in range(0, width, 16):
                         word = near[center, row]
@@ -254,4 +267,4 @@ def learn(
             loss += lost
             predictions += rows
             center = stop
-    return loss + settled(tally), predictions
+    return loss + flush_losses(tally), predictions

@@ -15,7 +15,7 @@ def count_words(ids, begins, ends, vocabulary):
 
 
 @njit(cache=True, nogil=True)
-def count_holders(ids, begins, ends, vocabulary):
+def count_documents(ids, begins, ends, vocabulary):
     """[vocabulary] in how many of these stretches each id stands."""
     counts, last_seen = np.zeros(vocabulary, np.int64), np.full(vocabulary, -1, np.int64)
     for number in range(len(begins)):
@@ -28,7 +28,7 @@ def count_holders(ids, begins, ends, vocabulary):
 
 
 @njit(cache=True, nogil=True)
-def neighbours(ids, begins, ends, first, rank, size, keys):
+def fill_bigram_keys(ids, begins, ends, first, rank, size, keys):
     """Fill in rank(left) * size + rank(right) for words side by side in the sentences from number `first` on.
 
     A rank of -1 is no word. Gives the number of keys, and of the sentence to go on with: the first that might not fit.

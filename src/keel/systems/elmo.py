@@ -204,9 +204,7 @@ class ElmoEncoder(Encoder):
 
     def read(self, letters: DistinctWords) -> Tensor:
         """[words, width]: the vector of each word by its letters alone."""
-        found = [
-            self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
-        ]
+        found = [self.filters.max_pool(self.characters(words)) for words in (letters.short, letters.long) if len(words)]
         x = self.activation(torch.cat(found))
         for highway in self.highways:
             gate, other = highway(x).chunk(2, -1)
@@ -362,7 +360,7 @@ class ElmoTraining(Objective):
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
         numbers = torch.arange(rows.start, rows.stop)
         read = (data.read_on(draw, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True))
-        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.draw(draw))
+        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.sample(draw))
 
     def part(self, data: Documents, number: int) -> ElmoStreams:
         directions = (False, True)
