@@ -254,7 +254,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, value in {"window": 0, "x_max": 0.0, "alpha": -1.0, "memory": 0.0, "width": 0}.items():
         with pytest.raises(UsageError, match=f"{name} must"):
             Glove(**{name: value})
-    with pytest.raises(UsageError, match=r"counting which words stand near each other takes .* GiB at least"):
+    with pytest.raises(UsageError, match=r"counting co-occurrences takes at least .* GiB"):
         pretrain("glove", tmp_path / "two.txt", out=tmp_path / "m", overwrite=True, epochs=1, memory=1e-7, **QUICK)
 
     def full(_: int) -> None:

@@ -1,10 +1,9 @@
-"""What the words of a window learn (word2vec, Mikolov et al. 2013), compiled by Numba.
+"""SGD updates of word2vec (Mikolov et al. 2013), in Numba.
 
-All words of a window are compared with the same targets: the true word and some drawn ones, or the nodes on its way
-down a tree. The comparisons are then a small matrix product, and each vector is read and written once a window instead
-of once a pair (Ji et al. 2016, "Parallelizing Word2Vec in Shared and Distributed Memory"). The definition is the loss
-in `systems/word2vec.py`, to which a test holds every function here. Threads write into the same vectors without asking
-each other (Recht et al. 2011, "Hogwild!").
+All words of a window share targets: the center and its negatives, or the nodes of its Huffman path. Their scores are a
+small matrix product, and each vector is read and written once per window instead of once per pair (Ji et al. 2016,
+"Parallelizing Word2Vec in Shared and Distributed Memory"). The reference is the loss in `systems/word2vec.py`, which a
+test compares with. Threads update the same vectors without locks (Recht et al. 2011, "Hogwild!").
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
@@ -26,21 +25,21 @@ from keel.kernels.simd import (
 )
 
 GROUP = 6
-"""Targets whose scores with two words of a window fill one set of lanes: 2 x 6 of 16."""
+"""Targets per SIMD vector of scores: 2 words x 6 targets fill 12 of 16 lanes."""
 BLOCK = 4
-"""Windows of CBOW that share what was drawn and learn at once."""
+"""CBOW windows that share negatives and are updated together."""
 FLUSH_AFTER = 100
-"""How many numbers up to 2 may be multiplied in float32."""
+"""Factors up to 2 whose product fits into a float32."""
 ZERO, HALF, ONE, FAR = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(-120.0)
 LOG2_E = np.float32(1.4426950408889634)
 P1, P2, P3 = np.float32(0.6931471805599453), np.float32(0.2402265069591007), np.float32(0.05550410866482158)
 P4, P5, P6 = np.float32(0.009618129107628477), np.float32(0.0013333558146428443), np.float32(0.00015403530393381608)
-"""ln(2)^n / n!: 2^f by its series, to 1e-7 for f up to a half."""
+"""ln(2)^n / n!: the series of 2^f, accurate to 1e-7 for |f| <= 1/2."""
 
 
 @njit(nogil=True, inline="always")
 def _pair_dots(v, a, b, u, w, x, y, z):
-    """Row a of v times rows w, y and z of u, and row b times x, y and z: each product's 16 partial sums."""
+    """Dot products of row a of v with rows w, y, z of u, and of row b with x, y, z: 16 partial sums each."""
     aw = ay = az = bx = by = bz = broadcast(ZERO)
     for i in range(0, v.shape[1], 16):
         first, second = load(v, a, i), load(v, b, i)
@@ -56,7 +55,7 @@ def _pair_dots(v, a, b, u, w, x, y, z):
 
 @njit(nogil=True, inline="always")
 def _row_dots(v, a, u, x, y, z):
-    """Row a of v times rows x, y and z of u."""
+    """Dot products of row a of v with rows x, y, z of u: 16 partial sums each."""
     ax = ay = az = broadcast(ZERO)
     for i in range(0, v.shape[1], 16):
         first = load(v, a, i)
@@ -68,9 +67,9 @@ def _row_dots(v, a, u, x, y, z):
 
 @njit(nogil=True, inline="always")
 def exp_minus(x):
-    """exp(-|x|) = 2^n 2^f with n whole, the second by its series."""
+    """exp(-|x|) = 2^n 2^f with integer n, and 2^f by its series."""
     power = maximum(maximum(x, broadcast(ZERO) - x) * broadcast(-LOG2_E), broadcast(FAR))
-    n = truncate(power - broadcast(HALF))  # the nearest, for power is not above 0
+    n = truncate(power - broadcast(HALF))  # rounds to nearest, as power <= 0
     f = power - n
     series = broadcast(P4) + f * (broadcast(P5) + f * broadcast(P6))
     series = broadcast(P1) + f * (broadcast(P2) + f * (broadcast(P3) + f * series))
@@ -79,21 +78,36 @@ def exp_minus(x):
 
 @njit(nogil=True, inline="always")
 def _prediction_errors(
-    v, places, line, rows, u, targets, center, own, truths, compared, rate, errors, labels, present, tally, used
+    v,
+    indices,
+    line,
+    rows,
+    u,
+    targets,
+    center,
+    own,
+    all_labels,
+    target_count,
+    lr,
+    errors,
+    labels,
+    present,
+    loss_parts,
+    used,
 ):
-    """errors = rate (label - sigmoid(v u^T)), those of two rows of v with a group of targets in a line of lanes.
+    """errors = lr (label - sigmoid(v u^T)); two rows of v and a group of targets share a SIMD vector.
 
-    The rows of v are places[line, :rows], their targets targets[center]; if `own` is 1, each row has the targets of
-    another center, which differ in the first one alone. A loss log(1 + exp(-+score)) is max(0, -+score) +
-    log(1 + exp(-|score|)): tally[1] sums up the former; tally[0] is the product of what the logarithm is taken of.
-    Gives the losses that were settled, and how many wait.
+    The rows of v are indices[line, :rows], their targets targets[center]; if `own` is 1, each row has the targets of
+    its own center, which differ in the first one only. A loss log(1 + exp(-+score)) is max(0, -+score) +
+    log(1 + exp(-|score|)): loss_parts[1] sums the former; loss_parts[0] is the product of the arguments of
+    the logarithm. Returns the flushed losses and the number of pending factors.
     """
     loss, one = 0.0, broadcast(ONE)
-    groups = (compared + GROUP - 1) // GROUP
+    groups = (target_count + GROUP - 1) // GROUP
     for group in range(groups):
-        label = load(truths, center, GROUP * group)
+        label = load(all_labels, center, GROUP * group)
         store(labels, group, 0, label)
-        store(labels, group, GROUP, label)  # once for each of the two rows
+        store(labels, group, GROUP, label)  # for each of the two rows
     for row in range(0, rows, 2):
         alone = row + 1 == rows
         for group in range(groups):
@@ -101,51 +115,56 @@ def _prediction_errors(
             t, w, x = targets[n, k], targets[n, k + 1], targets[n, k + 2]
             y, z, o = targets[n, k + 3], targets[n, k + 4], targets[n, k + 5]
             if alone:
-                a = places[line, row]
+                a = indices[line, row]
                 score = lane_sums(_row_dots(v, a, u, t, w, x) + _row_dots(v, a, u, y, z, o))
             else:
-                a, b = places[line, row], places[line, row + 1]
+                a, b = indices[line, row], indices[line, row + 1]
                 left = _pair_dots(v, a, b, u, t, targets[n + own, k], w, x)
                 right = _pair_dots(v, a, b, u, y, y, z, o)
                 score = lane_sums(left[:3] + right[:3] + left[3:] + right[3:])
             label = load(labels, group, 0)
-            there = load(present, min(GROUP, compared - k) + (GROUP if alone else 0), 0)
+            there = load(present, min(GROUP, target_count - k) + (GROUP if alone else 0), 0)
             small = exp_minus(score)
-            chance = where_nonnegative(score, one, small) / (one + small)
-            store(errors, row // 2 * groups + group, 0, (label - chance) * (there * broadcast(rate)))
-            store(tally, 0, 0, load(tally, 0, 0) * (one + there * small))
-            store(tally, 1, 0, load(tally, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO)))
+            probability = where_nonnegative(score, one, small) / (one + small)
+            store(errors, row // 2 * groups + group, 0, (label - probability) * (there * broadcast(lr)))
+            store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * small))
+            store(
+                loss_parts,
+                1,
+                0,
+                load(loss_parts, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO)),
+            )
             used += 1
             if used == FLUSH_AFTER:
-                loss += flush_losses(tally)
+                loss += flush_losses(loss_parts)
                 used = 0
     return loss, used
 
 
 @njit(cache=True, nogil=True)
-def flush_losses(tally):
-    """The losses in a tally, which starts anew."""
+def flush_losses(loss_parts):
+    """Return the accumulated losses and reset them."""
     loss = 0.0
     for lane in range(16):
-        loss += np.log(np.float64(tally[0, lane])) + np.float64(tally[1, lane])
-        tally[0, lane], tally[1, lane] = ONE, ZERO
+        loss += np.log(np.float64(loss_parts[0, lane])) + np.float64(loss_parts[1, lane])
+        loss_parts[0, lane], loss_parts[1, lane] = ONE, ZERO
     return loss
 
 
 @njit(nogil=True, inline="always")
-def _update_targets(v, near, line, found, u, targets, center, compared, errors, changes):
-    """changes = errors u, and u <- u + errors^T v: sixteen columns of three targets at a time."""
-    groups = (compared + GROUP - 1) // GROUP
+def _update_targets(v, context, line, found, u, targets, center, target_count, errors, changes):
+    """changes = errors u, and u <- u + errors^T v: 16 columns of three targets at a time."""
+    groups = (target_count + GROUP - 1) // GROUP
     for i in range(0, v.shape[1], 16):
         for column in range(0, GROUP * groups, 3):
             x, y, z = targets[center, column], targets[center, column + 1], targets[center, column + 2]
             p, q, r = load(u, x, i), load(u, y, i), load(u, z, i)
             dx = dy = dz = broadcast(ZERO)
-            group, place = column // GROUP, column % GROUP
+            group, position = column // GROUP, column % GROUP
             for row in range(found):
-                error, lane = row // 2 * groups + group, row % 2 * GROUP + place
+                error, lane = row // 2 * groups + group, row % 2 * GROUP + position
                 ex, ey, ez = errors[error, lane], errors[error, lane + 1], errors[error, lane + 2]
-                a = load(v, near[line, row], i)
+                a = load(v, context[line, row], i)
                 change = broadcast(ex) * p + broadcast(ey) * q + broadcast(ez) * r
                 if column > 0:
                     change += load(changes, row, i)
@@ -153,21 +172,21 @@ def _update_targets(v, near, line, found, u, targets, center, compared, errors, 
                 dx += broadcast(ex) * a
                 dy += broadcast(ey) * a
                 dz += broadcast(ez) * a
-            store(u, x, i, load(u, x, i) + dx)  # read again: a word may be drawn twice
+            store(u, x, i, load(u, x, i) + dx)  # read again: targets are padded by repetition
             store(u, y, i, load(u, y, i) + dy)
             store(u, z, i, load(u, z, i) + dz)
 
 
 @njit(nogil=True, inline="always")
-def _update_means(inputs, near, sizes, first, rows, means, u, targets, compared, errors, changes):
-    """As `_learn`, with up to four means as v, whose first targets differ; what is near takes its mean's change."""
-    groups = (compared + GROUP - 1) // GROUP
+def _update_means(inputs, context, sizes, first, rows, means, u, targets, target_count, errors, changes):
+    """As `_update_targets`, with up to four means as v, whose first targets differ; add each change to its context."""
+    groups = (target_count + GROUP - 1) // GROUP
     for line in range((rows + 1) // 2 * groups, 2 * groups):
         store(errors, line, 0, broadcast(ZERO))
     for i in range(0, inputs.shape[1], 16):
         a, b, c, d = load(means, 0, i), load(means, 1, i), load(means, 2, i), load(means, 3, i)
         to_a = to_b = to_c = to_d = broadcast(ZERO)
-        for column in range(1, compared):
+        for column in range(1, target_count):
             line, lane, target = column // GROUP, column % GROUP, targets[first, column]
             p, q = broadcast(errors[line, lane]), broadcast(errors[line, GROUP + lane])
             r, s = broadcast(errors[groups + line, lane]), broadcast(errors[groups + line, GROUP + lane])
@@ -186,85 +205,88 @@ def _update_means(inputs, near, sizes, first, rows, means, u, targets, compared,
             output = load(u, target, i)
             store(u, target, i, output + error * load(means, row, i))
             change = load(changes, row, 0) + error * output
-            for place in range(sizes[first + row, 0]):
-                word = near[first + row, place]
+            for position in range(sizes[first + row, 0]):
+                word = context[first + row, position]
                 store(inputs, word, i, load(inputs, word, i) + change)
 
 
 @njit(nogil=True, inline="always")
 def prefetch_row(table, row):
-    """Ask the memory for a row."""
+    """Prefetch a row of a table."""
     for i in range(0, table.shape[1], 16):
         prefetch(table, row, i)
 
 
 @njit(cache=True, nogil=True)
 def update_word2vec(
-    ids, bounds, begins, ends, keep, chances, others, tree, firsts, lasts, states, inputs, outputs, window, negatives,
-    block, mean, rate,
+    ids, bounds, begins, ends, keep, probabilities, aliases, tree, firsts, lasts, states, inputs, outputs, window,
+    negatives, block, cbow, lr,
 ):  # fmt: skip
-    """Learn from the words numbered firsts[n] to lasts[n], for each n; the sum of losses and how many predictions.
+    """Update by the words firsts[n] to lasts[n], for each n; return the sum of losses and the number of predictions.
 
-    Skip-gram: every word near a center foretells its targets, v <- v + rate (label - sigmoid(v u)) u, and u likewise by
-    v. With `mean`, CBOW: the mean of the words near does, and each of them takes the whole change, as the first code
-    had it; up to `block` windows learn at once, from what all of them were at first.
+    Skip-gram: v <- v + lr (label - sigmoid(v . u)) u for every context word, and u likewise by v; as in the authors'
+    code, the context words are the inputs and the center is the target, which gives the same pairs as the paper's
+    direction. CBOW: v is the mean of the context, and each context word gets the whole gradient, as in the
+    authors' code; up to `block` windows are updated together, from the same initial values.
     """
     width, length = inputs.shape[1], (lasts - firsts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
-    near, targets, truths, sizes = allocate_windows(length, window, negatives, tree)
+    context, targets, all_labels, sizes = allocate_windows(length, window, negatives, tree)
     groups = targets.shape[1] // GROUP
     most = max(2 * window, BLOCK)
     errors, changes, means = zeros(most // 2 * groups, 16), zeros(most, width), zeros(BLOCK, width)
     itself = np.arange(BLOCK).astype(np.int32).reshape(1, BLOCK)
-    labels, tally = zeros(groups + 1, 16), zeros(2, 16)
-    present = zeros(2 * GROUP + 1, 16)  # by how many of a group there are; the second half for one row alone
+    labels, loss_parts = zeros(groups + 1, 16), zeros(2, 16)
+    present = zeros(2 * GROUP + 1, 16)  # masks by the size of a group; the second half for a single row
     for number in range(1, GROUP + 1):
         present[number, :number] = present[number, GROUP : GROUP + number] = ONE
         present[GROUP + number, :number] = ONE
-    flush_losses(tally)
+    flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
         count, state = subsample_words(
             ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
         )
         count = sample_windows(
-            words, sentences, count, window, chances, others, negatives, block, tree, state, near, targets, truths,
-            sizes,
+            words, sentences, count, window, probabilities, aliases, negatives, block, tree, state, context, targets,
+            all_labels, sizes,
         )  # fmt: skip
         center = 0
         while center < count:
-            compared, stop = sizes[center, 1], sizes[center, 2]
-            for later in range(stop, min(count, 2 * stop - center)):  # as many windows ahead
-                for column in range(sizes[later, 1] if later == stop or not mean else 1):
+            target_count, stop = sizes[center, 1], sizes[center, 2]
+            for later in range(stop, min(count, 2 * stop - center)):  # prefetch as many windows ahead
+                for column in range(sizes[later, 1] if later == stop or not cbow else 1):
                     prefetch_row(outputs, targets[later, column])
                 prefetch_row(inputs, targets[min(count - 1, later + window), 0])
-            if mean:
+            if cbow:
                 rows = stop - center
                 for row in range(rows):
                     found = sizes[center + row, 0]
                     share = broadcast(ONE / np.float32(found))
                     for i in range(0, width, 16):
-                        total = load(inputs, near[center + row, 0], i)
-                        for place in range(1, found):
-                            total += load(inputs, near[center + row, place], i)
+                        total = load(inputs, context[center + row, 0], i)
+                        for position in range(1, found):
+                            total += load(inputs, context[center + row, position], i)
                         store(means, row, i, total * share)
                 lost, used = _prediction_errors(
-                    means, itself, 0, rows, outputs, targets, center, 1, truths, compared, rate, errors, labels,
-                    present, tally, used,
+                    means, itself, 0, rows, outputs, targets, center, 1, all_labels, target_count, lr, errors, labels,
+                    present, loss_parts, used,
                 )  # fmt: skip
-                _update_means(inputs, near, sizes, center, rows, means, outputs, targets, compared, errors, changes)
+                _update_means(
+                    inputs, context, sizes, center, rows, means, outputs, targets, target_count, errors, changes
+                )
             else:
                 rows = sizes[center, 0]
                 lost, used = _prediction_errors(
-                    inputs, near, center, rows, outputs, targets, center, 0, truths, compared, rate, errors, labels,
-                    present, tally, used,
+                    inputs, context, center, rows, outputs, targets, center, 0, all_labels, target_count, lr, errors,
+                    labels, present, loss_parts, used,
                 )  # fmt: skip
-                _update_targets(inputs, near, center, rows, outputs, targets, center, compared, errors, changes)
+                _update_targets(inputs, context, center, rows, outputs, targets, center, target_count, errors, changes)
                 for row in range(rows):
                     for i in range(0, width, 16):
-                        word = near[center, row]
+                        word = context[center, row]
                         store(inputs, word, i, load(inputs, word, i) + load(changes, row, i))
             loss += lost
             predictions += rows
             center = stop
-    return loss + flush_losses(tally), predictions
+    return loss + flush_losses(loss_parts), predictions

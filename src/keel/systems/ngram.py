@@ -199,7 +199,7 @@ class NgramCounting(CustomUpdate):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
                 _sentences(data), self.words, SentenceBoundaries(self.opening, self.closing), order=self.system.order,
-                vocabulary=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
+                vocab_size=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
             what = f"the places of all words take more than {self.system.memory:g} GiB"
@@ -283,7 +283,7 @@ class NgramCounting(CustomUpdate):
         else:
             below = sum(len(each.words) for each in orders[: order - 2])
             offset = below + len(orders[order - 2].words)
-            links = orders[order - 1].links
+            links = orders[order - 1].suffixes
             estimate_ngrams(below, offset, tree.starts, counts, links, discounts, tree.chances, tree.backoffs)
         self.discounts[order - 1] = torch.from_numpy(discounts[1:])
         return int(np.count_nonzero(counts))
