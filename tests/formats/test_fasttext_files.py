@@ -94,8 +94,8 @@ def test_a_classifier_goes_there_and_back(tmp_path: Path, loss: str) -> None:
         assert again.task.labels.kind == "several"
         return
     for one, two in zip(ours.predict(texts), again.predict(texts), strict=True):
-        assert one.name == two.name
-        assert one.probability == pytest.approx(two.probability, abs=1e-6)
+        assert one.label == two.label
+        assert one.confidence == pytest.approx(two.confidence, abs=1e-6)
 
 
 def quantised(matrix: np.ndarray, books: np.ndarray, part: int, norms: np.ndarray | None = None) -> tuple[bytes, Any]:
@@ -156,7 +156,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
         chances = {"a": 1 - yes[1], "b": yes[1] * yes[0], "c": yes[1] * (1 - yes[0])}
         best = max(chances, key=lambda name: chances[name])
         found = model.predict(text)
-        assert (found.name, found.probability) == (best, pytest.approx(chances[best], abs=1e-5))
+        assert (found.label, found.confidence) == (best, pytest.approx(chances[best], abs=1e-5))
     model.save(tmp_path / "folder")
     assert Model.load(tmp_path / "folder").predict(texts) == model.predict(texts)
     with pytest.raises(KeelError, match="pruned"):

@@ -44,7 +44,9 @@ class Cnn(WordSystem):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if not self.kernel_sizes or min(self.kernel_sizes) < 1 or len(set(self.kernel_sizes)) < len(self.kernel_sizes):
-            raise UsageError(f"kernel_sizes must be different numbers of 1 or more, such as 3,4,5, not {self.kernel_sizes}")
+            raise UsageError(
+                f"kernel_sizes must be different numbers of 1 or more, such as 3,4,5, not {self.kernel_sizes}"
+            )
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
