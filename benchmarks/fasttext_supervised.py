@@ -36,7 +36,7 @@ def split(source: Path, target: Path) -> None:
     """Labelled texts, cut into words, as fastText reads them."""
     rules = Tokenizer.from_words(["a"])
     examples = read_examples(source, pair=False)
-    pieces = rules.encode_pieces_many([example.text for example in examples])
+    pieces = rules.encode_with_offsets([example.text for example in examples])
     with open(target, "w", encoding="utf-8") as file:
         for example, found in zip(examples, pieces, strict=True):
             words = " ".join(example.text[start:end] for start, end in found.offsets)

@@ -198,7 +198,7 @@ def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
     with torch.no_grad():
         _, state = writer.next(ids, writer.begin(2))
-        found, _ = writer.next(further, state.take(order))
+        found, _ = writer.next(further, state.index_select(order))
         whole, _ = writer.next(torch.cat([ids[order], further], 1), writer.begin(3))
     torch.testing.assert_close(found, whole)
     assert torch.equal(found[0], found[2])

@@ -16,7 +16,7 @@ def sampled(vocabulary: int, count: int) -> SampledSoftmax:
 
 
 def draw(step: int) -> CounterRng:
-    return CounterRng(seed=0, step=step, first=0, rows=2)
+    return CounterRng(seed=0, step=step, first_example=0, batch_size=2)
 
 
 def may_follow(vocabulary: int) -> list[int]:

@@ -101,7 +101,7 @@ def test_updates_are_the_gradients_of_the_loss(
     """Window after window, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, negatives=negatives, width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first=12), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first_example=12), 0.05
     sums, counts = ours.update(documents, draw, range(4), rate, 1)
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
@@ -137,7 +137,7 @@ def test_no_window_is_no_loss() -> None:
 
 def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
-    (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], spell=True)
+    (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], oov_ids=True)
     rows = system.with_subword_units(TokenBatch.pad([ids]), tokenizer)
     found = encoder.embed(rows)[0]
 
@@ -156,11 +156,11 @@ def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
     tokenizer = Tokenizer.from_words(["the", "cat"])
     closed = tokenizer.encode_many(["The Zebra and the zebra"])[0]
     assert closed.count(tokenizer.unknown_id) == 3
-    ids, again = tokenizer.encode_many(["The Zebra and the zebra", "and the cat"], spell=True)
+    ids, again = tokenizer.encode_many(["The Zebra and the zebra", "and the cat"], oov_ids=True)
     assert ids[1] == ids[4] == len(tokenizer)
     assert [tokenizer.token_of(number) for number in ids] == ["the", "zebra", "and", "the", "zebra"]
     assert again[0] == ids[2]
-    pieces = tokenizer.encode_pieces_many(["The Zebra"], spell=True)[0]
+    pieces = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
     assert pieces.ids == ids[:2]
     assert len(tokenizer) == 7
     with pytest.raises(KeelError, match="no piece 99"):
@@ -171,7 +171,7 @@ def test_a_spelling_is_taken_word_by_word() -> None:
     whole = SubwordUnits(
         word_ids=torch.tensor([5, -1, 6]), unit_ids=torch.tensor([1, 2, 3, 4, 5]), unit_starts=torch.tensor([0, 2, 2])
     )
-    part = whole.take(torch.tensor([2, 1, 0]))
+    part = whole.index_select(torch.tensor([2, 1, 0]))
     assert part.word_ids.tolist() == [6, -1, 5]
     assert part.unit_ids.tolist() == [3, 4, 5, 1, 2]
     assert part.unit_starts.tolist() == [0, 3, 3]

@@ -105,7 +105,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     """Pair after pair, in float64: torch's own AdaGrad on the gradient of `forward`."""
     ours = make(width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first=0), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first_example=0), 0.05
     batch = theirs.batch(documents, draw, range(1))
     # rate g / sqrt(1 + sum of (rate g)^2) is g / sqrt(1 / rate^2 + sum of g^2).
     adagrad = torch.optim.Adagrad(
@@ -153,7 +153,7 @@ def learn_first(objective: GloveTraining, documents: Documents, draw: CounterRng
 
 def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
     objective = make()
-    draw = CounterRng(seed=1, step=0, first=0)
+    draw = CounterRng(seed=1, step=0, first_example=0)
     batch = objective.batch(documents, draw, range(1))
     again = deepcopy(objective)
     sums, counts = objective.update(documents, draw, range(1), 0.05, 1)
@@ -169,8 +169,8 @@ def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
 def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
     objective = make(width=30)
     for step in range(200):
-        objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 0.2, 1)
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
+        objective.update(documents, CounterRng(seed=0, step=step, first_example=step), range(1), 0.2, 1)
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
     with torch.no_grad():
         scores = (objective.centers[batch.centers] * objective.contexts[batch.contexts]).sum(1)
     assert np.corrcoef(scores, batch.counts.log())[0, 1] > 0.95
@@ -181,7 +181,7 @@ def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
     before = objective.centers.detach().clone()
     counts: dict[str, float] = {}
     for step in range(20):
-        sums, counts = objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 1e6, 1)
+        sums, counts = objective.update(documents, CounterRng(seed=0, step=step, first_example=step), range(1), 1e6, 1)
         assert np.isfinite(sums["squares"])
     moved = (objective.centers.detach() - before).abs().max().item()
     assert 0.1 < moved < 20 * counts["pairs"]

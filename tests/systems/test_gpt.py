@@ -123,7 +123,7 @@ def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
 @torch.no_grad()
 def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTraining) -> None:
     _, state = objective.next(torch.zeros(2, 5, dtype=torch.long), objective.begin(2))
-    taken = state.take(torch.tensor([1, 0, 1]))
+    taken = state.index_select(torch.tensor([1, 0, 1]))
     _, after = objective.next(torch.zeros(3, 1, dtype=torch.long), taken)
     assert after.memory is taken.memory, "nothing is copied a second time"
     assert not taken.memory[..., after.count :, :].any()
@@ -162,7 +162,7 @@ def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> Non
     order = torch.tensor([2, 0, 2, 1])
     _, state = objective.next(ids, objective.begin(3))
     more = torch.randint(objective.encoder.vocab_size, (4, 1))
-    scores, _ = objective.next(more, state.take(order))
+    scores, _ = objective.next(more, state.index_select(order))
     wanted, _ = objective.next(torch.cat([ids[order], more], 1))
     torch.testing.assert_close(scores, wanted, atol=2e-6, rtol=0)
 
@@ -185,7 +185,7 @@ def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptTrain
 
 def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
     objective = made(small(sink=True, length=16), tokenizer)
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     losses, _ = objective(batch)
     assert objective.counts(batch)["next"] == 2 * 16
     assert objective.encoder.sink is not None
@@ -196,15 +196,15 @@ def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: D
 def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: Documents, tokenizer: Tokenizer) -> None:
     objective = made(small(length=10), tokenizer)
     count = objective.epoch_size(data)
-    batch = objective.batch(data, CounterRng(seed=3, step=0, first=0, rows=count), range(count))
+    batch = objective.batch(data, CounterRng(seed=3, step=0, first_example=0, batch_size=count), range(count))
     everything = [number for text in tokenizer.encode_many(TEXTS) for number in [*text, tokenizer.end_id]]
-    assert data.joined_size == len(everything)
+    assert data.concatenated_size == len(everything)
     starts = batch.ids[:, 0].tolist()
     rows = sorted(batch.ids[:, 1:].tolist())
     ring = everything * 2
     assert rows == sorted(ring[start : start + 10] for start in range(0, len(everything), 10))
     assert [row[0] for row in batch.ids.tolist()] == starts
-    later = objective.batch(data, CounterRng(seed=3, step=1, first=count, rows=count), range(count))
+    later = objective.batch(data, CounterRng(seed=3, step=1, first_example=count, batch_size=count), range(count))
     assert sorted(later.ids[:, 1:].tolist()) != rows  # it is cut elsewhere
 
 

@@ -54,7 +54,7 @@ def make(data: Documents, **fields: Any) -> NnlmTraining:
 def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
     objective = make(documents, order=4, chunk_length=7)
     rows = objective.epoch_size(documents)
-    batch = objective.batch(documents, CounterRng(seed=3, step=0, first=0), range(rows))
+    batch = objective.batch(documents, CounterRng(seed=3, step=0, first_example=0), range(rows))
     ids = documents.read(torch.arange(6000)).tolist()
     starts = [0, 1000, 2500, 2503]
     expected = set()
@@ -73,7 +73,7 @@ def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Docu
 def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
     objective = make(documents, loss=loss, direct_connections=direct).double()
     torch.nn.init.normal_(objective.output.weight)
-    batch = objective.batch(documents, CounterRng(seed=1, step=2, first=40), range(3))
+    batch = objective.batch(documents, CounterRng(seed=1, step=2, first_example=40), range(3))
     batch = NgramBatch(
         context=batch.context, words=batch.words, present=batch.present.double(), negatives=batch.negatives
     )
@@ -124,7 +124,7 @@ def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> 
 
 def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
     objective = make(documents, loss="nce", negatives=50, sampling_power=0.5)
-    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(600)).negatives
+    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
     found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
     np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)

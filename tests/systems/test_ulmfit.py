@@ -135,7 +135,7 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
     words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
     data = Documents.of(Tokens.build(corpus, Tokenizer.from_whitespace_words(words)), least=1)
     assert "<unk>" in words
-    assert data.marked_size == 245_569 - 147
+    assert data.stream_size == 245_569 - 147
 
 
 def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:

@@ -125,11 +125,11 @@ def test_paths_and_vectors_are_those_of_the_tree() -> None:
 def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     documents = make_documents(30, 2000, 3)
     objective = Wordclass(classes=5).build_objective(WordclassEncoder(35, 5), SPECIALS)
-    objective.update(documents, CounterRng(seed=0, step=0, first=0), range(60), 1.0, 1)
+    objective.update(documents, CounterRng(seed=0, step=0, first_example=0), range(60), 1.0, 1)
     chances = torch.zeros(35, 35, dtype=torch.float64)
     for v in range(5, 35):
         for w in range(5, 35):
-            one = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
+            one = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
             before, words, present = (value[:1, :1].clone() for value in one.tensors())
             before[:], words[:], present[:] = v, w, 1
             chances[v, w] = objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
@@ -139,7 +139,7 @@ def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     v = int(torch.nonzero(met)[0])
     within = following[int(objective.encoder.classes[v])]
     assert chances[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(5))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(5))
     assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
 
 

@@ -41,7 +41,7 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
     objective = system.build_objective(task.encoder, tokenizer).eval()
     both = AuxiliaryLM(task, objective, 0.5).eval()
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
-    batch = both.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = both.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.rows is not None
     with torch.no_grad():
         losses, _ = both(batch)

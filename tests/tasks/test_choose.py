@@ -75,7 +75,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classi
         drawn: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):
-            draw = CounterRng(seed=3, step=step, first=step, rows=4)
+            draw = CounterRng(seed=3, step=step, first_example=step, batch_size=4)
             drawn += data.drawn(draw, range(4)).tolist()
             batch = task.batch(data, draw, range(4))
             assert task.counts(batch)["loss"] == 4
@@ -180,9 +180,9 @@ def test_a_frozen_encoder_chooses_too(make_task: Callable[..., Classify], puzzle
     data = task.encode_examples(puzzles, batch_size=4)
     assert data.features is not None
     assert len(data.features) == len(data.owners)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.features is not None
-    index, members = data.members(data.drawn(CounterRng(seed=0, step=0, first=0, rows=4), range(4)))
+    index, members = data.members(data.drawn(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4)))
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
     assert batch.targets.tolist() == [puzzles.values[data.owners[index[first]]] for first in members[:, 0]]

@@ -70,7 +70,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Clas
     assert data.shares.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
     assert batch.rows is not None
     assert batch.members is not None

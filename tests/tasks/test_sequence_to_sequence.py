@@ -198,7 +198,7 @@ def test_one_vocabulary_shares_its_vectors(task: SequenceToSequence, tokenizer: 
 
 def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.rows is not None
     vectors, _ = task.decoder(batch.ids, task.decoder.read(task.encoder(batch.rows), batch.rows))
     scores = task.decoder.scores(vectors)
@@ -225,12 +225,12 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
     system = replace(SYSTEM, dropout=dropout, r_drop=3.0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     torch.manual_seed(1)
     found = task(batch)[0]["loss"]
     gradients = torch.autograd.grad(found, [*task.parameters()])
     torch.manual_seed(1)  # the same dropout, in the same order
-    twice = batch.take(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    twice = batch.index_select(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
     assert twice.rows is not None
     vectors, _ = task.decoder(twice.ids, task.decoder.read(task.encoder(twice.rows), twice.rows))
     inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
@@ -363,7 +363,7 @@ def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
     system = Seq2seq(width=16, hidden=16, dropout=0.0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
     data = task.encode_examples(read_aligned(numbers(8)), batch_size=8)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=8), range(8))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=8), range(8))
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
@@ -518,7 +518,7 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
 
 def test_rows_have_few_shapes_on_a_gpu(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(40)), batch_size=4)
-    draws = [CounterRng(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+    draws = [CounterRng(seed=0, step=step, first_example=4 * step, batch_size=4) for step in range(10)]
     free = {task.batch(data, draw, range(4)).signature() for draw in draws}
     monkeypatch.setattr(sequence_to_sequence, "grid_of", lambda task: sequence_to_sequence.GRID)
     assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)

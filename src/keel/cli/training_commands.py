@@ -15,7 +15,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.parallel_text import two_files
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import UsageError
 from keel.events import counted
 from keel.explain.layer_weights import layer_weights
@@ -215,7 +215,7 @@ def _joined(line: Sequence[str]) -> list[str]:
             continue
         place = words.index(flag) + 1
         first, second = [*words[place:], "--", "--"][:2]
-        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        whole = first == "none" or first.endswith("%") or two_files(first) or file_kind(Path(first)) != "txt"
         if not whole and not second.startswith("--"):
             words[place : place + 2] = [f"{first},{second}"]
     return words

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from keel.data.examples import Examples
 from keel.data.token_batch import SubwordUnits, TokenBatch
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import Tensors
 
 TILE = 128
@@ -112,7 +112,7 @@ class EncodedExamples:
         asked = TokenSelection(slots=torch.from_numpy(np.where(inside, slots, 0)), counts=torch.from_numpy(counts))
         if self.letters is not None and self.asked_words is not None:
             words, places = np.unique(self.asked_words[numbers], return_inverse=True)
-            letters = self.letters.take(torch.from_numpy(words))
+            letters = self.letters.index_select(torch.from_numpy(words))
             asked = replace(asked, words=torch.from_numpy(places), letters=letters)
         return asked, numbers
 
@@ -129,7 +129,7 @@ class EncodedExamples:
 
     def drawn(self, draw: CounterRng, rows: range) -> np.ndarray:
         """What a step draws: epoch follows epoch without a gap, so a batch may end one and begin the next."""
-        place = draw.first + np.arange(rows.start, rows.stop)
+        place = draw.first_example + np.arange(rows.start, rows.stop)
         epoch, place = np.divmod(place, len(self))
         index = np.empty_like(place)
         for number in np.unique(epoch).tolist():
@@ -145,7 +145,7 @@ class EncodedExamples:
         return self._orders[seed, epoch]
 
     def _make_order(self, seed: int, epoch: int) -> np.ndarray:
-        random = np.random.default_rng(seed_of(seed, "epoch", epoch))
+        random = np.random.default_rng(derive_seed(seed, "epoch", epoch))
         order = random.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * self.batch_size)
         sizes = [self.lengths if self.groups is None else np.maximum.reduceat(self.lengths, self.groups[:-1])]

@@ -17,7 +17,7 @@ from keel.data.tables import Kind, Places, Table, choose_columns, load_table
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +327,7 @@ def _spared(examples: Examples, learned: list[int], wanted: int, seed: int) -> l
     spared: list[int] = []
     if wanted:
         left = Counter(name for number in learned for name in {*examples.names_in(examples.values[number])})
-        for number in np.random.default_rng(seed_of(seed, "spared")).permutation(learned).tolist():
+        for number in np.random.default_rng(derive_seed(seed, "spared")).permutation(learned).tolist():
             names = {*examples.names_in(examples.values[number])}
             if len(spared) < wanted and all(left[name] > 1 for name in names):
                 left.subtract(names)
@@ -347,7 +347,7 @@ def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples,
 
 def _by_label(examples: Examples, seed: int) -> np.ndarray:
     """The numbers of the examples in random order, those with equal names side by side."""
-    order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
+    order = np.random.default_rng(derive_seed(seed, "split")).permutation(len(examples))
     keys = {value: "\0".join(examples.names_in(value)) for value in set(examples.values)}
     places = {key: place for place, key in enumerate(sorted(set(keys.values())))}
     groups = {value: places[key] for value, key in keys.items()}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from keel.data.examples import ANY, Columns, Example, ExampleColumns, Examples
 from keel.data.tables import refuse_two_files, spooled
-from keel.data.text_files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
+from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 
@@ -125,7 +125,7 @@ def _found(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Found]
 
 
 def _of_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Found]:
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         for number, record in read_table(path, columns.encoding, on_event):
             yield from _of_record(record, f"{name}:{number}", columns)

@@ -54,7 +54,7 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
     parts = [_without_last(where, text) for where, text in texts]
     questions = asked(tokenizer, [before for before, _ in parts], [word for _, word in parts])
     found = likelihoods(writer, questions, on_event=on_event)
-    unknown = tokenizer.unknown_id if tokenizer.has("unk") else -1
+    unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     lacking = np.array([each.ids.count(unknown) for each in found])
     spelled = [len(word.strip().encode()) + 1 for _, word in parts]
     nats = np.array([-each.total for each in found]) + np.where(lacking > 0, spelled, 0) * log(SYMBOLS)

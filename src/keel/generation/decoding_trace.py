@@ -75,8 +75,8 @@ class Trace:
                 rows=rows,
                 computed=rows * time,
                 remembered=rows * before,
-                bytes=0 if own is None else own.bytes(),
-                source_bytes=0 if source is None else source.bytes(),
+                bytes=0 if own is None else own.nbytes(),
+                source_bytes=0 if source is None else source.nbytes(),
             )
         )
 

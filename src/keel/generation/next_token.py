@@ -46,7 +46,7 @@ def kept(state: State | None, rows: Tensor, texts: Tensor | None = None) -> Any:
     in which case each text has as many rows as any other)."""
     if isinstance(state, DecodingState):
         return state.kept(rows, texts)
-    return None if state is None else state.take(rows)
+    return None if state is None else state.index_select(rows)
 
 
 def room(writer: NextTokenModel, prompts: Sequence[Sequence[int]], tokens: int) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.kernels.attention import WIDTHS
-from keel.kernels.layer_norm import add_then_norm, norm
+from keel.kernels.layer_norm import add_then_norm, layer_norm
 from keel.nn.transformer_blocks import PackedSpans, TransformerBlock, TransformerStack, product_dtype
 
 
@@ -55,7 +55,7 @@ class CausalStack(TransformerStack):
         seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
         layers = [x.view(shape)] if all_layers else []
         norms = [block.attention_norm for block in self.blocks]
-        y = norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
+        y = layer_norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
         for number, (block, following) in enumerate(zip(self.blocks, [*norms[1:], top], strict=True)):
             x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
             if all_layers:

@@ -29,7 +29,7 @@ class SampledSoftmax:
             return torch.empty(0, dtype=torch.long), torch.tensor(0)
         size = 3 * self.count
         while True:
-            share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
+            share = (draw.random_bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
             rank = torch.exp(share * math.log(self.ranks + 1)).long() - 1
             found, first = np.unique(rank.clamp(0, self.ranks - 1).numpy(), return_index=True)
             if len(found) > self.count:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.attention import WIDTHS, attend
-from keel.kernels.branch_linear import branch
+from keel.kernels.branch_linear import branch_linear
 from keel.kernels.hopper.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm
 from keel.nn.encoder import Recorder
@@ -61,7 +61,7 @@ def padding_mask(rows: TokenBatch) -> Tensor | None:
 
 def use_kernels(x: Tensor) -> bool:
     """Whether our kernels pay: on a GPU, where products run in half precision."""
-    return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
+    return x.is_cuda and torch.is_autocast_enabled("cuda") and triton_usable(x)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -163,18 +163,18 @@ class MultiHeadAttention(nn.Module):
     def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """[tokens, width] to the same, before the bias of the last matrix, and x once more: what follows adds them."""
         dropout = self.dropout if self.training else 0.0
-        qkv, x = branch(x, self.qkv.weight, self.qkv.bias)
+        qkv, x = branch_linear(x, self.qkv.weight, self.qkv.bias)
         mixed = attend(
             qkv,
             self.qkv.bias,
             spans.starts,
             spans.lengths,
-            longest=spans.max_seqlen,
+            max_seqlen=spans.max_seqlen,
             heads=self.heads,
             dropout=dropout,
             seed=seed,
             causal=self.causal,
-            even=spans.even,
+            fixed_length=spans.even,
         )
         return F.linear(mixed, self.out.weight), x
 

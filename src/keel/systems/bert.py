@@ -18,9 +18,9 @@ from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
-from keel.kernels.layer_norm import norm
+from keel.kernels.layer_norm import layer_norm
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.transformer_blocks import (
     ACTIVATIONS,
@@ -160,7 +160,7 @@ class BertEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.stack.fusible and usable(self.words.weight)
+        return self.stack.fusible and triton_usable(self.words.weight)
 
     def embed(self, rows: TokenBatch) -> Tensor:
         # [time, width], or packed [1, tokens, width]
@@ -174,7 +174,7 @@ class BertEncoder(Encoder):
         vectors = self.words(rows.ids) + segments + positions
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
-        return norm(
+        return layer_norm(
             vectors,
             self.norm.weight,
             self.norm.bias,
@@ -280,19 +280,19 @@ class BertPretraining(Objective):
         """Tokens of text in a row, beside [CLS] and [SEP]."""
         return length - (3 if self.system.next_sentence else 2)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> BertBatch:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> BertBatch:
         if self.system.next_sentence and len(data.spans) < 2:
             raise KeelError(
                 "next sentence prediction needs at least two documents: put a blank line between documents, "
                 "or turn it off with --system.next_sentence false"
             )
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         sample = sample_pairs if self.system.next_sentence else sample_spans
-        length = self.system.lengths[draw.phase]
-        text = sample(data, draw, numbers, self._room(length))
+        length = self.system.lengths[rng.phase]
+        text = sample(data, rng, numbers, self._room(length))
         ids, starts_word = text.lay_out(data, length, self.system.whole_word_masking, self.marks)
         slots, weights = sample_masked_positions(
-            draw,
+            rng,
             numbers,
             text,
             starts_word,
@@ -302,8 +302,8 @@ class BertPretraining(Objective):
         )
         targets = ids.gather(1, slots)
         mask = self.marks[2]
-        dice = draw.below("replace", numbers, 10, slots.shape[1])
-        noise = draw.below("noise", numbers, self.vocabulary, slots.shape[1])
+        dice = rng.randint("replace", numbers, 10, slots.shape[1])
+        noise = rng.randint("noise", numbers, self.vocabulary, slots.shape[1])
         # 80% become [MASK], 10% any token, 10% stay: at fine-tuning there is no [MASK] to wait for.
         shown = torch.where(dice < 8, mask, torch.where(dice == 8, noise, targets))
         ids = ids.scatter(1, slots, torch.where(weights > 0, shown, targets))

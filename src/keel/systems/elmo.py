@@ -351,20 +351,22 @@ class ElmoTraining(Objective):
         return self.encoder.input_parameters()
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.system.bptt)
+        return math.ceil(data.stream_size / self.system.bptt)
 
-    def initial_state(self, rows: int) -> ElmoMemory:
-        return self.encoder.start(rows)
+    def initial_state(self, batch_size: int) -> ElmoMemory:
+        return self.encoder.start(batch_size)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ElmoStreams:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ElmoStreams:
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
-        numbers = torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True))
-        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.sample(draw))
+        numbers = torch.arange(examples.start, examples.stop)
+        read = (
+            data.read_streams(rng, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True)
+        )
+        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.sample(rng))
 
     def part(self, data: Documents, number: int) -> ElmoStreams:
         directions = (False, True)
-        read = [data.read_once(number, self.system.bptt, end=self.end, backwards=back) for back in directions]
+        read = [data.read_stream_window(number, self.system.bptt, end=self.end, backwards=back) for back in directions]
         ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
         none_drawn = torch.empty(0, dtype=torch.long), torch.tensor(0)
         return replace(self._spelled_out(ids, *none_drawn), weights=weights)

@@ -273,7 +273,7 @@ class FastTextTraining(Word2vecTraining):
         """[words + 1] where each word's n-grams start, and the end."""
         return np.append(self.subword_units.unit_starts.numpy(), len(self.subword_units.unit_ids))
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ContextWindows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContextWindows:
         """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
         from keel.kernels.context_windows import subsample_words
         from keel.kernels.fasttext_updates import allocate_targets, sample_targets
@@ -281,7 +281,7 @@ class FastTextTraining(Word2vecTraining):
         text, chances = self._prepared(data)
         system, bag = self.system, self.system.architecture == "cbow"
         found: list[list[np.ndarray]] = []
-        for first, last, state in self._chunks(data, draw, rows):
+        for first, last, state in self._chunks(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = subsample_words(*text, first, last, chances.keep, state, words, sentences)
             tables = allocate_targets(count, system.window, system.negatives)
@@ -304,14 +304,14 @@ class FastTextTraining(Word2vecTraining):
         return {"negative": batch.labels.sum().double(), "centers": torch.tensor(len(batch.context))}
 
     def forward(self, batch: ContextWindows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        sums, counts = self.encoder.sum_vectors(self.subword_units.take(batch.context.flatten()))
+        sums, counts = self.encoder.sum_vectors(self.subword_units.index_select(batch.context.flatten()))
         sums = (sums.view(*batch.context.shape, self.encoder.width) * batch.context_mask[..., None]).sum(1)
         v = sums / (counts.view(batch.context.shape) * batch.context_mask).sum(1, keepdim=True)  # [centers, width]
         scores = (F.embedding(batch.targets, self.contexts) @ v[..., None])[..., 0]  # [centers, targets]
         return {"negative": -(F.logsigmoid(scores * (2 * batch.labels - 1)) * batch.target_mask).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.fasttext_updates import update_fasttext
 
@@ -327,7 +327,7 @@ class FastTextTraining(Word2vecTraining):
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
             return update_fasttext(
                 *text, *chances, firsts, lasts, states, *vectors, *spelled, system.window, system.negatives,
-                system.architecture == "cbow", np.float32(rate),
+                system.architecture == "cbow", np.float32(lr),
             )  # fmt: skip
 
-        return self._run_threads(list(self._chunks(data, draw, rows)), threads, one)
+        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.word2vec import alias_table
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
 
 LabelLoss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
@@ -120,14 +120,14 @@ class BagTraining(CustomUpdate):
     def epoch_size(self, data: Any) -> int:
         return len(data)
 
-    def batch(self, data: Any, draw: CounterRng, rows: range) -> BagBatch:
+    def batch(self, data: Any, rng: CounterRng, examples: range) -> BagBatch:
         """These texts, and the very draws that `update` learns from."""
         from keel.kernels.fasttext_classifier_updates import sample_labels
 
-        index = self._index(data, draw, rows)
+        index = self._index(data, rng, examples)
         drawn = np.zeros((len(index), 1 + self.negatives), np.int64)
         if self.negatives:
-            for row, text, state in zip(drawn, index, self._states(draw, rows), strict=True):
+            for row, text, state in zip(drawn, index, self._states(rng, examples), strict=True):
                 sample_labels(int(data.targets[data.owners[text]]), *self.drawing, state, row)
         return BagBatch(
             rows=data.rows(index),
@@ -153,15 +153,15 @@ class BagTraining(CustomUpdate):
         return {"loss": F.cross_entropy(scores, batch.targets, reduction="sum")}, None
 
     def update(
-        self, data: Any, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels import fasttext_classifier_updates
 
         if self._arrays is None or self._arrays[0] is not data:
             self._arrays = (data, self._as_arrays(data))
         texts, encoder = self._arrays[1], self.task.encoder
-        index = self._index(data, draw, rows)
-        states = self._states(draw, rows) if self.negatives else np.zeros(len(index), np.uint64)
+        index = self._index(data, rng, examples)
+        states = self._states(rng, examples) if self.negatives else np.zeros(len(index), np.uint64)
         tables = [encoder.words.weight, encoder.grams.weight, self.task.classifier.weight]
         inputs, grams, outputs = (table.detach().numpy() for table in tables)
         tree = self.tree or HuffmanTree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(0, np.int32))
@@ -178,7 +178,7 @@ class BagTraining(CustomUpdate):
                 *self.drawing,
                 self.negatives,
                 self.loss == "softmax",
-                np.float32(rate),
+                np.float32(lr),
             )
 
         if threads == 1:
@@ -189,14 +189,14 @@ class BagTraining(CustomUpdate):
         loss, learned, read = (sum(column) for column in zip(*results, strict=True))
         return {"loss": loss}, {"loss": learned, "words": read}
 
-    def _index(self, data: Any, draw: CounterRng, rows: range) -> np.ndarray:
+    def _index(self, data: Any, rng: CounterRng, examples: range) -> np.ndarray:
         """Which texts a step draws: all of them once an epoch, in an order of its own."""
-        place = int(draw.first) + np.arange(rows.start, rows.stop)
+        place = int(draw.first_example) + np.arange(rows.start, rows.stop)
         epochs, place = np.divmod(place, len(data))
         index = np.empty_like(place)
         for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
             if self._order[:2] != (draw.seed, epoch):
-                random = np.random.default_rng(seed_of(draw.seed, "epoch", epoch))
+                random = np.random.default_rng(derive_seed(draw.seed, "epoch", epoch))
                 self._order = (draw.seed, epoch, random.permutation(len(data)))
             index[epochs == epoch] = self._order[2][place[epochs == epoch]]
         return index
@@ -214,5 +214,5 @@ class BagTraining(CustomUpdate):
             targets=np.zeros((0, 0), np.float32) if one else targets.float().view(len(data), -1).numpy(),
         )
 
-    def _states(self, draw: CounterRng, rows: range) -> np.ndarray:
-        return draw.bits("row", torch.arange(rows.start, rows.stop))[:, 0].numpy().astype(np.uint64)
+    def _states(self, rng: CounterRng, examples: range) -> np.ndarray:
+        return draw.random_bits("row", torch.arange(rows.start, rows.stop))[:, 0].numpy().astype(np.uint64)

@@ -135,10 +135,12 @@ class GloveTraining(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / CHUNK_CELLS)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Cooccurrences:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Cooccurrences:
         """The pairs of these rows in the order in which `update` learns from them, both ways each."""
         cells = self._cells(data)
-        chosen = np.concatenate([cells[first : first + CHUNK_CELLS] for first in self._chunk_starts(data, draw, rows)])
+        chosen = np.concatenate(
+            [cells[first : first + CHUNK_CELLS] for first in self._chunk_starts(data, rng, examples)]
+        )
         both = torch.from_numpy(np.stack([chosen["first"], chosen["second"]], 1).astype(np.int64))
         once = torch.ones(both.shape, dtype=torch.bool)
         once[:, 1] = both[:, 0] != both[:, 1]
@@ -158,21 +160,21 @@ class GloveTraining(CustomUpdate):
         return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.glove_updates import update_glove
 
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
             raise KeelError("no two different words of the corpus stand near each other: give it more text")
-        firsts = self._chunk_starts(data, draw, rows)
+        firsts = self._chunk_starts(data, rng, examples)
         tables = [
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
         def one(firsts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
-            return update_glove(cells, firsts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(rate), *tables)
+            return update_glove(cells, firsts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables)
 
         if threads == 1:
             results = [one(firsts)]
@@ -186,9 +188,9 @@ class GloveTraining(CustomUpdate):
         with torch.no_grad():
             self.encoder.words.weight.copy_((self.centers + self.contexts)[:, : self.encoder.width])
 
-    def _chunk_starts(self, data: Documents, draw: CounterRng, rows: range) -> np.ndarray:
+    def _chunk_starts(self, data: Documents, rng: CounterRng, examples: range) -> np.ndarray:
         """The number of each row's first cell."""
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.epoch_size(data))
+        index, _ = rng.epoch_order(torch.arange(examples.start, examples.stop), self.epoch_size(data))
         return index.numpy() * CHUNK_CELLS
 
     def _cells(self, data: Documents) -> np.ndarray:

@@ -18,7 +18,7 @@ from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.causal_blocks import CausalBlock, CausalStack
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
@@ -28,7 +28,7 @@ from keel.nn.transformer_blocks import Activation, Dropout, PackedSpans, product
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.transformer import TransformerSystem
 from keel.training.counter_rng import CounterRng
-from keel.training.distributed import sharded
+from keel.training.distributed import is_sharded
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
@@ -155,12 +155,12 @@ class GptEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.sink is None and self._fusible and usable(self.words.weight)
+        return self.sink is None and self._fusible and triton_usable(self.words.weight)
 
     @property
     def _fusible(self) -> bool:
         """Whether kernels take it: not with pre-norm where blocks are in parts, as each uses the next one's norm."""
-        cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
+        cut = self.norm is not None and any(is_sharded(weight) for weight in self.stack.parameters())
         return self.stack.fusible and not cut
 
     def start(self, rows: int) -> KVCache:
@@ -252,11 +252,11 @@ class GptTraining(Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.joined_size // self.system.length)
+        return -(-data.concatenated_size // self.system.length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Stretch:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, epoch = draw.order(numbers, self.epoch_size(data))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Stretch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, epoch = rng.epoch_order(numbers, self.epoch_size(data))
         # Every epoch cuts elsewhere, so that what began a row does not always lack what came before it.
         starts = index * self.system.length + epoch * (self.system.length // 3)
         return Stretch(ids=self._read(data, starts, self.system.length + 1))
@@ -264,7 +264,7 @@ class GptTraining(Objective):
     def _read(self, data: Documents, starts: Tensor, time: int) -> Tensor:
         """[rows, time] from the mark before the first document on, in which place 0 is."""
         places = starts[:, None] + torch.arange(time, device=starts.device) - 1
-        return data.joined(places, end=self.closing)
+        return data.read_concatenated(places, end=self.closing)
 
     def counts(self, batch: Stretch) -> dict[str, Tensor]:
         rows, time = batch.ids.shape
@@ -297,10 +297,10 @@ class GptTraining(Objective):
         return self.system.length
 
     def window_count(self, data: Documents, stride: int) -> int:
-        return 1 + max(0, -(-(data.joined_size - self.system.length) // stride))
+        return 1 + max(0, -(-(data.concatenated_size - self.system.length) // stride))
 
     def windows(self, data: Documents, stride: int, rows: range) -> Stretch:
-        size, length = data.joined_size, min(self.system.length, data.joined_size)
+        size, length = data.concatenated_size, min(self.system.length, data.concatenated_size)
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
         fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from keel.config import cache_folder
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
-from keel.data.token_store import on_disk
+from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
@@ -195,7 +195,7 @@ class NgramCounting(CustomUpdate):
         from keel.kernels.ngram_counts import SentenceBoundaries, count_ngrams
 
         folder, vocabulary = cache_folder(), self.encoder.vocab_size
-        with on_disk(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
                 _sentences(data), self.words, SentenceBoundaries(self.opening, self.closing), order=self.system.order,
@@ -221,9 +221,9 @@ class NgramCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return SHARES * self.system.order
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> SentenceBatch:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> SentenceBatch:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (rows.start, rows.stop))
+        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (examples.start, examples.stop))
         return self._text(sentences.slice(first, last))
 
     def part(self, data: Documents, number: int) -> SentenceBatch:
@@ -259,12 +259,12 @@ class NgramCounting(CustomUpdate):
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Learn the orders whose last row is among these; the loss is that of the first sentences."""
-        first, found = int(draw.first), 0
+        first, found = int(rng.first_example), 0
         for order in range(1, self.system.order + 1):
-            if first < order * SHARES <= first + len(rows):
+            if first < order * SHARES <= first + len(examples):
                 found += self._learn(order)
         batch = self._text(_sentences(data).slice(0, 1000))
         loss, words = self(batch)[0]["ngram"], self.counts(batch)["ngram"]

@@ -126,18 +126,18 @@ class NnlmTraining(Objective):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.chunk_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> NgramBatch:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, _ = draw.order(numbers, self.epoch_size(data))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> NgramBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, _ = rng.epoch_order(numbers, self.epoch_size(data))
         order, length = self.system.order, self.system.chunk_length
         token = index[:, None] * length + torch.arange(1 - order, length, device=numbers.device)
-        place, document = data.find(token.clamp(0, data.size - 1))
+        place, document = data.locate_token(token.clamp(0, data.size - 1))
         ids = data.read(place).unfold(1, order, 1)  # [rows, length, order]
         same = document.unfold(1, order, 1)
         before = (same[..., :-1] == same[..., -1:]) & (token.unfold(1, order, 1)[..., :-1] >= 0)
         drawn = ids.new_zeros(*ids.shape[:2], 0)
         if self.system.loss in ("negative", "nce"):
-            bits = draw.bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
+            bits = rng.random_bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
             drawn = torch.searchsorted(self._noise(numbers.device)[0], bits, right=True).view(*ids.shape[:2], -1)
         return NgramBatch(
             context=torch.where(before, ids[..., :-1], self.opening),

@@ -142,8 +142,8 @@ class OnehotCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> WordCounts:
-        return WordCounts(words=torch.from_numpy(self._count(data, rows)[0]))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCounts:
+        return WordCounts(words=torch.from_numpy(self._count(data, examples)[0]))
 
     def counts(self, batch: WordCounts) -> dict[str, Tensor]:
         return {"unigram": batch.words.sum()}
@@ -153,10 +153,10 @@ class OnehotCounting(CustomUpdate):
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        first = int(draw.first)
-        counted = range(first, min(first + len(rows), len(data.spans)))  # a second time would tell nothing new
+        first = int(rng.first_example)
+        counted = range(first, min(first + len(examples), len(data.spans)))  # a second time would tell nothing new
         words, holders = self._count(data, counted)
         self.words += torch.from_numpy(words)
         self.holders += torch.from_numpy(holders)

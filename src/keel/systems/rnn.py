@@ -183,19 +183,23 @@ class RnnTraining(Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not self._table]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.marked_size // self.system.bptt)
+        return -(-data.stream_size // self.system.bptt)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Streams:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        window = draw, numbers, self.system.bptt
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Streams:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        window = rng, numbers, self.system.bptt
         return Streams(
-            forwards=data.read_on(*window, end=self.closing),
-            backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.bidirectional else None,
+            forwards=data.read_streams(*window, end=self.closing),
+            backwards=data.read_streams(*window, end=self.closing, backwards=True)
+            if self.system.bidirectional
+            else None,
         )
 
     def part(self, data: Documents, number: int) -> Streams:
         directions = (False, True) if self.system.bidirectional else (False,)
-        read = [data.read_once(number, self.system.bptt, end=self.closing, backwards=back) for back in directions]
+        read = [
+            data.read_stream_window(number, self.system.bptt, end=self.closing, backwards=back) for back in directions
+        ]
         ids, weights = zip(*read, strict=True)
         return Streams(
             forwards=ids[0], backwards=ids[1] if self.system.bidirectional else None, weights=torch.stack(weights, 1)
@@ -209,10 +213,10 @@ class RnnTraining(Objective):
         names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
         return dict.fromkeys(names, count)
 
-    def initial_state(self, rows: int) -> Memories:
+    def initial_state(self, batch_size: int) -> Memories:
         back = self.encoder.backwards
         return Memories(
-            forwards=self.encoder.forwards.start(rows), backwards=None if back is None else back.start(rows)
+            forwards=self.encoder.forwards.start(batch_size), backwards=None if back is None else back.start(batch_size)
         )
 
     def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:

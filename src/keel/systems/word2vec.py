@@ -23,7 +23,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.static_vectors import StaticEncoder, StaticSystem
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
@@ -146,14 +146,14 @@ class Word2vecTraining(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.chunk_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ContextWindows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContextWindows:
         """The windows of these rows: the very same that `update` learns from."""
         from keel.kernels.context_windows import allocate_windows, sample_windows, subsample_words
 
         text, chances = self._prepared(data)
         tree, negatives = self._tree, self._negatives
         found = []
-        for first, last, state in self._chunks(data, draw, rows):
+        for first, last, state in self._chunks(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
             count, state = subsample_words(*text, first, last, chances.keep, state, words, sentences)
             filled = allocate_windows(last - first, self.system.window, negatives, tree)
@@ -190,7 +190,7 @@ class Word2vecTraining(CustomUpdate):
         return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.word2vec_updates import update_word2vec
 
@@ -203,10 +203,10 @@ class Word2vecTraining(CustomUpdate):
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
             return update_word2vec(
                 *text, *chances, tree, firsts, lasts, states, inputs, outputs, self.system.window, self._negatives,
-                self.block, bag, np.float32(rate),
+                self.block, bag, np.float32(lr),
             )  # fmt: skip
 
-        return self._run_threads(list(self._chunks(data, draw, rows)), threads, one)
+        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)
 
     def _run_threads(
         self, places: Sequence[_Chunk], threads: int, one: Callable[[Sequence[_Chunk]], tuple[float, int]]
@@ -218,12 +218,12 @@ class Word2vecTraining(CustomUpdate):
         words = sum(last - first for first, last, _ in places)
         return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
 
-    def _chunks(self, data: Documents, draw: CounterRng, rows: range) -> Iterator[_Chunk]:
+    def _chunks(self, data: Documents, rng: CounterRng, examples: range) -> Iterator[_Chunk]:
         size = self.epoch_size(data)
-        for row in rows:
-            epoch, place = divmod(int(draw.first) + row, size)
-            first = int(_epoch_order(draw.seed, epoch, size)[place]) * self.system.chunk_length
-            seed = seed_of(draw.seed, int(draw.step), "row", row)
+        for row in examples:
+            epoch, place = divmod(int(rng.first_example) + row, size)
+            first = int(_epoch_order(rng.seed, epoch, size)[place]) * self.system.chunk_length
+            seed = derive_seed(rng.seed, int(rng.step), "row", row)
             yield first, min(first + self.system.chunk_length, data.size), np.uint64(seed)
 
     @property
@@ -268,7 +268,7 @@ NO_TREE = HuffmanTree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), 
 @lru_cache(maxsize=4)
 def _epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The rows of an epoch in its own order: all at once costs little more than those of a step."""
-    return CounterRng(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
+    return CounterRng(seed=seed, step=0, first_example=epoch * size).epoch_order(torch.arange(size), size)[0].numpy()
 
 
 @cache

@@ -188,9 +188,9 @@ class BrownClustering(CustomUpdate):
         """A word each and, for the tree, a merge each; no more words come up than there are."""
         return self.encoder.vocab_size + self.encoder.size - 1
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> WordBigrams:
-        token = torch.arange(rows.start, rows.stop)[:, None] * STRETCH + torch.arange(STRETCH)
-        place, _ = data.find(token.clamp(max=data.size - 1))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordBigrams:
+        token = torch.arange(examples.start, examples.stop)[:, None] * STRETCH + torch.arange(STRETCH)
+        place, _ = data.locate_token(token.clamp(max=data.size - 1))
         sentence = torch.searchsorted(data.starts, place, right=True)
         words = data.read(place)
         special = torch.isin(words, torch.tensor(self.specials))
@@ -210,12 +210,12 @@ class BrownClustering(CustomUpdate):
         return {"bigram": -(chances * batch.present).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """The sum of losses is what merges lost of the mutual information, times the number of pairs of words."""
         corpus = self._prepared(data)
         words, first = len(corpus.order), int(self.done)
-        last = min(first + len(rows), words + self.encoder.size - 1)
+        last = min(first + len(examples), words + self.encoder.size - 1)
         lost = 0.0
         for stop in sorted({min(max(first, words), last), last}):  # the tree begins when all words have a class
             lost += self._work(corpus, first, stop)
@@ -224,7 +224,7 @@ class BrownClustering(CustomUpdate):
                 self._settle(corpus)
         self.done.fill_(max(first, last))
         self.encoder.build_vectors()
-        return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(rows))}
+        return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(examples))}
 
     def _work(self, corpus: BigramCounts, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""

@@ -44,8 +44,8 @@ class AuxiliaryLM(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return self.task.epoch_size(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
-        return self.task.batch(data, draw, rows)
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
+        return self.task.batch(data, rng, examples)
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         assert batch.rows is not None

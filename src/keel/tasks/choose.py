@@ -57,8 +57,8 @@ class MultipleChoice(Classify):
         counts = np.fromiter(map(len, choices), np.int64, len(choices))
         if not len(counts) or counts.min() < 2:
             raise UsageError(f"{examples.source} has no choices: this model was made to choose between some")
-        texts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
-        ends = Flat(*self.tokenizer.encode_flat([choice for each in choices for choice in each], spell=spell))
+        texts = Flat(*self.tokenizer.encode_flat(examples.texts, oov_ids=spell))
+        ends = Flat(*self.tokenizer.encode_flat([choice for each in choices for choice in each], oov_ids=spell))
         owners = np.repeat(np.arange(len(counts)), counts)
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], []).ids)
         sizes = texts.lengths[owners]

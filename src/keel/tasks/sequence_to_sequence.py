@@ -200,14 +200,14 @@ class SequenceToSequence(Task):
     def _tell_unknown(
         tokenizer: Tokenizer, flat: Flat, texts: list[str], examples: Examples, on_event: OnEvent
     ) -> None:
-        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has("unk") else 0
+        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has_special_token("unk") else 0
         if count:
             word = tokenizer.unknown_words(texts)[0]
             what = f"{count:,} of {len(flat.ids):,} pieces, such as {word!r}, are unknown to the model"
             note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--tokenizer)")
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> SequenceToSequenceBatch:
-        return self._pairs(data, data.drawn(draw, rows))
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> SequenceToSequenceBatch:
+        return self._pairs(data, data.drawn(rng, examples))
 
     def _pairs(self, data: EncodedExamples, index: np.ndarray) -> SequenceToSequenceBatch:
         assert data.written is not None, "to learn, examples are prepared with their targets"
@@ -235,7 +235,9 @@ class SequenceToSequence(Task):
         if not r_drop:
             return {"loss": self._losses(batch)[0].sum()}, state
         # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + r_drop times the mean of KL(1, 2) and KL(2, 1)).
-        losses, _, scores = self._losses(batch.take(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2)))
+        losses, _, scores = self._losses(
+            batch.index_select(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2))
+        )
         one, other = scores.float().log_softmax(-1).chunk(2)
         apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
         if scores.is_cuda:

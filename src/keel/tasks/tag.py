@@ -156,7 +156,7 @@ class Tag(Task):
     ) -> dict[str, list[int]]:
         """The pieces of each distinct word: one at least."""
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
-        found = self.tokenizer.encode_words(distinct, spell=self.system.uses_subwords)
+        found = self.tokenizer.encode_words(distinct, oov_ids=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
             what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, with nothing that the tokenizer reads"
             note(on_event, f"{source}: {what}: they are read as unknown words")

@@ -264,11 +264,11 @@ class Task(Objective):
         """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
         targets = self.labels.targets(examples) if labelled else None
         spell = self.system.uses_subwords
-        firsts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
+        firsts = Flat(*self.tokenizer.encode_flat(examples.texts, oov_ids=spell))
         seconds = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
-            seconds = Flat(*self.tokenizer.encode_flat(others, spell=spell))
+            seconds = Flat(*self.tokenizer.encode_flat(others, oov_ids=spell))
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
         rows = self.build_packed_inputs(firsts, seconds, room)
         counts = rows.counts // self.sequences_per_window
@@ -346,9 +346,9 @@ class Task(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
-        index, members = data.members(data.drawn(draw, rows))
+        index, members = data.members(data.drawn(rng, examples))
         chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
         asked, numbers = data.asked_of(index, chosen)
         firsts = index if members is None else index[members[:, 0].numpy()]
