@@ -191,13 +191,13 @@ class BagTraining(CustomUpdate):
 
     def _index(self, data: Any, rng: CounterRng, examples: range) -> np.ndarray:
         """Which texts a step draws: all of them once an epoch, in an order of its own."""
-        place = int(draw.first_example) + np.arange(rows.start, rows.stop)
+        place = int(rng.first_example) + np.arange(examples.start, examples.stop)
         epochs, place = np.divmod(place, len(data))
         index = np.empty_like(place)
         for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            if self._order[:2] != (draw.seed, epoch):
-                random = np.random.default_rng(derive_seed(draw.seed, "epoch", epoch))
-                self._order = (draw.seed, epoch, random.permutation(len(data)))
+            if self._order[:2] != (rng.seed, epoch):
+                random = np.random.default_rng(derive_seed(rng.seed, "epoch", epoch))
+                self._order = (rng.seed, epoch, random.permutation(len(data)))
             index[epochs == epoch] = self._order[2][place[epochs == epoch]]
         return index
 
@@ -215,4 +215,4 @@ class BagTraining(CustomUpdate):
         )
 
     def _states(self, rng: CounterRng, examples: range) -> np.ndarray:
-        return draw.random_bits("row", torch.arange(rows.start, rows.stop))[:, 0].numpy().astype(np.uint64)
+        return rng.random_bits("row", torch.arange(examples.start, examples.stop))[:, 0].numpy().astype(np.uint64)
