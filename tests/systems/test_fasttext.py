@@ -17,10 +17,10 @@ from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels.fasttext_updates import subwords
+from keel.kernels.fasttext_updates import hash_subwords
 from keel.model import Model
 from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
-from keel.systems.word2vec import Windows
+from keel.systems.word2vec import ContextWindows
 from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
@@ -48,7 +48,7 @@ def grams_of(word: str, least: int, most: int) -> list[str]:
 
 def test_hashes_are_those_of_fasttext() -> None:
     # What fastText 0.9.3 itself gives (Dictionary::getSubwords).
-    grams, starts = subwords(["the", "中文"], 3, 6, 2_000_000)
+    grams, starts = hash_subwords(["the", "中文"], 3, 6, 2_000_000)
     assert grams.tolist() == [1151151, 409726, 1648960, 861980, 60934, 816280, 759167, 1688531, 1876513]
     assert starts.tolist() == [0, 6]
 
@@ -58,14 +58,14 @@ def test_ngrams_are_cut_by_letters_and_hashed_by_signed_bytes(least: int, most: 
     draw = np.random.default_rng(0)
     letters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
     words = ["".join(draw.choice(letters, size)) for size in draw.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
-    grams, starts = subwords(words, least, most, buckets)
+    grams, starts = hash_subwords(words, least, most, buckets)
     found = np.split(grams, starts[1:])
     for word, buckets_of_word in zip(words, found, strict=True):
         assert buckets_of_word.tolist() == [hashed(gram) % buckets for gram in grams_of(word, least, most)]
 
 
 def test_what_is_no_word_has_no_ngrams() -> None:
-    grams, starts = subwords(["", "</s>", "a", ""], 1, 3, 10)
+    grams, starts = hash_subwords(["", "</s>", "a", ""], 1, 3, 10)
     assert starts.tolist() == [0, 0, 0, len(grams)]
     assert len(grams) == 1 + 2 + 1  # a, <a and a>, <a>
 
@@ -106,16 +106,18 @@ def test_updates_are_the_gradients_of_the_loss(
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
-    for number in range(len(batch.near)):
+    for number in range(len(batch.context)):
         near, present, targets, compared, truths = (value[number : number + 1] for value in batch.tensors())
-        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double(), truths=truths)
+        one = ContextWindows(
+            context=near, context_mask=present.double(), targets=targets, target_mask=compared.double(), labels=truths
+        )
         theirs.zero_grad()
         found = theirs(one)[0]["negative"]
         found.backward()
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
         # Each vector of a mean takes the whole change, as in the first code.
-        share = (1 + theirs.spelling.unit_counts[near[present > 0]]).sum()
+        share = (1 + theirs.subword_units.unit_counts[near[present > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None
@@ -129,7 +131,7 @@ def test_updates_are_the_gradients_of_the_loss(
 
 def test_no_window_is_no_loss() -> None:
     objective, none = make(), torch.zeros(0, 3)
-    batch = Windows(near=none.long(), present=none, targets=none.long(), compared=none, truths=none)
+    batch = ContextWindows(context=none.long(), context_mask=none, targets=none.long(), target_mask=none, labels=none)
     assert objective(batch)[0]["negative"].item() == objective.counts(batch)["negative"].item() == 0
 
 

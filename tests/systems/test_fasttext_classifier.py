@@ -17,7 +17,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import BagTraining, label_tree, walk
+from keel.systems.fasttext_classifier import BagTraining, label_log_probs, label_tree
 from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
@@ -136,7 +136,7 @@ def test_the_tree_is_fasttexts() -> None:
     assert tree.nodes.tolist() == [[2, 0, 0], [2, 1, 0], [2, 1, 0], [2, 1, 0]]
     assert tree.signs.tolist() == [[-1, 0, 0], [1, -1, 0], [1, 1, 1], [1, 1, -1]]
     scores = torch.randn(5, 7)
-    torch.testing.assert_close(walk(scores, label_tree((9, 5, 5, 3, 2, 1, 1))).exp().sum(1), torch.ones(5))
+    torch.testing.assert_close(label_log_probs(scores, label_tree((9, 5, 5, 3, 2, 1, 1))).exp().sum(1), torch.ones(5))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

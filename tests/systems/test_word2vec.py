@@ -84,7 +84,7 @@ def test_updates_are_the_gradients_of_the_loss(
                 total += found.item()
                 predictions += theirs.counts(one)[loss].item()
                 # Each word of a mean takes the whole change, as in the first code.
-                share = one.present.sum() if architecture == "cbow" else 1.0
+                share = one.context_mask.sum() if architecture == "cbow" else 1.0
                 assert theirs.encoder.words.weight.grad is not None
                 assert theirs.contexts.grad is not None
                 changes[0] += share * theirs.encoder.words.weight.grad
@@ -122,7 +122,7 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
         for b in kept[max(0, i - 4) : i + 5]
         if a != b
     }
-    rows = zip(batch.targets[:, 0].tolist(), batch.near.tolist(), batch.present.tolist(), strict=True)
+    rows = zip(batch.targets[:, 0].tolist(), batch.context.tolist(), batch.context_mask.tolist(), strict=True)
     seen = {(center, word) for center, words, there in rows for word, real in zip(words, there, strict=True) if real}
     assert len(seen) > 100
     assert seen <= near
@@ -130,10 +130,10 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
 
 
 def test_frequent_words_are_passed_over_and_rare_ones_read() -> None:
-    from keel.systems.word2vec import _chances_of
+    from keel.systems.word2vec import sampling_tables
 
     counts = np.array([0, 1_000_000, 10_000, 10])
-    keep = _chances_of(counts, 1e-3, 0.75).keep / 2**32
+    keep = sampling_tables(counts, 1e-3, 0.75).keep / 2**32
     share = counts / counts.sum()
     assert keep[0] == 0
     assert keep[1] == pytest.approx((1e-3 / share[1]) ** 0.5 + 1e-3 / share[1], rel=1e-6)

@@ -22,7 +22,7 @@ class SampledSoftmax:
         self.count = count if 2 * count < self.ranks else 0
         """0 if half of all words were asked for: to weigh up all is less work then."""
 
-    def draw(self, draw: CounterRng) -> tuple[Tensor, Tensor]:
+    def sample(self, draw: CounterRng) -> tuple[Tensor, Tensor]:
         """[count] words, drawn until there are so many, and [] the draws that it took: all before the one that finds a
         further word."""
         if not self.count:

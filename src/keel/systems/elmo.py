@@ -204,9 +204,7 @@ class ElmoEncoder(Encoder):
 
     def read(self, letters: DistinctWords) -> Tensor:
         """[words, width]: the vector of each word by its letters alone."""
-        found = [
-            self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
-        ]
+        found = [self.filters.max_pool(self.characters(words)) for words in (letters.short, letters.long) if len(words)]
         x = self.activation(torch.cat(found))
         for highway in self.highways:
             gate, other = highway(x).chunk(2, -1)
@@ -364,7 +362,7 @@ class ElmoTraining(Objective):
         read = (
             data.read_streams(rng, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True)
         )
-        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.draw(rng))
+        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.sample(rng))
 
     def part(self, data: Documents, number: int) -> ElmoStreams:
         directions = (False, True)

@@ -112,7 +112,7 @@ class OnehotEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bag(Tensors):
+class WordCounts(Tensors):
     """How often each word stands in some text."""
 
     words: Tensor  # [vocabulary]
@@ -142,13 +142,13 @@ class OnehotCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Bag:
-        return Bag(words=torch.from_numpy(self._count(data, examples)[0]))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCounts:
+        return WordCounts(words=torch.from_numpy(self._count(data, examples)[0]))
 
-    def counts(self, batch: Bag) -> dict[str, Tensor]:
+    def counts(self, batch: WordCounts) -> dict[str, Tensor]:
         return {"unigram": batch.words.sum()}
 
-    def forward(self, batch: Bag, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: WordCounts, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         smoothed = self.words.double() + 1
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
@@ -165,16 +165,16 @@ class OnehotCounting(CustomUpdate):
             if self.encoder.weights == "tfidf":
                 self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
             self.encoder.weight[self.specials] = 0.0
-        found = self(Bag(words=torch.from_numpy(words)))[0]["unigram"]
+        found = self(WordCounts(words=torch.from_numpy(words)))[0]["unigram"]
         return {"unigram": float(found)}, {"unigram": float(words.sum()), "words": float(words.sum())}
 
     def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
         """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
-        from keel.kernels.word_counts import count_holders, count_words
+        from keel.kernels.word_counts import count_documents, count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
         stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size
-        words, holders = count_words(*stretches), count_holders(*stretches)
+        words, holders = count_words(*stretches), count_documents(*stretches)
         words[self.specials] = holders[self.specials] = 0
         return words, holders
