@@ -18,7 +18,7 @@ from keel.api import translation
 from keel.cli.commands import _score_lines
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
-from keel.generation.beam_search import Stopped
+from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import PredictionError, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
@@ -136,7 +136,7 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
     def stopped(texts: Iterator[str], **settings: Any) -> Iterator[Any]:
         yield [GeneratedText(next(texts))]
         found = [[GeneratedText(text)] if place % 2 else [] for place, text in enumerate([*texts])]
-        raise Stopped([*found, []])
+        raise SearchInterrupted([*found, []])
 
     monkeypatch.setattr(translation, "translations", stopped)
     code, out, err = run("translate", desk / "test.en", "--model", desk / "ende", *form)
@@ -152,10 +152,10 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
 SLOW = """
 import sys, threading, time
 from keel.cli import main
-from keel.tasks.sequence_to_sequence import Rewrite, RewriteWriter
+from keel.tasks.sequence_to_sequence import SequenceToSequence, SequenceToSequenceGenerator
 
 here, quick = threading.local(), threading.Event()
-whole, onwards = Rewrite._hypotheses, RewriteWriter.next
+whole, onwards = SequenceToSequence._hypotheses, SequenceToSequenceGenerator.step
 
 def hypotheses(task, data, index, *given, **settings):
     here.slow = data.lengths[index].min() > data.lengths.min()
@@ -163,16 +163,16 @@ def hypotheses(task, data, index, *given, **settings):
     quick.set()
     return found
 
-def next(writer, *given):
+def step(writer, *given):
     scores, state = onwards(writer, *given)
     if here.slow:  # and never ends
-        scores[:, writer.closing] = -100
+        scores[:, writer.eos_id] = -100
         quick.wait()
         time.sleep(1)
         print("slow", file=sys.stderr, flush=True)
     return scores, state
 
-Rewrite._hypotheses, RewriteWriter.next = hypotheses, next
+SequenceToSequence._hypotheses, SequenceToSequenceGenerator.step = hypotheses, step
 sys.exit(main(sys.argv[1:]))
 """
 
