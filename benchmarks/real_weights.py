@@ -124,7 +124,7 @@ def sample(model: Model, random: bool) -> TokenBatch:
     texts = [model.tokenizer.encode(text).ids for text in (PROSE, " ".join(REACTIONS), REACTIONS)]
     text = max(texts, key=lambda found: len(set(found)))  # the one that this vocabulary has words for
     ids, segments = [], []
-    for length in (8, 33, 128, model.system.longest):
+    for length in (8, 33, 128, model.system.max_length):
         first = length // 3
         pieces = (text * (1 + length // len(text)))[: length - 3]
         if random:

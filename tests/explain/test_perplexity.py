@@ -42,7 +42,7 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
         ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sentence).ids, model.tokenizer.sep_id]
         assert model.objective is not None
         for place in range(1, len(ids)):
-            scores, _ = model.objective.next(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
+            scores, _ = model.objective.step(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
             expected -= (last := scores[0, ids[place]].item())
         ends -= last if sentence != "the sailor paints the boat ." else 0.0  # a document goes on after that
     values = {name: score.value for name, score in found.values.items()}
@@ -92,7 +92,7 @@ def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
             state: State | None = None
             last = model.tokenizer.cls_id
             for number in model.tokenizer.encode(text).ids:
-                scores, state = model.objective.next(torch.tensor([[last]]), state)
+                scores, state = model.objective.step(torch.tensor([[last]]), state)
                 expected -= scores[0].log_softmax(0)[number].item()
                 last = number
     assert found.count == found.tokens == 18
@@ -123,7 +123,7 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
     costs, state = [], None
     with torch.no_grad():
         for last, number in pairwise(ids):
-            scores, state = objective.next(torch.tensor([[last]]), state)
+            scores, state = objective.step(torch.tensor([[last]]), state)
             costs.append(-scores[0].log_softmax(0)[number].item())
     assert found.count == len(costs) == 9 + 4 + 3
     assert found.values["next by token"].value == pytest.approx(math.exp(sum(costs) / 16), rel=1e-4)

@@ -75,7 +75,7 @@ def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
 def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 20))
     whole = objective.encoder(rows_of(ids)).top
-    state = objective.begin(3)
+    state = objective.initial_decoding_state(3)
     parts = []
     for start, end in ((0, 5), (5, 6), (6, 7), (7, 20)):
         vectors, state = objective.read(ids[:, start:end], state)
@@ -88,25 +88,25 @@ def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTrain
 def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (rows, 20))
     wanted = objective.encoder(rows_of(ids)).top @ objective.encoder.words.weight.T
-    scores, state = objective.next(ids[:, :4], objective.begin(rows))
+    scores, state = objective.step(ids[:, :4], objective.initial_decoding_state(rows))
     for place in range(4, 20):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=2e-5, rtol=0)
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
     torch.testing.assert_close(scores, wanted[:, -1], atol=2e-5, rtol=0)
     for _ in range(4):
-        scores, state = objective.next(ids[:, :1], state)
+        scores, state = objective.step(ids[:, :1], state)
     with pytest.raises(UsageError, match="25 tokens"):
-        objective.next(ids[:, :1], state)
+        objective.step(ids[:, :1], state)
 
 
 @torch.no_grad()
 def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (2, 6))
-    _, state = objective.next(ids[:, :5], objective.begin(2))
+    _, state = objective.step(ids[:, :5], objective.initial_decoding_state(2))
     one, other = state.memory, state.memory.clone()
     found = objective.stepping(other)(ids[:, 5], torch.tensor([state.count]))
     torch.testing.assert_close(found, objective.stepping(one)(ids[:, 5], state.count))
-    torch.testing.assert_close(found, objective.next(ids)[0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(found, objective.step(ids)[0], atol=2e-5, rtol=0)
     torch.testing.assert_close(one, other)
 
 
@@ -114,17 +114,17 @@ def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -
 def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
     objective = made(small(sink=True, max_positions=66, length=66), tokenizer)
     ids = torch.randint(objective.encoder.vocab_size, (1, 66))
-    scores, state = objective.next(ids[:, :2])
+    scores, state = objective.step(ids[:, :2])
     for place in range(2, 66):
-        scores, state = objective.next(ids[:, place : place + 1], state, lambda name, layer, value: None)
-    torch.testing.assert_close(scores, objective.next(ids)[0], atol=2e-5, rtol=0)
+        scores, state = objective.step(ids[:, place : place + 1], state, lambda name, layer, value: None)
+    torch.testing.assert_close(scores, objective.step(ids)[0], atol=2e-5, rtol=0)
 
 
 @torch.no_grad()
 def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTraining) -> None:
-    _, state = objective.next(torch.zeros(2, 5, dtype=torch.long), objective.begin(2))
+    _, state = objective.step(torch.zeros(2, 5, dtype=torch.long), objective.initial_decoding_state(2))
     taken = state.index_select(torch.tensor([1, 0, 1]))
-    _, after = objective.next(torch.zeros(3, 1, dtype=torch.long), taken)
+    _, after = objective.step(torch.zeros(3, 1, dtype=torch.long), taken)
     assert after.memory is taken.memory, "nothing is copied a second time"
     assert not taken.memory[..., after.count :, :].any()
 
@@ -136,10 +136,10 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
     objective = made(small(**KINDS[kind], max_positions=200, length=200), tokenizer).to("cuda")
     ids = torch.randint(objective.encoder.vocab_size, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
-    scores, state = objective.next(ids[:, :4], objective.begin(3))
+    scores, state = objective.step(ids[:, :4], objective.initial_decoding_state(3))
     for place in range(4, 150):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
         if place == 20:
             assert isinstance(state.graph, DecodingGraph)
             assert state.graph.graph is not None
@@ -149,27 +149,27 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
 def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
     objective = made(small(), tokenizer)
     ids = torch.tensor([[1, 2, 3]])
-    before, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    before, _ = objective.step(ids[:, 2:], objective.step(ids[:, :2])[1])
     objective.encoder.words.weight.mul_(2)
-    after, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    after, _ = objective.step(ids[:, 2:], objective.step(ids[:, :2])[1])
     assert not torch.allclose(before, after)
-    torch.testing.assert_close(after, objective.next(ids)[0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(after, objective.step(ids)[0], atol=2e-5, rtol=0)
 
 
 @torch.no_grad()
 def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 6))
     order = torch.tensor([2, 0, 2, 1])
-    _, state = objective.next(ids, objective.begin(3))
+    _, state = objective.step(ids, objective.initial_decoding_state(3))
     more = torch.randint(objective.encoder.vocab_size, (4, 1))
-    scores, _ = objective.next(more, state.index_select(order))
-    wanted, _ = objective.next(torch.cat([ids[order], more], 1))
+    scores, _ = objective.step(more, state.index_select(order))
+    wanted, _ = objective.step(torch.cat([ids[order], more], 1))
     torch.testing.assert_close(scores, wanted, atol=2e-6, rtol=0)
 
 
 def test_more_than_the_context_is_refused(objective: GptTraining) -> None:
     with pytest.raises(UsageError, match="25 tokens are more than the 24"):
-        objective.next(torch.zeros(1, 25, dtype=torch.long))
+        objective.step(torch.zeros(1, 25, dtype=torch.long))
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.formats.model_folder import read_tensors, write_tensors
-from keel.generation.beam_search import Stopped
+from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.systems.bert import Bert
@@ -310,7 +310,7 @@ def test_an_interruption_gives_what_is_done(
     texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
     if not trace:
         texts.insert(0, " ")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(SearchInterrupted) as stopped:
         list(translations(texts, model=model, trace=asked))
     *blank, first, second = stopped.value.found
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated

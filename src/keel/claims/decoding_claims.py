@@ -27,12 +27,17 @@ class Heard:
     """A writer that keeps what it is fed with."""
 
     def __init__(self, writer: RnnTraining):
-        self.writer, self.opening, self.closing, self.begin = writer, writer.opening, writer.closing, writer.begin
-        self.longest, self.fed = writer.longest, list[list[int]]()
+        self.writer, self.bos_id, self.eos_id, self.initial_decoding_state = (
+            writer,
+            writer.bos_id,
+            writer.eos_id,
+            writer.initial_decoding_state,
+        )
+        self.max_length, self.fed = writer.max_length, list[list[int]]()
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
-        return self.writer.next(ids, state)
+        return self.writer.step(ids, state)
 
 
 def what_is_fed(say: Say) -> Finding:
@@ -57,13 +62,13 @@ def what_is_fed(say: Say) -> Finding:
     assert isinstance(writer, RnnTraining)
     writer.eval()
     # After some sentences: a network that read on and on has never met an empty state.
-    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.closing] * 3
+    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.eos_id] * 3
     found = {}
     for beams in (1, 3):
         heard = Heard(writer)
-        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), tokens=6)
+        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
         found[beams] = best
-        chance = torch.tensor(best.log_probability).exp().item()
+        chance = torch.tensor(best.log_prob).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")
         for step, fed in enumerate(heard.fed[1:3], 2):
             say(f"  fed into step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
@@ -71,7 +76,7 @@ def what_is_fed(say: Say) -> Finding:
     say(f"the likeliest first word is {first!r}; fed with it, the network goes on with {definite!r}")
     say(f"fed with all first words, each as much as it is likely, it goes on with {mixed!r}")
     met, said = {words[:2] for words in SENTENCES}, (first, mixed)
-    gain = found[3].log_probability - found[1].log_probability
+    gain = found[3].log_prob - found[1].log_prob
     return Finding(
         gain > 0.5 and (first, definite) in met and said not in met,
         f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
@@ -108,10 +113,10 @@ def i_love_beijing(say: Say) -> Finding:
     text = told[sources.index("i love beijing")]
     for place in text["path"]:
         node = text["hypotheses"][place]
-        weights = node["looked"]["cross_attention"][0]
+        weights = node["attention"]["cross_attention"][0]
         most = max(range(len(weights)), key=weights.__getitem__)
         say(
-            f"  step {node['step']}: {node['word'].strip()} (p = {node['chance']:.2f}), looking most at "
+            f"  step {node['step']}: {node['token'].strip()} (p = {node['probability']:.2f}), looking most at "
             f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
         )
     answer = written[sources.index("i love beijing")].text
@@ -126,8 +131,8 @@ def i_love_beijing(say: Say) -> Finding:
 def _second_words(writer: RnnTraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """[words] each: how likely each word is to be first, then second after the likeliest first one, and then after the
     mean of all first words' vectors, weighted by how likely they are."""
-    first, state = writer.next(torch.tensor([[writer.opening, *before]]), writer.begin(1))
-    second, _ = writer.next(first.argmax(1, keepdim=True), state)
+    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.initial_decoding_state(1))
+    second, _ = writer.step(first.argmax(1, keepdim=True), state)
     mean = first.softmax(1) @ writer.encoder.words.weight  # [1, width]
     layers, _ = writer.encoder.forwards(mean[:, None], state=state)
     table = writer.encoder.words.weight if writer.output is None else writer.output

@@ -241,7 +241,7 @@ class GptTraining(Objective):
     def __init__(self, system: Gpt, encoder: GptEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = self.closing = tokenizer.end_id
+        self.bos_id = self.eos_id = tokenizer.end_id
         """Stands between documents, and so before each text."""
 
     def blocks(self) -> list[nn.Module]:
@@ -264,7 +264,7 @@ class GptTraining(Objective):
     def _read(self, data: Documents, starts: Tensor, time: int) -> Tensor:
         """[rows, time] from the mark before the first document on, in which place 0 is."""
         places = starts[:, None] + torch.arange(time, device=starts.device) - 1
-        return data.read_concatenated(places, end=self.closing)
+        return data.read_concatenated(places, end=self.eos_id)
 
     def counts(self, batch: Stretch) -> dict[str, Tensor]:
         rows, time = batch.ids.shape
@@ -284,7 +284,7 @@ class GptTraining(Objective):
         targets = batch.ids[:, 1:]
         place = torch.arange(targets.shape[1], device=targets.device)
         fresh = place >= targets.shape[1] - batch.fresh[:, None]
-        return torch.stack([fresh, fresh & (targets != self.closing)], -1).float()
+        return torch.stack([fresh, fresh & (targets != self.eos_id)], -1).float()
 
     def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
@@ -307,16 +307,16 @@ class GptTraining(Objective):
         return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """How many ids it can read, one after the other."""
         return self.system.max_length
 
-    def begin(self, rows: int) -> KVCache:
+    def initial_decoding_state(self, rows: int) -> KVCache:
         return self.encoder.start(rows)
 
-    def next(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
+    def step(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
-        state = self.begin(len(ids)) if state is None else state
+        state = self.initial_decoding_state(len(ids)) if state is None else state
         if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
             return self._step(ids[:, 0], state)
         vectors, state = self.read(ids, state, record)
@@ -365,6 +365,6 @@ class GptTraining(Objective):
         return output.top, output.state
 
     def _check(self, count: int) -> None:
-        if count > self.longest:
-            what = f"{count} tokens are more than the {self.longest} that this model reads"
+        if count > self.max_length:
+            what = f"{count} tokens are more than the {self.max_length} that this model reads"
             raise UsageError(f"{what}: give a shorter text, or ask for less")

@@ -175,11 +175,11 @@ class NgramCounting(CustomUpdate):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening, self.closing, self.longest = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_length = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocab_size)
-        self.never[self.closing] = False
+        self.never[self.eos_id] = False
         self.discounts: Tensor
         # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
         self.register_buffer("discounts", torch.zeros(system.order, 3))
@@ -198,14 +198,14 @@ class NgramCounting(CustomUpdate):
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
-                _sentences(data), self.words, SentenceBoundaries(self.opening, self.closing), order=self.system.order,
+                _sentences(data), self.words, SentenceBoundaries(self.bos_id, self.eos_id), order=self.system.order,
                 vocab_size=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
             what = f"the places of all words take more than {self.system.memory:g} GiB"
             self._remarks.append(f"{what}: they were sorted in {self._counted.parts} parts, on disk")
         orders = self._counted.orders
-        met = np.delete(orders[0].counts, [self.closing, self.words[self.opening]])
+        met = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
         if np.count_nonzero(met) < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
@@ -233,18 +233,18 @@ class NgramCounting(CustomUpdate):
         text = self._text(sentences)
         closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
         inner = torch.ones_like(text.ids, dtype=torch.bool)
-        inner[text.ids == self.closing] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
+        inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
         return SentenceBatch(ids=text.ids, inner=inner)
 
     def _text(self, sentences: "SentenceSpans") -> SentenceBatch:
         from keel.kernels.ngram_counts import SentenceBoundaries
 
         return SentenceBatch(
-            ids=torch.from_numpy(sentences.with_boundaries(self.words, SentenceBoundaries(self.opening, self.closing)))
+            ids=torch.from_numpy(sentences.with_boundaries(self.words, SentenceBoundaries(self.bos_id, self.eos_id)))
         )
 
     def counts(self, batch: SentenceBatch) -> dict[str, Tensor]:
-        words = batch.ids != self.opening
+        words = batch.ids != self.bos_id
         if batch.inner is not None:
             words = torch.stack([words, words & batch.inner], -1)
         return {"ngram": words.sum(0).double()}
@@ -254,7 +254,7 @@ class NgramCounting(CustomUpdate):
 
         ids = batch.ids.numpy()
         chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
-        total, part = sum_log_probs(ids, chosen, self.opening, self.learned, *self.encoder.trie())
+        total, part = sum_log_probs(ids, chosen, self.bos_id, self.learned, *self.encoder.trie())
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
@@ -306,29 +306,29 @@ class NgramCounting(CustomUpdate):
     def notes(self) -> list[str]:
         return self._remarks
 
-    def begin(self, rows: int) -> LastWords:
+    def initial_decoding_state(self, rows: int) -> LastWords:
         return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
 
-    def next(
+    def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.begin(len(ids)), ids.cpu()
-        read = np.where(ids == self.opening, self.opening, self.words[ids])
-        read = np.where(ids == self.closing, self.opening, read)  # after a sentence another one starts
+        state, ids = state or self.initial_decoding_state(len(ids)), ids.cpu()
+        read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
+        read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for row, last in zip(found, context, strict=True):
-            begins = np.flatnonzero(last == self.opening)
+            begins = np.flatnonzero(last == self.bos_id)
             next_word_log_probs(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.trie(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.next(LastWords.context_at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
+        return self.step(LastWords.context_at(ids, places, self.bos_id, max(1, self.system.order - 1)))[0]
 
 
 def _sentences(data: Documents) -> "SentenceSpans":

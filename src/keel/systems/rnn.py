@@ -167,9 +167,9 @@ class RnnTraining(Objective):
     def __init__(self, system: Rnn, encoder: RnnEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = self.closing = tokenizer.sep_id
+        self.bos_id = self.eos_id = tokenizer.sep_id
         """Stands after each sentence, and so before each text."""
-        self.longest = None
+        self.max_length = None
         self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         self.output = (
             None if system.tie_embeddings else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
@@ -189,8 +189,8 @@ class RnnTraining(Objective):
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         window = rng, numbers, self.system.bptt
         return Streams(
-            forwards=data.read_streams(*window, end=self.closing),
-            backwards=data.read_streams(*window, end=self.closing, backwards=True)
+            forwards=data.read_streams(*window, end=self.eos_id),
+            backwards=data.read_streams(*window, end=self.eos_id, backwards=True)
             if self.system.bidirectional
             else None,
         )
@@ -198,7 +198,7 @@ class RnnTraining(Objective):
     def part(self, data: Documents, number: int) -> Streams:
         directions = (False, True) if self.system.bidirectional else (False,)
         read = [
-            data.read_stream_window(number, self.system.bptt, end=self.closing, backwards=back) for back in directions
+            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
         ]
         ids, weights = zip(*read, strict=True)
         return Streams(
@@ -251,10 +251,10 @@ class RnnTraining(Objective):
     def _dropped(self, top: Tensor) -> Tensor:
         return self.encoder.dropout(top)
 
-    def begin(self, rows: int) -> Tensors:
+    def initial_decoding_state(self, rows: int) -> Tensors:
         return self.encoder.forwards.start(rows)
 
-    def next(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
+    def step(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
@@ -262,7 +262,9 @@ class RnnTraining(Objective):
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         device = self.bias.device
-        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))
+        layers, _ = self.encoder.forwards(
+            self.encoder.words(ids.to(device)), state=self.initial_decoding_state(len(ids))
+        )
         return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
 
     @property

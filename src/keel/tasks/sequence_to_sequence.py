@@ -24,8 +24,8 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted, beam_search
+from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.thread_pool import run_in_threads
 from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
@@ -58,14 +58,14 @@ class SequenceToSequenceBatch(TaskBatch):
 class SequenceToSequenceGenerator:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int, longest: int):
-        self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
-        self.longest = longest
+    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_length: int):
+        self.decoder, self.source, self.bos_id, self.eos_id = decoder, source, bos_id, eos_id
+        self.max_length = max_length
 
-    def begin(self, rows: int) -> DecodingState:
+    def initial_decoding_state(self, rows: int) -> DecodingState:
         return DecodingState(source=self.source, own=self.decoder.begin(self.source, rows))
 
-    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
+    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
         assert isinstance(state, DecodingState)
         vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
         return self.decoder.scores(vectors[:, -1]), replace(state, own=own)
@@ -313,7 +313,7 @@ class SequenceToSequence(Task):
             best: list[list[Hypothesis]] = []
             try:
                 best = self._hypotheses(data, index, halted=halted)
-            except Stopped as stopped:
+            except SearchInterrupted as stopped:
                 best = stopped.found
                 raise
             finally:
@@ -325,27 +325,27 @@ class SequenceToSequence(Task):
             try:
                 run_in_threads(write, batches, next(self.parameters()).device, halted)
             except KeyboardInterrupt:
-                raise Stopped(found) from None
+                raise SearchInterrupted(found) from None
         self._tell_cut(data, found, on_event)
         return GeneratedPredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
     def predict_traced(
-        self, data: EncodedExamples, trace: Trace, on_event: OnEvent = ignore
+        self, data: EncodedExamples, trace: DecodingTrace, on_event: OnEvent = ignore
     ) -> tuple[list[list[GeneratedText]], list[list[int]]]:
         """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
         sees how."""
         with self.eval_mode():
             try:
                 best = self._hypotheses(data, np.arange(len(data)), trace)
-            except Stopped as stopped:
-                raise Stopped([*map(self._texts, stopped.found)]) from None
+            except SearchInterrupted as stopped:
+                raise SearchInterrupted([*map(self._texts, stopped.found)]) from None
         found = [*map(self._texts, best)]
         self._tell_cut(data, found, on_event)
-        return found, [first.closed for first, *_ in best]
+        return found, [first.ids_with_eos for first, *_ in best]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[GeneratedText]:
         return [
-            GeneratedText(self.target_tokenizer.decode(each.ids), each.score, each.log_probability, ended=each.ended)
+            GeneratedText(self.target_tokenizer.decode(each.ids), each.score, each.log_prob, ended=each.finished)
             for each in hypotheses
         ]
 
@@ -361,7 +361,7 @@ class SequenceToSequence(Task):
         return np.minimum(2 * lengths + self.extra_length, self.system.max_length).tolist()
 
     def _hypotheses(
-        self, data: EncodedExamples, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
+        self, data: EncodedExamples, index: np.ndarray, trace: DecodingTrace | None = None, halted: Event | None = None
     ) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
         rows = data.padded_batch(index, grid_of(self)).to(device)
@@ -369,8 +369,8 @@ class SequenceToSequence(Task):
         prompts: list[list[int]] = [[]] * len(index)
         with torch.inference_mode(), autocast(self.precision, device):
             return beam_search(
-                self.generator(rows), prompts, self.decoding, tokens=self.max_new_tokens(data.lengths[index]), banned=banned,
-                trace=trace, halted=halted,
+                self.generator(rows), prompts, self.decoding, max_new_tokens=self.max_new_tokens(data.lengths[index]),
+                banned=banned, trace=trace, cancelled=halted,
             )  # fmt: skip
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
