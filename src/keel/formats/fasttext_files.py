@@ -39,7 +39,7 @@ def read(path: Path) -> Stored:
         min_n=min(told.min_n, told.max_n),
         max_n=told.max_n,
         buckets=told.buckets,
-        kept=-1 if contents.kept is None else len(contents.kept),
+        kept_buckets=-1 if contents.kept is None else len(contents.kept),
         word_ngrams=max(1, told.word_ngrams),
         label_loss=LOSSES[told.loss] if supervised else "softmax",
         label_counts=tuple(contents.label_counts.tolist()),
@@ -76,7 +76,7 @@ def write(
     fastText cuts text at blanks alone, so it must be given text in words as the tokenizer cuts it. How often words
     came is not kept: they get falling numbers in their order.
     """
-    if system.kept >= 0:
+    if system.kept_buckets >= 0:
         raise KeelError(f"{path}: this model was pruned, as .ftz files are, and fastText takes no .bin of such a one")
     if labels and not system.supervised:
         remedy = "name it .vec for the vectors alone, or teach it without --freeze"
