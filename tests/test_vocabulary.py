@@ -138,7 +138,6 @@ ALLOWED = [
 PENDING = """
 benchmarks
 docs/claims
-docs
 recipes
 src/keel
 src/keel/api
