@@ -22,7 +22,7 @@ if not Path("/dev/nvidiactl").exists():  # the kernels then run on the CPU, as P
     os.environ["TRITON_INTERPRET"] = "1"
 KEEL_DATA = Path(os.environ["KEEL_DATA"])
 
-skipped_for_data: list[str] = []
+NO_DATA = f"no data in {KEEL_DATA}"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -33,9 +33,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("data") and not KEEL_DATA.is_dir():
         if os.environ.get("CI") == "true":
-            pytest.fail(f"no data in {KEEL_DATA}: set KEEL_DATA", pytrace=False)
-        skipped_for_data.append(item.nodeid)
-        pytest.skip(f"no data in {KEEL_DATA}")
+            pytest.fail(f"{NO_DATA}: set KEEL_DATA", pytrace=False)
+        pytest.skip(NO_DATA)
     if item.get_closest_marker("gpu"):
         import torch
 
@@ -44,8 +43,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if skipped_for_data:
-        terminalreporter.write_line(f"{len(skipped_for_data)} tests skipped: no data in {KEEL_DATA} (set KEEL_DATA)")
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NO_DATA in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests skipped: {NO_DATA} (set KEEL_DATA)")
 
 
 @pytest.fixture(scope="session")
