@@ -45,7 +45,7 @@ def laid_out(monkeypatch: pytest.MonkeyPatch) -> "Counter[bool]":
 @torch.no_grad()
 def written(objective: GptTraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
     """The likeliest ids after a prompt, each thread's step beside the other's."""
-    ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.initial_decoding_state(rows), []
+    ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.new_state(rows), []
     for _ in range(steps):
         if together:
             together.wait(timeout=60)

@@ -75,7 +75,7 @@ def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
 def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 20))
     whole = objective.encoder(rows_of(ids)).top
-    state = objective.initial_decoding_state(3)
+    state = objective.new_state(3)
     parts = []
     for start, end in ((0, 5), (5, 6), (6, 7), (7, 20)):
         vectors, state = objective.read(ids[:, start:end], state)
@@ -88,7 +88,7 @@ def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTrain
 def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (rows, 20))
     wanted = objective.encoder(rows_of(ids)).top @ objective.encoder.words.weight.T
-    scores, state = objective.step(ids[:, :4], objective.initial_decoding_state(rows))
+    scores, state = objective.step(ids[:, :4], objective.new_state(rows))
     for place in range(4, 20):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=2e-5, rtol=0)
         scores, state = objective.step(ids[:, place : place + 1], state)
@@ -102,7 +102,7 @@ def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> N
 @torch.no_grad()
 def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (2, 6))
-    _, state = objective.step(ids[:, :5], objective.initial_decoding_state(2))
+    _, state = objective.step(ids[:, :5], objective.new_state(2))
     one, other = state.memory, state.memory.clone()
     found = objective.stepping(other)(ids[:, 5], torch.tensor([state.count]))
     torch.testing.assert_close(found, objective.stepping(one)(ids[:, 5], state.count))
@@ -122,7 +122,7 @@ def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
 
 @torch.no_grad()
 def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTraining) -> None:
-    _, state = objective.step(torch.zeros(2, 5, dtype=torch.long), objective.initial_decoding_state(2))
+    _, state = objective.step(torch.zeros(2, 5, dtype=torch.long), objective.new_state(2))
     taken = state.index_select(torch.tensor([1, 0, 1]))
     _, after = objective.step(torch.zeros(3, 1, dtype=torch.long), taken)
     assert after.memory is taken.memory, "nothing is copied a second time"
@@ -136,7 +136,7 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
     objective = made(small(**KINDS[kind], max_positions=200, length=200), tokenizer).to("cuda")
     ids = torch.randint(objective.encoder.vocab_size, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
-    scores, state = objective.step(ids[:, :4], objective.initial_decoding_state(3))
+    scores, state = objective.step(ids[:, :4], objective.new_state(3))
     for place in range(4, 150):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
         scores, state = objective.step(ids[:, place : place + 1], state)
@@ -160,7 +160,7 @@ def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
 def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 6))
     order = torch.tensor([2, 0, 2, 1])
-    _, state = objective.step(ids, objective.initial_decoding_state(3))
+    _, state = objective.step(ids, objective.new_state(3))
     more = torch.randint(objective.encoder.vocab_size, (4, 1))
     scores, _ = objective.step(more, state.index_select(order))
     wanted, _ = objective.step(torch.cat([ids[order], more], 1))

@@ -161,7 +161,7 @@ def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, toke
 def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
-    state, loss = objective.initial_decoding_state(2), torch.zeros(())
+    state, loss = objective.new_state(2), torch.zeros(())
     for place in range(SMALL.bptt):
         scores, state = objective.step(batch.forwards[:, place, None], state)
         loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
@@ -173,7 +173,7 @@ def test_a_writer_takes_ids_to_where_its_weights_are(tokenizer: Tokenizer, monke
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     looked_up: list[Tensor] = []
     objective.encoder.words.register_forward_pre_hook(lambda _, given: looked_up.append(given[0]))
-    objective.step(torch.tensor([[1, 2]]), objective.initial_decoding_state(1))
+    objective.step(torch.tensor([[1, 2]]), objective.new_state(1))
     assert [ids.device.type for ids in looked_up] == ["meta"]
 
 

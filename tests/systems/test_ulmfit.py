@@ -122,7 +122,7 @@ def test_two_windows_with_state_are_one_long_window() -> None:
 def test_a_word_at_a_time_is_the_same() -> None:
     objective = training().eval()
     ids = window(length=4)
-    state, total = objective.initial_decoding_state(3), torch.zeros(())
+    state, total = objective.new_state(3), torch.zeros(())
     for place in range(4):
         scores, state = objective.step(ids[:, place : place + 1], state)
         total += F.cross_entropy(scores, ids[:, place + 1], reduction="sum")

@@ -182,7 +182,9 @@ def test_a_frozen_encoder_chooses_too(make_task: Callable[..., TextClassificatio
     assert len(data.features) == len(data.example_indices)
     batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.features is not None
-    index, members = data.expand_groups(data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4)))
+    index, members = data.expand_groups(
+        data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    )
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
     assert batch.targets.tolist() == [puzzles.values[data.example_indices[index[first]]] for first in members[:, 0]]

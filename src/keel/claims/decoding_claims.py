@@ -27,13 +27,13 @@ class Heard:
     """A writer that keeps what it is fed with."""
 
     def __init__(self, writer: RnnTraining):
-        self.writer, self.bos_id, self.eos_id, self.initial_decoding_state = (
+        self.writer, self.bos_id, self.eos_id, self.new_state = (
             writer,
             writer.bos_id,
             writer.eos_id,
-            writer.initial_decoding_state,
+            writer.new_state,
         )
-        self.max_length, self.fed = writer.max_length, list[list[int]]()
+        self.max_context, self.fed = writer.max_context, list[list[int]]()
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
@@ -131,7 +131,7 @@ def i_love_beijing(say: Say) -> Finding:
 def _second_words(writer: RnnTraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """[words] each: how likely each word is to be first, then second after the likeliest first one, and then after the
     mean of all first words' vectors, weighted by how likely they are."""
-    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.initial_decoding_state(1))
+    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.new_state(1))
     second, _ = writer.step(first.argmax(1, keepdim=True), state)
     mean = first.softmax(1) @ writer.encoder.words.weight  # [1, width]
     layers, _ = writer.encoder.forwards(mean[:, None], state=state)

@@ -36,7 +36,7 @@ def one_way(say: Say) -> Finding:
     with torch.no_grad():
         scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
         at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
-        state, factors = objective.initial_decoding_state(1), []
+        state, factors = objective.new_state(1), []
         for place in range(ids.shape[1] - 1):
             following, state = objective.step(ids[:, place : place + 1], state)
             factors.append(F.log_softmax(following, -1)[0, ids[0, place + 1]].item())

@@ -307,16 +307,16 @@ class GptTraining(Objective):
         return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
 
     @property
-    def max_length(self) -> int:
+    def max_context(self) -> int:
         """How many ids it can read, one after the other."""
         return self.system.max_length
 
-    def initial_decoding_state(self, rows: int) -> KVCache:
+    def new_state(self, rows: int) -> KVCache:
         return self.encoder.start(rows)
 
     def step(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
-        state = self.initial_decoding_state(len(ids)) if state is None else state
+        state = self.new_state(len(ids)) if state is None else state
         if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
             return self._step(ids[:, 0], state)
         vectors, state = self.read(ids, state, record)
@@ -365,6 +365,6 @@ class GptTraining(Objective):
         return output.top, output.state
 
     def _check(self, count: int) -> None:
-        if count > self.max_length:
-            what = f"{count} tokens are more than the {self.max_length} that this model reads"
+        if count > self.max_context:
+            what = f"{count} tokens are more than the {self.max_context} that this model reads"
             raise UsageError(f"{what}: give a shorter text, or ask for less")

@@ -175,7 +175,7 @@ class NgramCounting(CustomUpdate):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.bos_id, self.eos_id, self.max_length = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocab_size)
@@ -306,7 +306,7 @@ class NgramCounting(CustomUpdate):
     def notes(self) -> list[str]:
         return self._remarks
 
-    def initial_decoding_state(self, rows: int) -> LastWords:
+    def new_state(self, rows: int) -> LastWords:
         return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
 
     def step(
@@ -315,7 +315,7 @@ class NgramCounting(CustomUpdate):
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.initial_decoding_state(len(ids)), ids.cpu()
+        state, ids = state or self.new_state(len(ids)), ids.cpu()
         read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
         read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)

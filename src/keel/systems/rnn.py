@@ -169,7 +169,7 @@ class RnnTraining(Objective):
         self.system, self.encoder = system, encoder
         self.bos_id = self.eos_id = tokenizer.sep_id
         """Stands after each sentence, and so before each text."""
-        self.max_length = None
+        self.max_context = None
         self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         self.output = (
             None if system.tie_embeddings else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
@@ -251,7 +251,7 @@ class RnnTraining(Objective):
     def _dropped(self, top: Tensor) -> Tensor:
         return self.encoder.dropout(top)
 
-    def initial_decoding_state(self, rows: int) -> Tensors:
+    def new_state(self, rows: int) -> Tensors:
         return self.encoder.forwards.start(rows)
 
     def step(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
@@ -262,9 +262,7 @@ class RnnTraining(Objective):
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         device = self.bias.device
-        layers, _ = self.encoder.forwards(
-            self.encoder.words(ids.to(device)), state=self.initial_decoding_state(len(ids))
-        )
+        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.new_state(len(ids)))
         return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
 
     @property

@@ -58,11 +58,11 @@ class SequenceToSequenceBatch(TaskBatch):
 class SequenceToSequenceGenerator:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_length: int):
+    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_context: int):
         self.decoder, self.source, self.bos_id, self.eos_id = decoder, source, bos_id, eos_id
-        self.max_length = max_length
+        self.max_context = max_context
 
-    def initial_decoding_state(self, rows: int) -> DecodingState:
+    def new_state(self, rows: int) -> DecodingState:
         return DecodingState(source=self.source, own=self.decoder.begin(self.source, rows))
 
     def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
