@@ -25,7 +25,7 @@ from keel.data.documents import Documents
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.systems.elmo import Elmo, ElmoStreams, ElmoTraining
+from keel.systems.elmo import Elmo, ElmoBatch, ElmoPretraining
 from keel.training.counter_rng import Draw
 from keel.training.loop import fit
 from keel.training.objective import Objective, State, Tensors
@@ -47,7 +47,7 @@ class Plain(Objective):
 
     prefetched = True
 
-    def __init__(self, twin: ElmoTraining):
+    def __init__(self, twin: ElmoPretraining):
         super().__init__()
         self.twin = [twin]  # for its draws alone
         encoder = twin.encoder
@@ -66,7 +66,7 @@ class Plain(Objective):
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Tokenwise:
         twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, twin.system.length, end=twin.end, backwards=b) for b in (False, True))
+        read = (data.read_on(draw, numbers, twin.system.bptt, end=twin.end, backwards=b) for b in (False, True))
         ids = torch.stack(list(read), 1)
         drawn, tries = twin._drawn(draw)
         return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
@@ -76,7 +76,7 @@ class Plain(Objective):
         return {"next": words, "previous": words, "words": words}
 
     def initial_state(self, rows: int) -> Any:
-        return self.twin[0].start(rows).to(self.output.device)
+        return self.twin[0].new_state(rows).to(self.output.device)
 
     def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert state is not None
@@ -102,11 +102,11 @@ class Plain(Objective):
     def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
         # The loss is the twin's own, by these weights.
         weights: Any = _Weights(self.output, self.bias, self.twin[0])
-        return ElmoTraining._sampled(weights, vectors, words, batch.drawn, batch.tries)
+        return ElmoPretraining._sampled(weights, vectors, words, batch.drawn, batch.tries)
 
 
 class _Weights:
-    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoTraining):
+    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoPretraining):
         self.output, self.bias, self._chances = output, bias, twin._chances
 
 
@@ -123,16 +123,18 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     return theirs
 
 
-def products(system: Elmo, streams: ElmoStreams) -> float:
+def products(system: Elmo, streams: ElmoBatch) -> float:
     """Multiply-adds of one step, forward and backward, for the words that are spelled out in it."""
     tokens = streams.targets.numel()
-    found = sum(system.filters)
-    lstm = tokens * system.layers * (8 * system.width * system.cells + system.cells * system.width)
-    softmax = tokens * system.negatives * system.width
+    found = sum(system.character_filters)
+    lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
+    softmax = tokens * system.softmax_samples * system.width
     places = streams.letters.short.numel() + streams.letters.long.numel()
-    letters = places * system.letter_width * sum(size * count for size, count in enumerate(system.filters, 1))
+    letters = (
+        places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
+    )
     words = len(streams.letters.short) + len(streams.letters.long)
-    above = words * (2 * found * found * system.highways + found * system.width)
+    above = words * (2 * found * found * system.highway_layers + found * system.width)
     return 3.0 * (lstm + softmax + letters + above)
 
 
@@ -182,7 +184,7 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Documents) -> None:
     system = Elmo.sized(
-        arguments.size, bptt=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
+        arguments.size, bptt=arguments.length, softmax_samples=arguments.negatives, dropout=0.0, cell_clip=0.0,
         projection_clip=0.0,
     )  # fmt: skip
     settings: dict[str, Any] = {

@@ -56,7 +56,7 @@ def settings_of(recipe: str) -> dict[str, Any]:
 
 def flops_per_token(bert: Bert, vocabulary: int) -> float:
     """Of the products alone, forward and backward, with the head on the hidden tokens."""
-    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.length * bert.width
+    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.sequence_length * bert.width
     return body + 6 * bert.mask_rate * (bert.width * vocabulary + bert.width**2)
 
 
@@ -82,11 +82,11 @@ def speed(recipe: str, options: argparse.Namespace, **more: Any) -> float:
     torch.cuda.reset_peak_memory_stats()
     steps, _ = pretrain(recipe, options, options.steps, **{"ramp": 0.0, "average": 0.0, **more})
     size = {"size": settings["size"]} if "size" in settings else {}
-    names = ("layers", "width", "length", "mask", "dropout")
+    names = ("layers", "width", "sequence_length", "mask_rate", "dropout")
     fields = {name: settings[name] for name in names if name in settings}
     bert = Bert.sized(size["size"], **fields) if size else Bert(**fields)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
-    places = settings["batch"] * bert.length / seconds
+    places = settings["batch"] * bert.sequence_length / seconds
     used = flops_per_token(bert, settings["vocabulary"]) * places / PEAK
     real = median(event["tokens_per_second"] for event in steps[len(steps) // 2 :])
     memory = torch.cuda.max_memory_allocated() / 2**30
@@ -206,7 +206,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         drawn = objective.batch(data, Draw(seed=0, step=step, first=step * batch), range(batch))
         labels = torch.full_like(drawn.rows.ids, -100)
         labels.scatter_(1, drawn.slots, torch.where(drawn.weights > 0, drawn.targets, -100))
-        mask = (torch.arange(bert.length, device="cuda") < drawn.rows.lengths[:, None]).long()
+        mask = (torch.arange(bert.sequence_length, device="cuda") < drawn.rows.lengths[:, None]).long()
         inputs.append((drawn.rows.ids, mask, drawn.rows.segments, labels, drawn.not_next))
     times = []
     for number in range(30):
@@ -227,7 +227,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         times.append(time.monotonic() - began)
-    places = batch * bert.length / median(times[10:])
+    places = batch * bert.sequence_length / median(times[10:])
     say(f"transformers {'compiled' if compiled else 'eager'} on {recipe}, batch {batch}: {places / 1e3:.0f}k tokens/s")
     return places
 

@@ -81,7 +81,7 @@ def test_an_interrupted_search_shows_its_best_text(
 
     def writer_of(model: Any) -> Any:
         writer = found(model)
-        onwards = writer.next
+        onwards = writer.step
 
         def next(*given: Any) -> Any:
             steps.append(1)
@@ -89,7 +89,7 @@ def test_an_interrupted_search_shows_its_best_text(
                 raise KeyboardInterrupt
             return onwards(*given)
 
-        monkeypatch.setattr(writer, "next", next)
+        monkeypatch.setattr(writer, "step", next)
         return writer
 
     monkeypatch.setattr(text_generation, "writer_of", writer_of)
@@ -157,14 +157,14 @@ def test_a_model_that_ends_at_once_says_so(
     def writer_of(model: Any) -> Any:
         """One that ends a text whatever stands before."""
         writer = found(model)
-        onwards = writer.next
+        onwards = writer.step
 
         def next(*given: Any) -> Any:
             scores, state = onwards(*given)
-            scores[:, writer.closing] = 99
+            scores[:, writer.eos_id] = 99
             return scores, state
 
-        monkeypatch.setattr(writer, "next", next)
+        monkeypatch.setattr(writer, "step", next)
         return writer
 
     monkeypatch.setattr(text_generation, "writer_of", writer_of)

@@ -166,7 +166,7 @@ def hypotheses(task, data, index, *given, **settings):
 def next(writer, *given):
     scores, state = onwards(writer, *given)
     if here.slow:  # and never ends
-        scores[:, writer.closing] = -100
+        scores[:, writer.eos_id] = -100
         quick.wait()
         time.sleep(1)
         print("slow", file=sys.stderr, flush=True)

@@ -32,22 +32,22 @@ class Texts(Tensors):
 class Tables:
     """What comes next hangs on the last two ids; written from texts, on the text too."""
 
-    opening, longest = 0, None
+    bos_id, max_context = 0, None
 
     def __init__(
         self, vocabulary: int = 6, texts: int = 0, seed: int = 0, closing: int | None = CLOSING, sharp: float = 1.0
     ) -> None:
-        self.closing = closing
+        self.eos_id = closing
         self.texts = texts
         self.asked: list[int] = []
         random = torch.Generator().manual_seed(seed)
         self.scores = torch.randn(max(texts, 1), vocabulary, vocabulary, vocabulary, generator=random) * sharp
 
-    def begin(self, rows: int) -> Any:
-        own = Read(ids=torch.zeros(rows, 1, dtype=torch.int64))
+    def new_state(self, batch_size: int) -> Any:
+        own = Read(ids=torch.zeros(batch_size, 1, dtype=torch.int64))
         return DecodingState(source=Texts(numbers=torch.arange(self.texts)), own=own) if self.texts else own
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.asked.append(len(ids))
         own, numbers = state, torch.zeros(len(ids), dtype=torch.int64)
         if isinstance(state, DecodingState):
@@ -191,7 +191,7 @@ def test_it_finds_what_transformers_finds() -> None:
     network: Any = GPT2LMHeadModel(config).eval()
 
     class Gpt(Tables):
-        def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+        def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
             read = torch.cat([state.ids, ids], 1)
             return network(read[:, 1:]).logits[:, -1], Read(ids=read)
 
@@ -318,10 +318,10 @@ def test_a_hypothesis_ends_where_it_is_told(alpha: float) -> None:
 
 def test_a_search_that_is_halted_has_what_was_done() -> None:
     class Halting(Tables):
-        def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+        def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
             if len(self.asked) == 5:
                 halted.set()
-            return super().next(ids, state, record)
+            return super().step(ids, state, record)
 
     halted = Event()
     tokens = [2, 100, 3, 100]

@@ -18,8 +18,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "gpt": {"layers": 2, "width": 16, "head_dim": 8, "max_positions": 32, "length": 32, "steps": 4, "vocabulary": 300},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "gpt": {
+        "layers": 2,
+        "width": 16,
+        "head_dim": 8,
+        "max_positions": 32,
+        "sequence_length": 32,
+        "steps": 4,
+        "vocabulary": 300,
+    },
 }
 CONTEXTS = ["The sailor", "Around noon, the baker burns a", ""]
 TEXTS = [" repairs the boat.", " cake", "The judge"]
@@ -29,16 +37,21 @@ class Slow:
     """The same writer, which can only be asked id by id."""
 
     def __init__(self, writer: NextTokenModel, longest: int | None = None) -> None:
-        self.opening, self.closing, self.begin, self.next = writer.opening, writer.closing, writer.begin, writer.next
-        self.longest = longest
+        self.bos_id, self.eos_id, self.new_state, self.step = (
+            writer.bos_id,
+            writer.eos_id,
+            writer.new_state,
+            writer.step,
+        )
+        self.max_context = longest
 
 
 def by_hand(writer: NextTokenModel, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
-    state, read = writer.begin(1), [writer.opening, *context]
+    state, read = writer.new_state(1), [writer.bos_id, *context]
     chances, likeliest = [], []
     with torch.no_grad():
         for number in text:
-            scores, state = writer.next(torch.tensor([read]), state)
+            scores, state = writer.step(torch.tensor([read]), state)
             chances.append(scores[0].double().log_softmax(0)[number].item())
             likeliest.append(int(scores[0].argmax()) == number)
             read = [number]
@@ -72,13 +85,13 @@ def test_a_text_is_as_likely_as_its_words_one_after_the_other(
 class Echo:
     """After an id comes the next one, and what was read long ago does not matter."""
 
-    opening, closing, longest = 0, None, 4
+    bos_id, eos_id, max_context = 0, None, 4
     read: list[list[int]]
 
-    def begin(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:

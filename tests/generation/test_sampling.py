@@ -24,17 +24,17 @@ class Seen(Tensors):
 class Dice:
     """After the id `sure` comes 1; after any other, what CHANCES say."""
 
-    opening = 0
-    closing = longest = None
+    bos_id = 0
+    eos_id = max_context = None
 
     def __init__(self, sure: int = 3) -> None:
         self.sure = sure
         self.read: list[list[list[int]]] = []
 
-    def begin(self, rows: int) -> Seen:
-        return Seen(steps=torch.zeros(rows))
+    def new_state(self, batch_size: int) -> Seen:
+        return Seen(steps=torch.zeros(batch_size))
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
         self.read.append(ids.tolist())
         certain = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])
         scores = torch.where(ids[:, -1:] == self.sure, certain, CHANCES).log()
@@ -162,7 +162,7 @@ def test_of_many_words_each_is_drawn_where_its_share_lies() -> None:
 
 def test_what_was_written_is_penalized_from_then_on() -> None:
     class Still(Dice):
-        def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
+        def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
             return CHANCES.log().repeat(len(ids), 1), state
 
     greedy: dict[str, Any] = {"temperature": 0.0, "repetition_penalty": 50.0}

@@ -174,7 +174,7 @@ def continuations(
         note(on_event, f"after this prompt the model has room for {fits:,} of {tokens:,} tokens, and stops there")
     seen, paths = None if trace is None else Trace(), None
     written = [Unfolding(tokenizer, ids, stop) for ids in read]
-    banned = set(tokenizer.special_ids) - {writer.closing}
+    banned = set(tokenizer.special_ids) - {writer.eos_id}
     if isinstance(how, BeamSearch):
         reach = 4 * max(map(len, stop), default=0)  # a character may be of four bytes, each an id
 
@@ -212,7 +212,7 @@ def continuations(
         found, paths = told(answers), [best.closed for best, *_ in answers]
     else:
         steps = sample(
-            writer, read, how, tokens=fits, stop=[writer.closing] if closes and writer.closing is not None else [],
+            writer, read, how, tokens=fits, stop=[writer.eos_id] if closes and writer.eos_id is not None else [],
             banned=banned, trace=seen,
             ended=lambda row, number: written[row].add(number),
         )  # fmt: skip

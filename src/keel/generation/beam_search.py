@@ -180,13 +180,13 @@ def _search(
     trace: Trace | None,
 ) -> Iterator["_Step"]:
     """Search for the texts of these numbers, whose prompts are equally long; gives what each step leaves open."""
-    beams, closing = search.beams, -1 if writer.closing is None else writer.closing
+    beams, closing = search.beams, -1 if writer.eos_id is None else writer.eos_id
     limits = [tokens[text] for text in texts]
 
     def read(ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
         if trace is None:
-            return writer.next(ids, state)
-        scores, after = writer.next(ids, state, trace.record)
+            return writer.step(ids, state)
+        scores, after = writer.step(ids, state, trace.record)
         trace.read(texts, ids, after)
         return scores, after
 

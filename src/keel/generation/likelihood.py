@@ -79,8 +79,8 @@ def likelihoods(
     writer: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
 ) -> list[Likelihood]:
     """How likely each text is after its context. What is longer than the writer can read is cut from the front."""
-    longest = writer.longest
-    rows = [[writer.opening, *question.context, *question.text[:-1]] for question in questions]
+    longest = writer.max_context
+    rows = [[writer.bos_id, *question.context, *question.text[:-1]] for question in questions]
     sizes = [len(question.text) for question in questions]
     if longest is not None:
         if sizes and max(sizes) > longest:
@@ -134,9 +134,9 @@ def _scores(writer: NextTokenModel, ids: Tensor, places: Tensor) -> Iterator[tup
     if isinstance(writer, ParallelScoring):
         yield torch.arange(len(places)), writer.logits_at(ids, places)
         return
-    state, (row, time) = writer.begin(len(ids)), (places // ids.shape[1], places % ids.shape[1])
+    state, (row, time) = writer.new_state(len(ids)), (places // ids.shape[1], places % ids.shape[1])
     for step in range(ids.shape[1]):
-        scores, state = writer.next(ids[:, step : step + 1], state)
+        scores, state = writer.step(ids[:, step : step + 1], state)
         chosen = (time == step).nonzero()[:, 0]
         if len(chosen):
             yield chosen, scores[row[chosen].to(scores.device)]

@@ -16,25 +16,25 @@ class NextTokenModel(Protocol):
     """An objective that says how likely each id is to come next."""
 
     @property
-    def opening(self) -> int:
+    def bos_id(self) -> int:
         """The id that stands before every text."""
         ...
 
     @property
-    def closing(self) -> int | None:
+    def eos_id(self) -> int | None:
         """The id that ends a sentence, where ends are foretold."""
         ...
 
     @property
-    def longest(self) -> int | None:
+    def max_context(self) -> int | None:
         """How many ids it can look back on, where there is a limit: a state goes on without end."""
         ...
 
-    def begin(self, rows: int) -> Tensors | None:
+    def new_state(self, batch_size: int) -> Tensors | None:
         """The state of so many rows before their first id, all tensors rows first; none if nothing was read."""
         ...
 
-    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
+    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time], which may
         be on any device, and the state after them, whose rows may be taken in any order. The scores are the caller's,
         who may write into them; `record` is shown attention, where there is any."""
@@ -45,14 +45,14 @@ def kept(state: State | None, rows: Tensor, texts: Tensor | None = None) -> Any:
     """A writer's state for these of its rows, in this order; one who writes from texts keeps these of them (None: all,
     in which case each text has as many rows as any other)."""
     if isinstance(state, DecodingState):
-        return state.kept(rows, texts)
+        return state.select(rows, texts)
     return None if state is None else state.take(rows)
 
 
 def room(writer: NextTokenModel, prompts: Sequence[Sequence[int]], tokens: int) -> int:
     """How many of so many tokens can be written after these prompts; one longer than its writer can look back on is
     refused, never cut."""
-    longest = writer.longest
+    longest = writer.max_context
     if longest is None:
         return tokens
     size = 1 + max(map(len, prompts), default=0)
@@ -73,10 +73,10 @@ def groups(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def started(writer: NextTokenModel, prompts: Sequence[Sequence[int]], numbers: list[int]) -> tuple[Tensor, Any]:
     """[rows, time] what these of the prompts have a writer read first, and the state before."""
-    state = writer.begin(len(prompts))
+    state = writer.new_state(len(prompts))
     if len(numbers) < len(prompts):
         state = kept(state, torch.tensor(numbers), torch.tensor(numbers))
-    return torch.tensor([[writer.opening, *prompts[number]] for number in numbers]), state
+    return torch.tensor([[writer.bos_id, *prompts[number]] for number in numbers]), state
 
 
 BLOCK = 64

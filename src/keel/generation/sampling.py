@@ -110,9 +110,9 @@ def _drawn(
     for step in range(tokens):
         log_chances = None
         if trace is None:
-            scores, state = writer.next(ids, state)
+            scores, state = writer.step(ids, state)
         else:
-            scores, state = writer.next(ids, state, trace.record)
+            scores, state = writer.step(ids, state, trace.record)
             trace.read(open_rows, ids, state)
             log_chances = scores.float().log_softmax(1)
         if sampling.temperature and step % AHEAD == 0:

@@ -81,8 +81,8 @@ class Ngram(WordSystem):
     def finetuning_defaults(self, frozen: bool) -> NoReturn:
         raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
-    def build_encoder(self, vocabulary: int) -> "NgramEncoder":
-        return NgramEncoder(vocabulary)
+    def build_encoder(self, vocab_size: int) -> "NgramEncoder":
+        return NgramEncoder(vocab_size)
 
     @property
     def context_description(self) -> str:
@@ -98,9 +98,9 @@ class NgramEncoder(Encoder):
     Node n goes on in nodes starts[n] to starts[n + 1], by words in rising order.
     """
 
-    def __init__(self, vocabulary: int):
+    def __init__(self, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, 0
+        self.vocab_size, self.width = vocab_size, 0
         self.words: Tensor
         self.starts: Tensor
         self.backoffs: Tensor
@@ -128,7 +128,7 @@ class NgramEncoder(Encoder):
     def tree(self) -> "Tree":
         return Tree(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
@@ -175,11 +175,11 @@ class NgramCounting(CustomUpdate):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening, self.closing, self.longest = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocab_size)
-        self.never[self.closing] = False
+        self.never[self.eos_id] = False
         self.discounts: Tensor
         # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
         self.register_buffer("discounts", torch.zeros(system.order, 3))
@@ -198,14 +198,14 @@ class NgramCounting(CustomUpdate):
         with on_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
-                _sentences(data), self.words, Marks(self.opening, self.closing), order=self.system.order,
+                _sentences(data), self.words, Marks(self.bos_id, self.eos_id), order=self.system.order,
                 vocabulary=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
             what = f"the places of all words take more than {self.system.memory:g} GiB"
             self._remarks.append(f"{what}: they were sorted in {self._counted.parts} parts, on disk")
         orders = self._counted.orders
-        met = np.delete(orders[0].counts, [self.closing, self.words[self.opening]])
+        met = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
         if np.count_nonzero(met) < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
@@ -226,23 +226,23 @@ class NgramCounting(CustomUpdate):
         first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (rows.start, rows.stop))
         return self._text(sentences.part(first, last))
 
-    def part(self, data: Documents, number: int) -> Text:
+    def sequential_batch(self, data: Documents, number: int) -> Text:
         sentences = _sentences(data)
         first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (number, number + 1))
         sentences = sentences.part(first, last)
         text = self._text(sentences)
         closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
         inner = torch.ones_like(text.ids, dtype=torch.bool)
-        inner[text.ids == self.closing] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
+        inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
         return Text(ids=text.ids, inner=inner)
 
     def _text(self, sentences: "Sentences") -> Text:
         from keel.kernels.ngram_counts import Marks
 
-        return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.opening, self.closing))))
+        return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.bos_id, self.eos_id))))
 
     def counts(self, batch: Text) -> dict[str, Tensor]:
-        words = batch.ids != self.opening
+        words = batch.ids != self.bos_id
         if batch.inner is not None:
             words = torch.stack([words, words & batch.inner], -1)
         return {"ngram": words.sum(0).double()}
@@ -252,7 +252,7 @@ class NgramCounting(CustomUpdate):
 
         ids = batch.ids.numpy()
         chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
-        total, part = score(ids, chosen, self.opening, self.learned, *self.encoder.tree())
+        total, part = score(ids, chosen, self.bos_id, self.learned, *self.encoder.tree())
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
@@ -304,29 +304,29 @@ class NgramCounting(CustomUpdate):
     def notes(self) -> list[str]:
         return self._remarks
 
-    def begin(self, rows: int) -> LastWords:
-        return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
+    def new_state(self, batch_size: int) -> LastWords:
+        return LastWords(ids=torch.empty(batch_size, 0, dtype=torch.int32))
 
-    def next(
+    def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngram_counts import spread
 
-        state, ids = state or self.begin(len(ids)), ids.cpu()
-        read = np.where(ids == self.opening, self.opening, self.words[ids])
-        read = np.where(ids == self.closing, self.opening, read)  # after a sentence another one starts
+        state, ids = state or self.new_state(len(ids)), ids.cpu()
+        read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
+        read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for row, last in zip(found, context, strict=True):
-            begins = np.flatnonzero(last == self.opening)
+            begins = np.flatnonzero(last == self.bos_id)
             spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
+        return self.step(LastWords.at(ids, places, self.bos_id, max(1, self.system.order - 1)))[0]
 
 
 def _sentences(data: Documents) -> "Sentences":

@@ -86,9 +86,9 @@ class NnlmTraining(Objective):
     def __init__(self, system: Nnlm, encoder: StaticEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = tokenizer.cls_id
+        self.bos_id = tokenizer.cls_id
         """Stands before the first word of a document."""
-        self.closing = self.longest = None
+        self.eos_id = self.max_context = None
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
@@ -140,7 +140,7 @@ class NnlmTraining(Objective):
             bits = draw.bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
             drawn = torch.searchsorted(self._noise(numbers.device)[0], bits, right=True).view(*ids.shape[:2], -1)
         return Ngrams(
-            context=torch.where(before, ids[..., :-1], self.opening),
+            context=torch.where(before, ids[..., :-1], self.bos_id),
             words=ids[..., -1],
             present=(token[:, order - 1 :] < data.size).float(),
             drawn=drawn,
@@ -165,15 +165,15 @@ class NnlmTraining(Objective):
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct else hidden
 
-    def begin(self, rows: int) -> LastWords:
-        shape = rows, self.system.order - 1
-        return LastWords(ids=torch.full(shape, self.opening, device=self.output.weight.device))
+    def new_state(self, batch_size: int) -> LastWords:
+        shape = batch_size, self.system.order - 1
+        return LastWords(ids=torch.full(shape, self.bos_id, device=self.output.weight.device))
 
-    def next(
+    def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
-        before = (state or self.begin(len(ids))).ids
+        before = (state or self.new_state(len(ids))).ids
         context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]
         scores = self.output(self.features(context))
         if self.system.loss == "hierarchical":
@@ -185,7 +185,7 @@ class NnlmTraining(Objective):
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
+        return self.step(LastWords.at(ids, places, self.bos_id, self.system.order - 1))[0]
 
     def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""
