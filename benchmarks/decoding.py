@@ -39,8 +39,8 @@ class Ready:
         self.scores = torch.randn(rows, vocabulary, device=device) * 2
         self.scores[:, 1] = -20.0  # no text ends
 
-    def new_state(self, rows: int) -> Nothing:
-        return Nothing(rows=torch.zeros(rows, device=self.scores.device))
+    def new_state(self, batch_size: int) -> Nothing:
+        return Nothing(batch_size=torch.zeros(batch_size, device=self.scores.device))
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
         return self.scores[: len(ids)], state if state is not None else self.new_state(len(ids))

@@ -27,7 +27,7 @@ class Script(nn.Module):
         self.bos_id = self.eos_id = BYTES.sep_id
         self.prompt = ""
 
-    def new_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:

@@ -164,9 +164,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }
-GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 32, "length": 32, "vocabulary": 300}
+GPT: dict[str, Any] = {
+    "layers": 1,
+    "width": 32,
+    "head_dim": 16,
+    "max_positions": 32,
+    "sequence_length": 32,
+    "vocabulary": 300,
+}
 GPT |= {"steps": 4, "batch": 4}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -22,7 +22,7 @@ class Parrot(nn.Module):
 
     bos_id, eos_id, max_context = WORDS.cls_id, None, None
 
-    def new_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
@@ -94,7 +94,7 @@ class Pairs(nn.Module):
             ids = BYTES.encode(text).ids
             self.scores[ids[:-1], ids[1:]] = 6.0
 
-    def new_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:

@@ -18,8 +18,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "gpt": {"layers": 2, "width": 16, "head_dim": 8, "max_positions": 32, "length": 32, "steps": 4, "vocabulary": 300},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "gpt": {
+        "layers": 2,
+        "width": 16,
+        "head_dim": 8,
+        "max_positions": 32,
+        "sequence_length": 32,
+        "steps": 4,
+        "vocabulary": 300,
+    },
 }
 CONTEXTS = ["The sailor", "Around noon, the baker burns a", ""]
 TEXTS = [" repairs the boat.", " cake", "The judge"]
@@ -83,7 +91,7 @@ class Echo:
     bos_id, eos_id, max_context = 0, None, 4
     read: list[list[int]]
 
-    def new_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:

@@ -31,8 +31,8 @@ class Dice:
         self.sure = sure
         self.read: list[list[list[int]]] = []
 
-    def new_state(self, rows: int) -> Seen:
-        return Seen(steps=torch.zeros(rows))
+    def new_state(self, batch_size: int) -> Seen:
+        return Seen(steps=torch.zeros(batch_size))
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
         self.read.append(ids.tolist())

@@ -17,7 +17,7 @@ from keel.model import Model
 from keel.nn.recurrent import CELLS, Cell, RecurrentLayers, RecurrentState
 from keel.systems.bert import Bert
 from keel.systems.onehot import Onehot
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 from keel.systems.system import System
 from keel.systems.ulmfit import Ulmfit
 from keel.training.counter_rng import CounterRng
@@ -39,7 +39,7 @@ def documents(english_corpus: Path, tokenizer: Tokenizer) -> Documents:
     return Documents.of(Tokens.build(Corpus(english_corpus), tokenizer))
 
 
-def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnTraining:
+def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnPretraining:
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
@@ -210,7 +210,7 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
         assert torch.allclose(torch.from_numpy(one), torch.from_numpy(other), atol=1e-6)
 
 
-@pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden=12, layers=2)])
+@pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden_size=12, layers=2)])
 def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System, tokenizer: Tokenizer) -> None:
     model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     texts = ["a judge", "the sailor repairs the boat", "a judge"]

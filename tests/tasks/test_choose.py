@@ -115,7 +115,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
             {"context": text, "choices": choices, "label": label} for (text, choices), label in items(count, seed)
         ]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    system = keel.Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = keel.Bert(
+        layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0
+    )
     out = tmp_path / "model"
     settings = {"task": "choose", "epochs": 8, "lr": 3e-3, "batch": 16}
     model = keel.finetune(system, train, test=test, out=out, **settings)

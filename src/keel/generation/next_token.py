@@ -33,7 +33,7 @@ class NextTokenModel(Protocol):
         """Maximum context length in tokens; None for recurrent models."""
         ...
 
-    def new_state(self, rows: int) -> Tensors | None:
+    def new_state(self, batch_size: int) -> Tensors | None:
         """State of a batch before its first token, batch dimension first; None if there is none."""
         ...
 
@@ -49,7 +49,7 @@ def select_state(state: State | None, indices: Tensor, sources: Tensor | None = 
     """Reorder a decoding state by batch index; of a seq2seq state also select the source texts (None: all, each with
     equally many hypotheses)."""
     if isinstance(state, DecodingState):
-        return state.kept(indices, sources)
+        return state.select(indices, sources)
     return None if state is None else state.index_select(indices)
 
 

@@ -165,8 +165,8 @@ class NnlmTraining(Objective):
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct_connections else hidden
 
-    def new_state(self, rows: int) -> LastWords:
-        shape = rows, self.system.order - 1
+    def new_state(self, batch_size: int) -> LastWords:
+        shape = batch_size, self.system.order - 1
         return LastWords(ids=torch.full(shape, self.bos_id, device=self.output.weight.device))
 
     def step(
