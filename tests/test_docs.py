@@ -32,7 +32,6 @@ SHORTER = {
     "--task tag": "--task tag --epochs 1",
     "--task choose --out": "--task choose --epochs 1 --out",
     "--task seq2seq": "--task seq2seq --epochs 1",
-    'task="seq2seq"': 'task="rewrite"',
 }
 # Models that a page uses and does not make: built once for all pages.
 MODELS = {
