@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
-TINY = "--size tiny --text.vocabulary 400 --system.length 32 --batch 8"
+TINY = "--size tiny --text.vocabulary 400 --system.sequence_length 32 --batch 8"
 # Parts of the commands that are replaced, so that they run in a second on the files of `example_files`.
 SHORTER = {
     "rnn wiki.txt --minutes": "rnn wiki.txt --system.width 32 --minutes",

@@ -100,9 +100,9 @@ class FastText(Word2vec):
             return super().finetuning_defaults(frozen)
         return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
-    def build_encoder(self, vocabulary: int) -> "FastTextEncoder":
+    def build_encoder(self, vocab_size: int) -> "FastTextEncoder":
         return FastTextEncoder(
-            vocabulary, self.width, self.ngram_vectors, pruned=self.kept_buckets >= 0, bags=self.supervised
+            vocab_size, self.width, self.ngram_vectors, pruned=self.kept_buckets >= 0, bags=self.supervised
         )
 
     @property
@@ -194,8 +194,8 @@ class FastTextFineTuning(FineTuningPolicy):
 class FastTextEncoder(StaticEncoder):
     """The mean of a word's own vector, if it has one, and of those of its n-grams."""
 
-    def __init__(self, vocabulary: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
-        super().__init__(vocabulary, width)
+    def __init__(self, vocab_size: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
+        super().__init__(vocab_size, width)
         # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
         self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, -(-width // 16) * 16)[:, :width])
         nn.init.uniform_(self.words.weight, -1 / width, 1 / width)
@@ -207,21 +207,21 @@ class FastTextEncoder(StaticEncoder):
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        assert rows.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
-        sums, counts = self.sum_vectors(rows.subword_units)
-        return F.embedding(rows.ids, sums / counts.clamp(min=1)[:, None])
+    def embed(self, batch: TokenBatch) -> Tensor:
+        assert batch.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
+        sums, counts = self.sum_vectors(batch.subword_units)
+        return F.embedding(batch.ids, sums / counts.clamp(min=1)[:, None])
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return self.pooled_features(rows) if self.bags else super().pool_features(output, rows)
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return self.pooled_features(batch) if self.bags else super().pool_features(output, batch)
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         if not self.bags:
-            return super().pooled_features(rows)
-        assert rows.subword_units is not None
-        sums, counts = self.sum_vectors(rows.subword_units)
-        ids = rows.ids[torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]]
-        starts = rows.lengths.cumsum(0) - rows.lengths
+            return super().pooled_features(batch)
+        assert batch.subword_units is not None
+        sums, counts = self.sum_vectors(batch.subword_units)
+        ids = batch.ids[torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]]
+        starts = batch.lengths.cumsum(0) - batch.lengths
         total = F.embedding_bag(ids, torch.cat([sums, counts[:, None]], 1), starts, mode="sum")
         return total[:, :-1] / total[:, -1:].clamp(min=1)
 
@@ -244,13 +244,13 @@ class FastTextEncoder(StaticEncoder):
         grams = F.embedding_bag(spelling.unit_ids.long(), self.grams.weight, spelling.unit_starts, mode="sum")
         return own + grams, known + spelling.unit_counts
 
-    def used_embeddings(self, spelling: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
-        spelling = self.select_buckets(spelling)
-        known = spelling.word_ids >= 0
-        words, places = spelling.word_ids[known].unique(return_inverse=True)
-        grams, parts = spelling.unit_ids.long().unique(return_inverse=True)
+    def used_embeddings(self, units: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
+        units = self.select_buckets(units)
+        known = units.word_ids >= 0
+        words, places = units.word_ids[known].unique(return_inverse=True)
+        grams, parts = units.unit_ids.long().unique(return_inverse=True)
         met = {"words": words, "grams": grams}
-        return met, replace(spelling, word_ids=spelling.word_ids.masked_scatter(known, places), unit_ids=parts)
+        return met, replace(units, word_ids=units.word_ids.masked_scatter(known, places), unit_ids=parts)
 
 
 class FastTextTraining(Word2vecTraining):

@@ -81,8 +81,8 @@ class Ngram(WordSystem):
     def finetuning_defaults(self, frozen: bool) -> NoReturn:
         raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
-    def build_encoder(self, vocabulary: int) -> "NgramEncoder":
-        return NgramEncoder(vocabulary)
+    def build_encoder(self, vocab_size: int) -> "NgramEncoder":
+        return NgramEncoder(vocab_size)
 
     @property
     def context_description(self) -> str:
@@ -98,9 +98,9 @@ class NgramEncoder(Encoder):
     Node n goes on in nodes starts[n] to starts[n + 1], by words in rising order.
     """
 
-    def __init__(self, vocabulary: int):
+    def __init__(self, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, 0
+        self.vocab_size, self.width = vocab_size, 0
         self.words: Tensor
         self.starts: Tensor
         self.backoffs: Tensor
@@ -128,7 +128,7 @@ class NgramEncoder(Encoder):
     def trie(self) -> "NgramTrie":
         return NgramTrie(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
@@ -175,7 +175,7 @@ class NgramCounting(CustomUpdate):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.bos_id, self.eos_id, self.max_length = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocab_size)
@@ -226,7 +226,7 @@ class NgramCounting(CustomUpdate):
         first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (examples.start, examples.stop))
         return self._text(sentences.slice(first, last))
 
-    def part(self, data: Documents, number: int) -> SentenceBatch:
+    def sequential_batch(self, data: Documents, number: int) -> SentenceBatch:
         sentences = _sentences(data)
         first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (number, number + 1))
         sentences = sentences.slice(first, last)
@@ -306,8 +306,8 @@ class NgramCounting(CustomUpdate):
     def notes(self) -> list[str]:
         return self._remarks
 
-    def initial_decoding_state(self, rows: int) -> LastWords:
-        return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
+    def new_state(self, batch_size: int) -> LastWords:
+        return LastWords(ids=torch.empty(batch_size, 0, dtype=torch.int32))
 
     def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
@@ -315,7 +315,7 @@ class NgramCounting(CustomUpdate):
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.initial_decoding_state(len(ids)), ids.cpu()
+        state, ids = state or self.new_state(len(ids)), ids.cpu()
         read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
         read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)

@@ -56,8 +56,8 @@ class Onehot(WordSystem):
     def finetuning_policy(self) -> "OnehotFineTuning":
         return OnehotFineTuning(self)
 
-    def build_encoder(self, vocabulary: int) -> "OnehotEncoder":
-        return OnehotEncoder(vocabulary, self.weighting)
+    def build_encoder(self, vocab_size: int) -> "OnehotEncoder":
+        return OnehotEncoder(vocab_size, self.weighting)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
@@ -76,34 +76,34 @@ class OnehotEncoder(Encoder):
     With tfidf a row has length one.
     """
 
-    def __init__(self, vocabulary: int, weights: Weights):
+    def __init__(self, vocab_size: int, weights: Weights):
         super().__init__()
-        self.vocab_size = self.width = vocabulary
+        self.vocab_size = self.width = vocab_size
         self.weights = weights
-        self.weight = nn.Parameter(torch.ones(vocabulary))
+        self.weight = nn.Parameter(torch.ones(vocab_size))
         """Of each word: what tuning may change."""
 
     @property
     def sparse(self) -> bool:
         return True
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        if rows.ids.numel() * self.width > MOST:
-            what = f"one-hot vectors for {rows.ids.numel():,} words of {self.width:,} do not fit into memory"
+    def embed(self, batch: TokenBatch) -> Tensor:
+        if batch.ids.numel() * self.width > MOST:
+            what = f"one-hot vectors for {batch.ids.numel():,} words of {self.width:,} do not fit into memory"
             raise KeelError(f"{what}: ask for one vector a text, or give fewer words at once")
-        return F.one_hot(rows.ids, self.width).to(self.weight.dtype)
+        return F.one_hot(batch.ids, self.width).to(self.weight.dtype)
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return self._weigh((output.top * self._inside(rows)[..., None]).sum(1))
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return self._weigh((output.top * self._inside(batch)[..., None]).sum(1))
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same without [batch, time, vocabulary] in between."""
-        counts = self.weight.new_zeros(len(rows.ids), self.width)
-        return self._weigh(counts.scatter_add_(1, rows.ids, self._inside(rows)))
+        counts = self.weight.new_zeros(len(batch.ids), self.width)
+        return self._weigh(counts.scatter_add_(1, batch.ids, self._inside(batch)))
 
-    def _inside(self, rows: TokenBatch) -> Tensor:
-        place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
-        return (place < rows.lengths[:, None]).to(self.weight.dtype)
+    def _inside(self, batch: TokenBatch) -> Tensor:
+        place = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+        return (place < batch.lengths[:, None]).to(self.weight.dtype)
 
     def _weigh(self, counts: Tensor) -> Tensor:
         """[batch, vocabulary] counts as features."""

@@ -63,8 +63,8 @@ class Wordclass(WordSystem):
     def finetuning_policy(self) -> FineTuningPolicy:
         return NoFineTuning(self, "word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
-    def build_encoder(self, vocabulary: int) -> "WordclassEncoder":
-        return WordclassEncoder(vocabulary, self.classes)
+    def build_encoder(self, vocab_size: int) -> "WordclassEncoder":
+        return WordclassEncoder(vocab_size, self.classes)
 
     def build_objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "BrownClustering":
         return BrownClustering(encoder, tokenizer)
@@ -77,14 +77,14 @@ class WordclassEncoder(Encoder):
     fine classes are features that a linear head can use, and words are the nearer, the longer they go the same way.
     """
 
-    def __init__(self, vocabulary: int, classes: int):
+    def __init__(self, vocab_size: int, classes: int):
         super().__init__()
-        self.vocab_size, self.size, self.width = vocabulary, classes, 2 * classes - 2
+        self.vocab_size, self.size, self.width = vocab_size, classes, 2 * classes - 2
         self.classes: Tensor
         self.counts: Tensor
         self.merges: Tensor
-        self.register_buffer("classes", torch.full((vocabulary,), float(classes)))  # of each word; the last is none
-        self.register_buffer("counts", torch.zeros(vocabulary))  # how often each word came up
+        self.register_buffer("classes", torch.full((vocab_size,), float(classes)))  # of each word; the last is none
+        self.register_buffer("counts", torch.zeros(vocab_size))  # how often each word came up
         # [classes - 1, 2] which nodes of the tree met in the n-th merge, to be node classes + n; -1 before that
         self.register_buffer("merges", torch.full((classes - 1, 2), -1.0))
         self.vectors = nn.Parameter(torch.zeros(classes + 1, self.width))
@@ -116,19 +116,19 @@ class WordclassEncoder(Encoder):
         with torch.no_grad():
             self.vectors.copy_(torch.from_numpy(above[:, :-1]))  # all are under the root, which tells nothing
 
-    def table(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         return self.vectors[self.classes.long()]
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.vectors[self.classes[rows.ids].long()]
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.vectors[self.classes[batch.ids].long()]
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return (output.top * self._shares(rows)[..., None]).sum(1)
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return (output.top * self._shares(batch)[..., None]).sum(1)
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same by the shares of classes in a row, not word by word."""
-        shares = self.vectors.new_zeros(len(rows.ids), self.size + 1)
-        return shares.scatter_add_(1, self.classes[rows.ids].long(), self._shares(rows)) @ self.vectors
+        shares = self.vectors.new_zeros(len(batch.ids), self.size + 1)
+        return shares.scatter_add_(1, self.classes[batch.ids].long(), self._shares(batch)) @ self.vectors
 
     def _shares(self, rows: TokenBatch) -> Tensor:
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
