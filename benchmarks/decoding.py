@@ -32,18 +32,18 @@ class Ready:
 
     bos_id = 0
     eos_id = 1
-    max_length = None
+    max_context = None
 
     def __init__(self, rows: int, vocabulary: int, device: str):
         torch.manual_seed(0)
         self.scores = torch.randn(rows, vocabulary, device=device) * 2
         self.scores[:, 1] = -20.0  # no text ends
 
-    def initial_decoding_state(self, rows: int) -> Nothing:
-        return Nothing(rows=torch.zeros(rows, device=self.scores.device))
+    def new_state(self, batch_size: int) -> Nothing:
+        return Nothing(batch_size=torch.zeros(batch_size, device=self.scores.device))
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
-        return self.scores[: len(ids)], state if state is not None else self.initial_decoding_state(len(ids))
+        return self.scores[: len(ids)], state if state is not None else self.new_state(len(ids))
 
 
 def plain_beam(model: Ready, texts: int, beams: int, steps: int) -> None:

@@ -25,7 +25,7 @@ from keel.data.documents import Documents
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.systems.elmo import Elmo, ElmoStreams, ElmoTraining
+from keel.systems.elmo import Elmo, ElmoBatch, ElmoPretraining
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.objective import Objective, State, Tensors
@@ -47,7 +47,7 @@ class Plain(Objective):
 
     prefetched = True
 
-    def __init__(self, twin: ElmoTraining):
+    def __init__(self, twin: ElmoPretraining):
         super().__init__()
         self.twin = [twin]  # for its draws alone
         encoder = twin.encoder
@@ -78,7 +78,7 @@ class Plain(Objective):
         return {"next": words, "previous": words, "words": words}
 
     def initial_state(self, rows: int) -> Any:
-        return self.twin[0].start(rows).to(self.output.device)
+        return self.twin[0].new_state(rows).to(self.output.device)
 
     def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert state is not None
@@ -104,11 +104,11 @@ class Plain(Objective):
     def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
         # The loss is the twin's own, by these weights.
         weights: Any = _Weights(self.output, self.bias, self.twin[0])
-        return ElmoTraining._sampled(weights, vectors, words, batch.sampled, batch.tries)
+        return ElmoPretraining._sampled(weights, vectors, words, batch.sampled, batch.tries)
 
 
 class _Weights:
-    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoTraining):
+    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoPretraining):
         self.output, self.bias, self._chances = output, bias, twin._chances
 
 
@@ -128,16 +128,18 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     return theirs
 
 
-def products(system: Elmo, streams: ElmoStreams) -> float:
+def products(system: Elmo, streams: ElmoBatch) -> float:
     """Multiply-adds of one step, forward and backward, for the words whose characters it reads."""
     tokens = streams.targets.numel()
-    found = sum(system.filters)
-    lstm = tokens * system.layers * (8 * system.width * system.cells + system.cells * system.width)
-    softmax = tokens * system.negatives * system.width
-    positions = streams.letters.short.numel() + streams.letters.long.numel()
-    letters = positions * system.letter_width * sum(size * count for size, count in enumerate(system.filters, 1))
+    found = sum(system.character_filters)
+    lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
+    softmax = tokens * system.softmax_samples * system.width
+    places = streams.letters.short.numel() + streams.letters.long.numel()
+    letters = (
+        places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
+    )
     words = len(streams.letters.short) + len(streams.letters.long)
-    above = words * (2 * found * found * system.highways + found * system.width)
+    above = words * (2 * found * found * system.highway_layers + found * system.width)
     return 3.0 * (lstm + softmax + letters + above)
 
 
@@ -187,7 +189,7 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Documents) -> None:
     system = Elmo.sized(
-        arguments.size, bptt=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
+        arguments.size, bptt=arguments.length, softmax_samples=arguments.negatives, dropout=0.0, cell_clip=0.0,
         projection_clip=0.0,
     )  # fmt: skip
     settings: dict[str, Any] = {

@@ -19,7 +19,7 @@ import transformers
 
 from keel.formats.hf_architectures import GPT2
 from keel.generation.sampling import GREEDY, sample
-from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.gpt import Gpt, GptPretraining
 
 END = 50_256
 
@@ -48,7 +48,7 @@ def main() -> None:
         print(race(theirs, ours, rows, options), flush=True)
 
 
-def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptTraining]:
+def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretraining]:
     """Theirs, and ours with the same weights."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
@@ -70,7 +70,7 @@ def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptTraining
     return theirs.to(options.device, kind), ours.to(options.device, kind)
 
 
-def race(theirs: Any, ours: GptTraining, rows: int, options: argparse.Namespace) -> str:
+def race(theirs: Any, ours: GptPretraining, rows: int, options: argparse.Namespace) -> str:
     generator = torch.Generator().manual_seed(1)
     prompts = torch.randint(END, (rows, options.prompt), generator=generator)
     opened = torch.cat([torch.full((rows, 1), END), prompts], 1).to(options.device)

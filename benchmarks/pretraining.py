@@ -76,7 +76,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
         )
         labels = torch.full_like(batch.rows.ids, -100)
         labels.scatter_(1, batch.slots, torch.where(batch.weights > 0, batch.targets, -100))
-        shown = torch.arange(system.length) < batch.rows.lengths[:, None]
+        shown = torch.arange(system.sequence_length) < batch.rows.lengths[:, None]
         for row in range(options.batch):
             rows.append(
                 {

@@ -88,7 +88,7 @@ def our_outputs(model: Model, rows: TokenBatch) -> dict[str, torch.Tensor]:
         return found | {"classifier": model.task.predict_logits(model.task.select_features(rows))}
     if isinstance(model.objective, BertPretraining):
         everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
-        words = model.objective.predict_words(output.top, everywhere)[real(rows)]
+        words = model.objective.predict_masked(output.top, everywhere)[real(rows)]
         return found | {"masked words": words, "next sentence": model.objective.predict_next(summary)}
     return found | {"summary": summary}
 

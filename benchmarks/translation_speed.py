@@ -195,8 +195,8 @@ def check_equal(task: SequenceToSequence, theirs: Any, rows: TokenBatch) -> None
             decoder_hidden=None,
             trg_mask=torch.ones(len(ids), 1, 1, dtype=torch.bool),
         )[0]
-        vectors, _ = task.decoder(ids, task.decoder.read(task.encoder(rows), rows))
-        torch.testing.assert_close(outputs, task.decoder.scores(vectors), rtol=1e-3, atol=1e-3)
+        vectors, _ = task.decoder(ids, task.decoder.project_source(task.encoder(rows), rows))
+        torch.testing.assert_close(outputs, task.decoder.logits(vectors), rtol=1e-3, atol=1e-3)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def main() -> None:
             model = keel.Model.load(out, device=options.device)
             recipe = {name: value for part in model.card.recipe.values() for name, value in part.items()}
             shape = keel.Ulmfit.sized(options.size)
-            for name, value in {**settings, "width": shape.width, "hidden": shape.hidden}.items():
+            for name, value in {**settings, "width": shape.width, "hidden_size": shape.hidden_size}.items():
                 if recipe.get(name, value) != value:
                     raise SystemExit(f"{out} was made with {name} {recipe[name]}, not {value}: choose another --out")
             print(f"{out.name}: done already")

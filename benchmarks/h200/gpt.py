@@ -67,7 +67,7 @@ def main() -> None:
 
 def flops_per_token(system: Gpt, vocabulary: int) -> float:
     matrices = 12 * system.layers * system.width**2 + system.width * vocabulary
-    return 6 * matrices + 6 * system.layers * system.width * system.length
+    return 6 * matrices + 6 * system.layers * system.width * system.sequence_length
 
 
 def speed(options: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def speed(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     system = model.system
     assert isinstance(system, Gpt)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
-    tokens = settings["batch"] * system.length / seconds
+    tokens = settings["batch"] * system.sequence_length / seconds
     share = flops_per_token(system, model.encoder.vocabulary) * tokens / PEAK
     memory = torch.cuda.max_memory_allocated() / 2**30
     shape = f"{settings['batch']} rows in {settings['accumulate']} parts"

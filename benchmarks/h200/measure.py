@@ -56,7 +56,7 @@ def settings_of(recipe: str) -> dict[str, Any]:
 
 def flops_per_token(bert: Bert, vocabulary: int) -> float:
     """FLOPs of the matrix products alone, forward and backward, with the head on the masked tokens."""
-    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.length * bert.width
+    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.sequence_length * bert.width
     return body + 6 * bert.mask_rate * (bert.width * vocabulary + bert.width**2)
 
 
@@ -82,11 +82,11 @@ def speed(recipe: str, options: argparse.Namespace, **more: Any) -> float:
     torch.cuda.reset_peak_memory_stats()
     steps, _ = pretrain(recipe, options, options.steps, **{"ramp": 0.0, "average": 0.0, **more})
     size = {"size": settings["size"]} if "size" in settings else {}
-    names = ("layers", "width", "length", "mask", "dropout")
+    names = ("layers", "width", "sequence_length", "mask_rate", "dropout")
     fields = {name: settings[name] for name in names if name in settings}
     bert = Bert.sized(size["size"], **fields) if size else Bert(**fields)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
-    positions = settings["batch"] * bert.length / seconds
+    positions = settings["batch"] * bert.sequence_length / seconds
     used = flops_per_token(bert, settings["vocabulary"]) * positions / PEAK
     real = median(event["tokens_per_second"] for event in steps[len(steps) // 2 :])
     memory = torch.cuda.max_memory_allocated() / 2**30
@@ -208,7 +208,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         batch_sample = objective.batch(data, CounterRng(seed=0, step=step, first=step * batch), range(batch))
         labels = torch.full_like(batch_sample.rows.ids, -100)
         labels.scatter_(1, batch_sample.slots, torch.where(batch_sample.weights > 0, batch_sample.targets, -100))
-        mask = (torch.arange(bert.length, device="cuda") < batch_sample.rows.lengths[:, None]).long()
+        mask = (torch.arange(bert.sequence_length, device="cuda") < batch_sample.rows.lengths[:, None]).long()
         inputs.append((batch_sample.rows.ids, mask, batch_sample.rows.segments, labels, batch_sample.not_next))
     times = []
     for number in range(30):
@@ -229,7 +229,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         times.append(time.monotonic() - began)
-    positions = batch * bert.length / median(times[10:])
+    positions = batch * bert.sequence_length / median(times[10:])
     say(
         f"transformers {'compiled' if compiled else 'eager'} on {recipe}, batch {batch}: "
         f"{positions / 1e3:.0f}k tokens/s"

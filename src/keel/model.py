@@ -120,7 +120,7 @@ class Model:
 
     def vector_space(self) -> Vectors:
         """The words it has vectors for and these vectors, special pieces left out."""
-        table = self.encoder.table()
+        table = self.encoder.word_embeddings()
         if table is None:
             what = (
                 "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
@@ -329,8 +329,8 @@ class Model:
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The likeliest words for each blank of a text, `[MASK]` or `___`, the likeliest first."""
-        predict_words = getattr(self.objective, "predict_words", None)
-        if predict_words is None or huggingface.WORD_HEAD in self.missing:
+        predict_masked = getattr(self.objective, "predict_masked", None)
+        if predict_masked is None or huggingface.WORD_HEAD in self.missing:
             raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
@@ -343,7 +343,7 @@ class Model:
         if not slots.numel():
             raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
         output = self.encoder.eval()(TokenBatch.pad([framed]).to(self.device))
-        scores = predict_words(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
+        scores = predict_masked(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
         best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
         return [
             [

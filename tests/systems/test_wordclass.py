@@ -114,8 +114,8 @@ def test_paths_and_vectors_are_those_of_the_tree() -> None:
     encoder.merges.copy_(torch.tensor([[2, 0], [1, 3]]))  # (2, 0) is node 3; the root joins 1 and 3
     encoder.build_vectors()
     assert encoder.paths == [""] * 5 + ["11", "0", "10"]
-    assert encoder.table()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
-    assert not encoder.table()[:5].any()
+    assert encoder.word_embeddings()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
+    assert not encoder.word_embeddings()[:5].any()
     assert encoder.extra_files(SPECIALS) == {"classes.tsv": "0\t6\t7\n10\t7\t5\n11\t5\t9\n"}
     rows = TokenBatch.pad([[5, 6, 7], [1, 7], []])
     torch.testing.assert_close(encoder.pooled_features(rows), encoder.pool_features(encoder(rows), rows))

@@ -115,7 +115,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
             {"context": text, "choices": choices, "label": label} for (text, choices), label in items(count, seed)
         ]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    system = keel.Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = keel.Bert(
+        layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0
+    )
     out = tmp_path / "model"
     settings = {"task": "choose", "epochs": 8, "lr": 3e-3, "batch": 16}
     model = keel.finetune(system, train, test=test, out=out, **settings)
@@ -182,7 +184,9 @@ def test_a_frozen_encoder_chooses_too(make_task: Callable[..., TextClassificatio
     assert len(data.features) == len(data.example_indices)
     batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.features is not None
-    index, members = data.expand_groups(data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4)))
+    index, members = data.expand_groups(
+        data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    )
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
     assert batch.targets.tolist() == [puzzles.values[data.example_indices[index[first]]] for first in members[:, 0]]

@@ -84,7 +84,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Text
 
 def test_it_is_kept_with_the_model_and_others_do_not_take_it_for_theirs(tmp_path: Path):
     data = [(one, two, label) for (one, two), label in zip(PAIRS * 4, ["yes", "no", "no", "yes"] * 4, strict=True)]
-    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16)
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16)
     model = keel.finetune(system, data, task="pair", orders="both", out=tmp_path / "m", dev=None, epochs=1)
     again = keel.Model.load(tmp_path / "m")
     answers = [(found.label, round(found.confidence, 5)) for found in again.predict(PAIRS)]

@@ -32,7 +32,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
+TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
 OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 

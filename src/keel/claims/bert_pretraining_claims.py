@@ -129,7 +129,7 @@ def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> flo
 def _readout(masked: bool) -> float:
     """How often a linear map names the word at a place from a random BERT's top vector there."""
     torch.manual_seed(0)
-    encoder = keel.Bert(layers=2, width=128, max_positions=16, length=16).build_encoder(101).eval()
+    encoder = keel.Bert(layers=2, width=128, max_positions=16, sequence_length=16).build_encoder(101).eval()
     words = torch.randint(1, 101, (600, 16))
     shown = words.clone()
     if masked:

@@ -13,7 +13,7 @@ from torch import Tensor
 import keel
 from keel.claims.claim import Finding, Say
 from keel.generation.beam_search import BeamSearch, beam_search
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 
 SENTENCES = (
     *(("one", animal, "sleeps") for animal in ("cat", "dog", "bird", "horse", "mouse") for _ in range(5)),
@@ -26,14 +26,9 @@ SENTENCES = (
 class Heard:
     """A writer that keeps what it is fed with."""
 
-    def __init__(self, writer: RnnTraining):
-        self.writer, self.bos_id, self.eos_id, self.initial_decoding_state = (
-            writer,
-            writer.bos_id,
-            writer.eos_id,
-            writer.initial_decoding_state,
-        )
-        self.max_length, self.fed = writer.max_length, list[list[int]]()
+    def __init__(self, writer: RnnPretraining):
+        self.writer, self.bos_id, self.eos_id, self.new_state = writer, writer.bos_id, writer.eos_id, writer.new_state
+        self.max_context, self.fed = writer.max_context, list[list[int]]()
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
@@ -59,7 +54,7 @@ def what_is_fed(say: Say) -> Finding:
         settings |= {"tokenizer": "words", "sentences": "lines", "held_out": 0.0}
         model = keel.pretrain(system, text, out=out, on_event=say.on_event, **settings)
     writer, tokenizer = model.objective, model.tokenizer
-    assert isinstance(writer, RnnTraining)
+    assert isinstance(writer, RnnPretraining)
     writer.eval()
     # After some sentences: a network that read on and on has never met an empty state.
     before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.eos_id] * 3
@@ -128,10 +123,10 @@ def i_love_beijing(say: Say) -> Finding:
 
 
 @torch.no_grad()
-def _second_words(writer: RnnTraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _second_words(writer: RnnPretraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """[words] each: how likely each word is to be first, then second after the likeliest first one, and then after the
     mean of all first words' vectors, weighted by how likely they are."""
-    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.initial_decoding_state(1))
+    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.new_state(1))
     second, _ = writer.step(first.argmax(1, keepdim=True), state)
     mean = first.softmax(1) @ writer.encoder.words.weight  # [1, width]
     layers, _ = writer.encoder.forwards(mean[:, None], state=state)

@@ -108,7 +108,7 @@ def what_a_word_sees(say: Say) -> Finding:
     width, words = 32, 41
     one, other = (ConvolutionFilters(width, {window: width}) for window in (3, 5))
     above, *more = (ConvolutionFilters(width, {3: width}) for _ in range(4))
-    system = Bert(layers=1, width=width, head_dim=width, max_positions=words, length=words, dropout=0.0)
+    system = Bert(layers=1, width=width, head_dim=width, max_positions=words, sequence_length=words, dropout=0.0)
     attention = system.build_encoder(1).eval()
     rows = TokenBatch(ids=torch.zeros(1, words).long(), lengths=torch.tensor([words]))
 

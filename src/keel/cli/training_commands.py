@@ -138,9 +138,9 @@ def _first_use(model: Model) -> str:
     """What a model that has just learned from text can be asked."""
     if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
-    if hasattr(model.objective, "predict_words"):
+    if hasattr(model.objective, "predict_masked"):
         return 'fill "... [MASK] ..."'
-    if model.encoder.table() is not None:
+    if model.encoder.word_embeddings() is not None:
         return "nearest WORD"
     return 'nearest "..." --in FILE' if model.encoder.sparse else "senses WORD --in FILE"
 

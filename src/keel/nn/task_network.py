@@ -107,7 +107,7 @@ class HeadNetwork(nn.Module):
         of each one in the spelling of the distinct ones."""
         return self.dropout(self._read(vectors, counts, words, letters))
 
-    def whole(self, vectors: Tensor, counts: Tensor) -> Tensor:
+    def max_pooled(self, vectors: Tensor, counts: Tensor) -> Tensor:
         """[batch, width]: of each row one vector, the largest of each number over its words."""
         return self.dropout(max_over_time(self._read(vectors, counts), counts))
 

@@ -155,7 +155,7 @@ class NgramCounting(CountingObjective):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.bos_id, self.eos_id, self.max_length = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # spelled out in a text, they are ordinary words
         self.impossible = self.words != np.arange(encoder.vocab_size)
@@ -207,7 +207,7 @@ class NgramCounting(CountingObjective):
         first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (examples.start, examples.stop))
         return self._with_boundaries(sentences.slice(first, last))
 
-    def part(self, data: Documents, number: int) -> SentenceBatch:
+    def sequential_batch(self, data: Documents, number: int) -> SentenceBatch:
         sentences = _sentences(data)
         first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (number, number + 1))
         sentences = sentences.slice(first, last)
@@ -286,8 +286,8 @@ class NgramCounting(CountingObjective):
     def notes(self) -> list[str]:
         return self._notes
 
-    def initial_decoding_state(self, rows: int) -> LastWords:
-        return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
+    def new_state(self, batch_size: int) -> LastWords:
+        return LastWords(ids=torch.empty(batch_size, 0, dtype=torch.int32))
 
     def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
@@ -295,7 +295,7 @@ class NgramCounting(CountingObjective):
         """[batch, vocab] log p of the next word after these further ids [batch, time], and the new state."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.initial_decoding_state(len(ids)), ids.cpu()
+        state, ids = state or self.new_state(len(ids)), ids.cpu()
         read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
         read = np.where(ids == self.eos_id, self.bos_id, read)  # </s> starts a new sentence
         context = np.concatenate([state.ids.numpy(), read], 1)

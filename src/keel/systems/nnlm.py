@@ -83,7 +83,7 @@ class NnlmTraining(Objective):
         self.system, self.encoder = system, encoder
         self.bos_id = tokenizer.cls_id
         """Stands before the first word of a document."""
-        self.eos_id = self.max_length = None
+        self.eos_id = self.max_context = None
         self.special_ids = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
@@ -159,15 +159,15 @@ class NnlmTraining(Objective):
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct_connections else hidden
 
-    def initial_decoding_state(self, rows: int) -> LastWords:
-        shape = rows, self.system.order - 1
+    def new_state(self, batch_size: int) -> LastWords:
+        shape = batch_size, self.system.order - 1
         return LastWords(ids=torch.full(shape, self.bos_id, device=self.output.weight.device))
 
     def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[batch, vocab] logits of the next word after these further ids [batch, time], and the new state."""
-        before = (state or self.initial_decoding_state(len(ids))).ids
+        before = (state or self.new_state(len(ids))).ids
         context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]
         scores = self.output(self.features(context))
         if self.system.loss == "hierarchical":

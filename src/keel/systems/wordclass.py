@@ -103,7 +103,7 @@ class WordclassEncoder(Encoder):
         with torch.no_grad():
             self.vectors.copy_(torch.from_numpy(above[:, :-1]))  # without the root, which is above all
 
-    def table(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         return self.vectors[self.classes.long()]
 
     def embed(self, batch: TokenBatch) -> Tensor:

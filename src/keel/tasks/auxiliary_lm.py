@@ -57,7 +57,7 @@ class AuxiliaryLM(Objective):
         assert isinstance(objective, CausalLMObjective)
         output = self.task.encoder(rows)
         task = self.task.loss(batch, self.task.features_from_output(output, rows, batch.selection))
-        language = objective.next_token_loss(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
+        language = objective.nll(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
         return {"loss": task, "language": self.weight * language}, state
 
 

@@ -17,7 +17,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.metrics.scores import Scores, score_labels
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.pooling import Pool, pooled
+from keel.nn.pooling import Pool, pool_tokens
 from keel.systems.system import System
 from keel.tasks.task import HeadSettings, Task
 
@@ -60,14 +60,16 @@ class TextClassification(Task):
 
     def select_features(self, rows: TokenBatch, asked: TokenSelection | None = None) -> Tensor:
         if self.network is not None:
-            return self.network.whole(self.mixed_layers(rows), rows.lengths)
+            return self.network.max_pooled(self.mixed_layers(rows), rows.lengths)
         return self.encoder.pooled_features(rows) if self.pool == "default" else super().select_features(rows)
 
     def features_from_output(
         self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
     ) -> Tensor:
         return (
-            self.encoder.pool_features(output, rows) if self.pool == "default" else pooled(output.top, rows, self.pool)
+            self.encoder.pool_features(output, rows)
+            if self.pool == "default"
+            else pool_tokens(output.top, rows, self.pool)
         )
 
     def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:

@@ -58,17 +58,17 @@ class SequenceToSequenceBatch(TaskBatch):
 class SequenceToSequenceGenerator:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_length: int):
+    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_context: int):
         self.decoder, self.source, self.bos_id, self.eos_id = decoder, source, bos_id, eos_id
-        self.max_length = max_length
+        self.max_context = max_context
 
-    def initial_decoding_state(self, rows: int) -> DecodingState:
-        return DecodingState(source=self.source, own=self.decoder.begin(self.source, rows))
+    def new_state(self, batch_size: int) -> DecodingState:
+        return DecodingState(source=self.source, own=self.decoder.new_state(self.source, batch_size))
 
     def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
         assert isinstance(state, DecodingState)
         vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
-        return self.decoder.scores(vectors[:, -1]), replace(state, own=own)
+        return self.decoder.logits(vectors[:, -1]), replace(state, own=own)
 
 
 class SequenceToSequence(Task):
@@ -253,15 +253,15 @@ class SequenceToSequence(Task):
         """[pieces] the loss of each, to which row it belongs, and the scores [pieces, words] that it comes from; on a
         GPU also of those beyond a target, where it is 0: so shapes are the same in every step."""
         assert batch.inputs is not None
-        source = self.decoder.read(self.encoder(batch.inputs), batch.inputs)
+        source = self.decoder.project_source(self.encoder(batch.inputs), batch.inputs)
         vectors, _ = self.decoder(batch.decoder_ids, source)
         inside = self._inside(batch)
         owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
         smoothing = self.system.label_smoothing if self.training else 0.0
         if not vectors.is_cuda:
-            scores = self.decoder.scores(vectors[inside])
+            scores = self.decoder.logits(vectors[inside])
             return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside], scores
-        scores = self.decoder.scores(vectors.flatten(0, 1))
+        scores = self.decoder.logits(vectors.flatten(0, 1))
         losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
         return losses * inside.flatten(), owners.flatten(), scores
 
@@ -294,7 +294,7 @@ class SequenceToSequence(Task):
 
     def generator(self, rows: TokenBatch) -> SequenceToSequenceGenerator:
         """What writes from these texts, one row for each or several."""
-        source = self.decoder.read(self.encoder(rows), rows)
+        source = self.decoder.project_source(self.encoder(rows), rows)
         return SequenceToSequenceGenerator(
             self.decoder, source, self.target_tokenizer.cls_id, self.target_tokenizer.sep_id, self.system.max_length
         )
