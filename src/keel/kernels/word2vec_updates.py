@@ -219,17 +219,17 @@ def prefetch_row(table, row):
 
 @njit(cache=True, nogil=True)
 def update_word2vec(
-    ids, bounds, begins, ends, keep, probabilities, aliases, tree, firsts, lasts, states, inputs, outputs, window,
-    negatives, block, cbow, lr,
+    ids, bounds, begins, ends, keep, probabilities, aliases, tree, chunk_starts, chunk_ends, states, inputs, outputs,
+    window, negatives, block, cbow, lr,
 ):  # fmt: skip
-    """Update by the words firsts[n] to lasts[n], for each n; return the sum of losses and the number of predictions.
+    """Update by all chunks of words; return the sum of losses and the number of predictions.
 
     Skip-gram: v <- v + lr (label - sigmoid(v . u)) u for every context word, and u likewise by v; as in the authors'
     code, the context words are the inputs and the center is the target, which gives the same pairs as the paper's
     direction. CBOW: v is the mean of the context, and each context word gets the whole gradient, as in the
     authors' code; up to `block` windows are updated together, from the same initial values.
     """
-    width, length = inputs.shape[1], (lasts - firsts).max()
+    width, length = inputs.shape[1], (chunk_ends - chunk_starts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
     context, targets, all_labels, sizes = allocate_windows(length, window, negatives, tree)
     groups = targets.shape[1] // GROUP
@@ -243,9 +243,9 @@ def update_word2vec(
         present[GROUP + number, :number] = ONE
     flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
-    for n in range(len(firsts)):
+    for n in range(len(chunk_starts)):
         count, state = subsample_words(
-            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+            ids, bounds, begins, ends, chunk_starts[n], chunk_ends[n], keep, states[n], words, sentences
         )
         count = sample_windows(
             words, sentences, count, window, probabilities, aliases, negatives, block, tree, state, context, targets,
