@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
+from keel.data.label_kinds import ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -140,15 +141,15 @@ class FastTextFineTuning(FineTuningPolicy):
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END)
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
-        if kind in ("tags", "choice"):  # no bags of words, but one word at a time
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> FastText:
+        if isinstance(kind, TagLabels | ChoiceLabel):  # no bags of words, but one word at a time
             return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head learns by gradients, as any system's does
             return replace(self.system, label_loss="softmax", label_counts=())
-        if kind == "number":
-            remedy = "say --labels one to take each as a label, or --freeze to learn numbers on vectors as they are"
+        if isinstance(kind, Regression):
+            remedy = "say --labels single to take each as a label, or --freeze to learn numbers on vectors as they are"
             raise UsageError(f"fastText's classifier learns labels, not numbers: {remedy}")
-        loss = self.system.label_loss if kind == "one" else "one-vs-all"
+        loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
         return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
 
     def subword_inputs(

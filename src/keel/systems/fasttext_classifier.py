@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.epoch_order import EpochOrder, epoch_rng
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import Tree, huffman
 from keel.systems.word2vec import alias_table
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 
 Loss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
@@ -106,7 +108,7 @@ class BagTraining(CustomUpdate):
         super().__init__()
         self.task = task
         self.loss, self.negatives = loss, negatives if loss == "negative" else 0
-        if task.labels.kind != "one":
+        if not isinstance(task.labels.kind, SingleLabel):
             self.loss, self.negatives = "one-vs-all", 0
         self.tree = label_tree(tuple(counts)) if self.loss == "hierarchical" else None
         self.drawing = _Drawing(np.zeros(0, np.uint64), np.zeros(0, np.int64))
@@ -115,7 +117,7 @@ class BagTraining(CustomUpdate):
             self.drawing = _Drawing((chances * 2**32).astype(np.uint64), others)
         nn.init.zeros_(task.classifier.weight)
         self._arrays: tuple[Any, _Texts] | None = None
-        self._order: tuple[int, int, np.ndarray] = (0, -1, np.zeros(0, np.int64))
+        self._order: EpochOrder | None = None
 
     def epoch_size(self, data: Any) -> int:
         return len(data)
@@ -140,7 +142,7 @@ class BagTraining(CustomUpdate):
 
     def forward(self, batch: Bags, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         scores = F.linear(self.task.encoder.pooled_features(batch.rows), self.task.classifier.weight)
-        if self.task.labels.kind == "several":
+        if isinstance(self.task.labels.kind, MultiLabel):
             return {"loss": F.binary_cross_entropy_with_logits(scores, batch.targets.to(scores), reduction="sum")}, None
         if self.tree:
             return {"loss": F.nll_loss(walk(scores, self.tree), batch.targets, reduction="sum")}, None
@@ -190,20 +192,14 @@ class BagTraining(CustomUpdate):
         return {"loss": loss}, {"loss": learned, "words": read}
 
     def _index(self, data: Any, draw: CounterRng, rows: range) -> np.ndarray:
-        """Which texts a step draws: all of them once an epoch, in an order of its own."""
-        place = int(draw.first) + np.arange(rows.start, rows.stop)
-        epochs, place = np.divmod(place, len(data))
-        index = np.empty_like(place)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            if self._order[:2] != (draw.seed, epoch):
-                random = np.random.default_rng(seed_of(draw.seed, "epoch", epoch))
-                self._order = (draw.seed, epoch, random.permutation(len(data)))
-            index[epochs == epoch] = self._order[2][place[epochs == epoch]]
-        return index
+        """The texts of a part of a step."""
+        if self._order is None or self._order.size != len(data):
+            self._order = EpochOrder(len(data), lambda seed, epoch: epoch_rng(seed, epoch).permutation(len(data)))
+        return self._order.step_indices(draw, rows)
 
     def _as_arrays(self, data: Any) -> "_Texts":
         spelling, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
-        one = self.task.labels.kind == "one"
+        one = isinstance(self.task.labels.kind, SingleLabel)
         return _Texts(
             firsts=data.starts,
             ids=data.ids,
