@@ -50,7 +50,7 @@ def make_task(tokenizer: Tokenizer) -> MakeTask:
             "width": 32,
             "head_dim": 16,
             "max_positions": positions,
-            "length": positions,
+            "sequence_length": positions,
         }
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **size)
         task = TASKS[name](system, system.build_encoder(len(tokenizer)), tokenizer, examples.labels, **settings)

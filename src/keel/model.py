@@ -121,7 +121,7 @@ class Model:
 
     def vector_space(self) -> Vectors:
         """The words it has vectors for and these vectors, special pieces left out."""
-        table = self.encoder.table()
+        table = self.encoder.word_embeddings()
         if table is None:
             what = (
                 "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
@@ -179,7 +179,7 @@ class Model:
         """Write the folder whole or not at all; what `run/` holds stays."""
         tensors = self.tensors()
         keel: dict[str, Any] = {"card": to_dict(self.card)}
-        config: dict[str, Any] = {**self.tokenizer.published_ids, "keel": keel}
+        config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind.name, **self.task.settings}
@@ -244,7 +244,7 @@ class Model:
             found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
-            ids = self.tokenizer.encode_many(many, spell=self.system.uses_subwords)
+            ids = self.tokenizer.encode_many(many, oov_ids=self.system.uses_subwords)
             for part, vectors in self._vectors(ids, layer, on_event, carry):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
@@ -266,7 +266,7 @@ class Model:
         return found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent, carry: bool) -> list[WordVectors]:
-        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.uses_subwords)
+        encoded = self.tokenizer.encode_with_offsets(texts, oov_ids=self.system.uses_subwords)
         found = [
             WordVectors(
                 [self.tokenizer.token_of(number) for number in pieces.ids],
@@ -329,8 +329,8 @@ class Model:
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The likeliest words for each blank of a text, `[MASK]` or `___`, the likeliest first."""
-        predict_words = getattr(self.objective, "predict_words", None)
-        if predict_words is None or huggingface.WORD_HEAD in self.missing:
+        predict_masked = getattr(self.objective, "predict_masked", None)
+        if predict_masked is None or huggingface.WORD_HEAD in self.missing:
             raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
@@ -343,7 +343,7 @@ class Model:
         if not slots.numel():
             raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
         output = self.encoder.eval()(TokenBatch.pad([framed]).to(self.device))
-        scores = predict_words(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
+        scores = predict_masked(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
         best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
         return [
             [

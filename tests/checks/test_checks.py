@@ -19,7 +19,7 @@ from keel.systems.bert import Bert
 @pytest.fixture(scope="module")
 def model(english_corpus: Path) -> Model:
     tokenizer = Tokenizer.train(Corpus(english_corpus), size=400)
-    system = Bert(layers=1, width=64, max_positions=32, length=32)
+    system = Bert(layers=1, width=64, max_positions=32, sequence_length=32)
     return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
@@ -256,7 +256,7 @@ def test_minutes_recommend_a_size_by_measurement(english_corpus: Path) -> None:
     report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: heard.append(event["text"]))
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]  # too little time for anything larger
     assert report.forecast["measured tokens/s"]["tiny"] > 0
-    assert "--size tiny --system.length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
+    assert "--size tiny --system.sequence_length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
     assert "measured on cpu" in heard[0]
 
 

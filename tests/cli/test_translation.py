@@ -18,7 +18,7 @@ from keel.api import translation
 from keel.cli.commands import _score_lines
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
-from keel.generation.beam_search import Stopped
+from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import PredictionError, Score, Scores
 
 Run = Callable[..., tuple[int, str, str]]
@@ -39,7 +39,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert first["text"] == "boat 0"
     assert first["best"][0]["generated"] == first["generated"]
     assert "another text" in run("info", desk / "ende")[1]
-    assert config["keel"]["settings"]["shared_vocabulary"] is True
+    assert config["keel"]["settings"]["shared"] is True
 
 
 def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_
     )
     assert code == 0, err
     settings = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["settings"]
-    assert (settings["dropout"], settings["label_smoothing"]) == (0.4, 0.2)
+    assert (settings["dropout"], settings["smoothing"]) == (0.4, 0.2)
     code, _, err = run(*line, "--system.width", "64", "--out", tmp_path / "wide")
     assert code == 2
     assert "width is the model's shape and cannot change: leave it out, or start from a new transformer" in err
@@ -136,7 +136,7 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
     def stopped(texts: Iterator[str], **settings: Any) -> Iterator[Any]:
         yield [GeneratedText(next(texts))]
         found = [[GeneratedText(text)] if place % 2 else [] for place, text in enumerate([*texts])]
-        raise Stopped([*found, []])
+        raise SearchInterrupted([*found, []])
 
     monkeypatch.setattr(translation, "translations", stopped)
     code, out, err = run("translate", desk / "test.en", "--model", desk / "ende", *form)
@@ -155,7 +155,7 @@ from keel.cli import main
 from keel.tasks.sequence_to_sequence import SequenceToSequence, SequenceToSequenceGenerator
 
 here, quick = threading.local(), threading.Event()
-whole, onwards = SequenceToSequence._hypotheses, SequenceToSequenceGenerator.next
+whole, onwards = SequenceToSequence._hypotheses, SequenceToSequenceGenerator.step
 
 def hypotheses(task, data, index, *given, **settings):
     here.slow = data.lengths[index].min() > data.lengths.min()
@@ -163,16 +163,16 @@ def hypotheses(task, data, index, *given, **settings):
     quick.set()
     return found
 
-def next(writer, *given):
+def step(writer, *given):
     scores, state = onwards(writer, *given)
     if here.slow:  # and never ends
-        scores[:, writer.closing] = -100
+        scores[:, writer.eos_id] = -100
         quick.wait()
         time.sleep(1)
         print("slow", file=sys.stderr, flush=True)
     return scores, state
 
-SequenceToSequence._hypotheses, SequenceToSequenceGenerator.next = hypotheses, next
+SequenceToSequence._hypotheses, SequenceToSequenceGenerator.step = hypotheses, step
 sys.exit(main(sys.argv[1:]))
 """
 

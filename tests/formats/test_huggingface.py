@@ -90,7 +90,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
         if words is not None:
             assert isinstance(model.objective, BertPretraining)
             everywhere = torch.arange(ROWS.ids.shape[1]).expand_as(ROWS.ids)
-            assert_same(model.objective.predict_words(output.top, everywhere), words)
+            assert_same(model.objective.predict_masked(output.top, everywhere), words)
         if (following := getattr(expected, "seq_relationship_logits", None)) is not None:
             assert isinstance(model.objective, BertPretraining)
             assert_same(model.objective.predict_next(summary), following)

@@ -75,7 +75,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., TextCl
         drawn: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):
-            draw = CounterRng(seed=3, step=step, first=step, rows=4)
+            draw = CounterRng(seed=3, step=step, first_example=step, batch_size=4)
             drawn += data.step_indices(draw, range(4)).tolist()
             batch = task.batch(data, draw, range(4))
             assert task.counts(batch)["loss"] == 4
@@ -115,7 +115,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
             {"context": text, "choices": choices, "label": label} for (text, choices), label in items(count, seed)
         ]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    system = keel.Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = keel.Bert(
+        layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0
+    )
     out = tmp_path / "model"
     settings = {"task": "choose", "epochs": 8, "lr": 3e-3, "batch": 16}
     model = keel.finetune(system, train, test=test, out=out, **settings)
@@ -180,9 +182,11 @@ def test_a_frozen_encoder_chooses_too(make_task: Callable[..., TextClassificatio
     data = task.encode_examples(puzzles, batch_size=4)
     assert data.features is not None
     assert len(data.features) == len(data.example_indices)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.features is not None
-    index, members = data.expand_groups(data.step_indices(CounterRng(seed=0, step=0, first=0, rows=4), range(4)))
+    index, members = data.expand_groups(
+        data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    )
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
     assert batch.targets.tolist() == [puzzles.values[data.example_indices[index[first]]] for first in members[:, 0]]

@@ -17,7 +17,7 @@ from keel.systems.system import System
 from keel.systems.transformer import Transformer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
 PAIRS = [
@@ -34,7 +34,7 @@ TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 WRITERS: list[System] = [
-    Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, length=24, dropout=0.0, label_smoothing=0.01),
+    Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, max_positions=24, dropout=0.0, label_smoothing=0.01),
     replace(Seq2seq(dropout=0.0), width=32),
 ]
 

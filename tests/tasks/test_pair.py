@@ -70,7 +70,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Text
     assert data.weights.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
     assert batch.inputs is not None
     assert batch.group_members is not None
@@ -83,7 +83,7 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Text
 
 def test_it_is_kept_with_the_model_and_others_do_not_take_it_for_theirs(tmp_path: Path):
     data = [(one, two, label) for (one, two), label in zip(PAIRS * 4, ["yes", "no", "no", "yes"] * 4, strict=True)]
-    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16)
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16)
     model = keel.finetune(system, data, task="pair", orders="both", out=tmp_path / "m", dev=None, epochs=1)
     again = keel.Model.load(tmp_path / "m")
     answers = [(found.label, round(found.confidence, 5)) for found in again.predict(PAIRS)]

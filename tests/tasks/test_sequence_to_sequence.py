@@ -25,7 +25,7 @@ from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.formats.model_folder import read_tensors, write_tensors
-from keel.generation.beam_search import Stopped
+from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.nn.inference import batched_inference
@@ -38,7 +38,7 @@ from keel.tasks.sequence_to_sequence import SequenceToSequence
 from keel.training.counter_rng import CounterRng
 
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
-SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "length": 24}
+SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "max_positions": 24}
 SYSTEM = replace(Transformer(dropout=0.0, label_smoothing=0.01), **SMALL)
 Pairs = list[tuple[str, str]]
 
@@ -194,16 +194,16 @@ def test_one_vocabulary_shares_its_vectors(task: SequenceToSequence, tokenizer: 
         copy.encoder.get_parameter("words.weight").zero_()
     assert describe(str(tmp_path / "m"))["shape"].count("shared_vocabulary True") == 1
     vectors = torch.ones(1, 32)
-    assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
-    assert copy.decoder.scores(vectors).std() < 1e-6
+    assert not torch.equal(task.decoder.logits(vectors), copy.decoder.logits(vectors))
+    assert copy.decoder.logits(vectors).std() < 1e-6
 
 
 def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.inputs is not None
-    vectors, _ = task.decoder(batch.decoder_ids, task.decoder.read(task.encoder(batch.inputs), batch.inputs))
-    scores = task.decoder.scores(vectors)
+    vectors, _ = task.decoder(batch.decoder_ids, task.decoder.project_source(task.encoder(batch.inputs), batch.inputs))
+    scores = task.decoder.logits(vectors)
     inside = torch.arange(batch.decoder_ids.shape[1]) < batch.target_lengths[:, None]
     targets = batch.targets.where(inside, -100).flatten()
     for training, smoothing in ((True, SYSTEM.label_smoothing), (False, 0.0)):
@@ -229,16 +229,16 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
         system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind=TextTarget())
     ).train()
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     torch.manual_seed(1)
     found = task(batch)[0]["loss"]
     gradients = torch.autograd.grad(found, [*task.parameters()])
     torch.manual_seed(1)  # the same dropout, in the same order
-    twice = batch.take(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    twice = batch.index_select(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
     assert twice.inputs is not None
-    vectors, _ = task.decoder(twice.decoder_ids, task.decoder.read(task.encoder(twice.inputs), twice.inputs))
+    vectors, _ = task.decoder(twice.decoder_ids, task.decoder.project_source(task.encoder(twice.inputs), twice.inputs))
     inside = torch.arange(batch.decoder_ids.shape[1]) < batch.target_lengths[:, None]
-    one, other = (task.decoder.scores(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
+    one, other = (task.decoder.logits(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
     right = [
         F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.label_smoothing)
         for each in (one, other)
@@ -271,7 +271,7 @@ def endless(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> Sequen
     """It never writes an end."""
     task = SequenceToSequence(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
     scores, end = task.decoder.scores, torch.tensor([task.target_tokenizer.sep_id])
-    monkeypatch.setattr(task.decoder, "scores", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
+    monkeypatch.setattr(task.decoder, "logits", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
     return task
 
 
@@ -311,12 +311,12 @@ def test_an_interruption_gives_what_is_done(
             raise KeyboardInterrupt
         return scores(vectors)
 
-    monkeypatch.setattr(endless.decoder, "scores", interrupted)
+    monkeypatch.setattr(endless.decoder, "logits", interrupted)
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
     texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
     if not trace:
         texts.insert(0, " ")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(SearchInterrupted) as stopped:
         list(translations(texts, model=model, trace=asked))
     *blank, first, second = stopped.value.found
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
@@ -366,10 +366,10 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
 
 
 def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
-    system = Seq2seq(width=16, hidden=16, dropout=0.0)
+    system = Seq2seq(width=16, attention_dim=16, dropout=0.0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind=TextTarget()))
     data = task.encode_examples(read_aligned(numbers(8)), batch_size=8)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=8), range(8))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=8), range(8))
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
@@ -506,7 +506,7 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
         finetune("transformer", numbers(1))
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
-    bert = replace(Bert(), layers=1, width=32, head_dim=16, length=16, max_positions=16)
+    bert = replace(Bert(), layers=1, width=32, head_dim=16, sequence_length=16, max_positions=16)
     with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
         finetune(bert, numbers(4), out=tmp_path / "models" / "m")
     assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
@@ -524,7 +524,7 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
 
 def test_rows_have_few_shapes_on_a_gpu(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(40)), batch_size=4)
-    draws = [CounterRng(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+    draws = [CounterRng(seed=0, step=step, first_example=4 * step, batch_size=4) for step in range(10)]
     free = {task.batch(data, draw, range(4)).signature() for draw in draws}
     monkeypatch.setattr(SequenceToSequence, "_padding_multiple", 8)
     assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)

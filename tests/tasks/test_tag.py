@@ -32,7 +32,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
+TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
 OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 
@@ -172,10 +172,10 @@ def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
     found = tokenizer.encode_words(["1996-08-22", "U.S.", "Anglo-French", "zebra"])
     assert found == [[known], [tokenizer.id_of("u.s.")], [found[2][0], unknown, found[2][2]], [unknown]]
     assert found[2][0] == tokenizer.id_of("anglo")
-    (beyond,) = tokenizer.encode_words(["Anglo-French"], spell=True)[0]
+    (beyond,) = tokenizer.encode_words(["Anglo-French"], oov_ids=True)[0]
     assert beyond >= len(tokenizer)
     assert tokenizer.token_of(beyond) == "anglo-french"
-    assert tokenizer.encode_words(["the", "\ud800x"], spell=True)[0] == [tokenizer.id_of("the")]  # half a letter
+    assert tokenizer.encode_words(["the", "\ud800x"], oov_ids=True)[0] == [tokenizer.id_of("the")]  # half a letter
 
 
 def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
@@ -241,7 +241,7 @@ def test_a_gpu_says_the_same(make: Callable[..., TokenClassification]) -> None:
     losses = []
     for device in ("cpu", "cuda"):
         task.to(device)
-        batch = task.batch(data, CounterRng(seed=1, step=0, first=0), range(8)).to(device)
+        batch = task.batch(data, CounterRng(seed=1, step=0, first_example=0), range(8)).to(device)
         losses.append(float(task(batch)[0]["loss"].detach()))
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     assert task.predict(examples).estimates == pytest.approx(expected, abs=2e-2)

@@ -94,7 +94,7 @@ def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTas
     data = task.encode_examples(examples, batch_size=8)
     count = task.epoch_size(data)
     drawn = np.concatenate(
-        [data.step_indices(CounterRng(seed=1, step=n, first=8 * n), range(8)) for n in range(3 * count // 8)]
+        [data.step_indices(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
     )
     for epoch in range(2):
         assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
@@ -111,13 +111,13 @@ def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -
     examples = long_and_short()
     task = make_task(examples)
     data = task.encode_examples(examples, batch_size=8)
-    whole = task.batch(data, CounterRng(seed=3, step=7, first=56), range(8))
+    whole = task.batch(data, CounterRng(seed=3, step=7, first_example=56), range(8))
     again = task.encode_examples(examples, batch_size=8)
-    parts = [task.batch(again, CounterRng(seed=3, step=7, first=56), range(a, a + 4)) for a in (4, 0)]
+    parts = [task.batch(again, CounterRng(seed=3, step=7, first_example=56), range(a, a + 4)) for a in (4, 0)]
     assert torch.equal(whole.targets, torch.cat([parts[1].targets, parts[0].targets]))
     lengths = [rows_of(batch).lengths for batch in (whole, parts[1], parts[0])]
     assert torch.equal(lengths[0], torch.cat(lengths[1:]))
-    other = task.batch(data, CounterRng(seed=4, step=7, first=56), range(8))
+    other = task.batch(data, CounterRng(seed=4, step=7, first_example=56), range(8))
     assert rows_of(whole).ids.tolist() != rows_of(other).ids.tolist()
 
 
@@ -129,7 +129,7 @@ def test_batches_hold_next_to_no_padding(make_task: MakeTask) -> None:
     data = task.encode_examples(examples, batch_size=32)
     for epoch in range(2):  # 2,000 is no multiple of 32, so batches of the second epoch begin elsewhere
         steps = range(epoch * 2000 // 32 + 1, (epoch + 1) * 2000 // 32)
-        rows = [rows_of(task.batch(data, CounterRng(seed=0, step=n, first=32 * n), range(32))) for n in steps]
+        rows = [rows_of(task.batch(data, CounterRng(seed=0, step=n, first_example=32 * n), range(32))) for n in steps]
         assert sum(int(r.lengths.sum()) for r in rows) > 0.9 * sum(r.ids.numel() for r in rows)
         assert np.corrcoef(range(len(rows)), [r.ids.shape[1] for r in rows])[0, 1] < 0.5  # long and short batches mixed
 
@@ -140,12 +140,12 @@ def test_losses_are_sums_over_examples(make_task: MakeTask) -> None:
     data = task.encode_examples(examples, batch_size=8)
     sums, counts = 0.0, 0.0
     for start in range(0, len(data), 8):
-        batch = task.batch(data, CounterRng(seed=0, step=0, first=0), range(start, min(start + 8, len(data))))
+        batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0), range(start, min(start + 8, len(data))))
         losses, _ = task(batch)
         sums += losses["loss"].item()
         counts += task.counts(batch)["loss"].item()
     assert counts == pytest.approx(40)
-    whole = task.batch(data, CounterRng(seed=0, step=0, first=0), range(len(data)))
+    whole = task.batch(data, CounterRng(seed=0, step=0, first_example=0), range(len(data)))
     assert task(whole)[0]["loss"].item() == pytest.approx(sums, rel=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
     assert learning == {"encoder.pooler.weight", "encoder.pooler.bias", "classifier.weight", "classifier.bias"}
     data = frozen.encode_examples(examples, batch_size=8)
     monkeypatch.setattr(frozen.encoder, "forward", lambda *_, **__: pytest.fail("the encoder ran again"))
-    draw = CounterRng(seed=0, step=0, first=0)
+    draw = CounterRng(seed=0, step=0, first_example=0)
     (found, _), (expected, _) = (
         frozen(frozen.batch(data, draw, range(8))),
         plain(plain.batch(plain.encode_examples(examples, batch_size=8), draw, range(8))),

@@ -25,7 +25,7 @@ from keel.systems import SYSTEMS
 from keel.systems.system import System
 from keel.tasks import TASKS, Task
 from keel.tasks.task import HeadSettings
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 
 Source = Any
@@ -254,7 +254,7 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
     weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
     grown = (torch.Size([parent.encoder.vocab_size]), torch.Size([vocabulary]))
     if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
-        torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
+        torch.manual_seed(derive_seed(seed, "marks"))  # the same every time, so that a run can be taken up again
         encoder = system.build_encoder(vocabulary).to(parent.device)
         for name, new in encoder.state_dict().items():
             old = held[name]
@@ -266,6 +266,6 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
 
 def save_model(model: Model, out: str | Path | None, world: World) -> Model:
     """The model, written to its folder, if it has one, by the process that leads."""
-    if out is not None and world.leads:
+    if out is not None and world.is_main:
         model.save(out, overwrite=True)
     return model

@@ -20,7 +20,7 @@ from keel.model import Model
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
 from keel.tasks.task import HeadSettings
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
 from keel.training.loop import History, fit
 from keel.training.objective import Objective
@@ -62,7 +62,7 @@ class FineTuningRuns:
 
     def new_task(self, seed: int) -> Task:
         """A new head on the parent's encoder or, from scratch, on a new one."""
-        torch.manual_seed(seed_of(seed, "weights"))
+        torch.manual_seed(derive_seed(seed, "weights"))
         system = self.parent.system
         if self.from_scratch:
             encoder = system.build_encoder(self.parent.encoder.vocab_size)

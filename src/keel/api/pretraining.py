@@ -23,7 +23,7 @@ from keel.model_card import Card
 from keel.systems.system import System
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
@@ -85,11 +85,11 @@ def pretrain(
             parent or text.tokenizer not in VocabularySettings.KINDS
         ):  # pieces of other text
             warn_unknown_tokens(tokens.unknown_share, source, parent, say)
-        learned, held = Documents.of(tokens).split(text.held_out, train.seed)
+        learned, held = Documents.of(tokens).split_held_out(text.held_out, train.seed)
         read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""
         note(say, f"{read}, {counted(held.size if held else 0, 'token')} held out{short}")
-        torch.manual_seed(seed_of(train.seed, "weights"))
+        torch.manual_seed(derive_seed(train.seed, "weights"))
         encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
         objective = chosen.build_objective(encoder, tokenizer)
         if parent:
@@ -97,7 +97,7 @@ def pretrain(
         if remark := _too_many_rows(objective, learned, train):
             note(say, remark)
         recipe = _recipe(chosen, train, text, continued=parent is not None)
-        if run and world.leads and not (run / "checkpoints").exists():
+        if run and world.is_main and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
         identity = {
             "system": chosen.name,

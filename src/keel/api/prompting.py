@@ -155,7 +155,7 @@ def _fitting(
     model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
 ) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
-    longest, encode = next_token_model(model).longest, model.tokenizer.encode
+    longest, encode = next_token_model(model).max_context, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the opening mark is read, the last token is not

@@ -116,7 +116,7 @@ def corpus_of(source: Any, text: TextSettings, on_event: OnEvent) -> Corpus:
     at least cannot, for it is empty, has blanks or is not English."""
     sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
-        return source.cut(sentences)
+        return source.with_sentences(sentences)
     if hasattr(source, "columns"):
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))

@@ -14,10 +14,10 @@ from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.decoding_steps import decoding, spelled
+from keel.explain.decoding_steps import decoding_data, readable_tokens
 from keel.explain.word_alignment import Alignment, align
-from keel.generation.beam_search import Stopped
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import SearchInterrupted
+from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
@@ -153,8 +153,8 @@ def _written(
     while some := list(islice(texts, at_once)):
         try:
             found = task.predict(_asked(task, some), on_event=on_event).generated if any(map(str.strip, some)) else []
-        except Stopped as stopped:
-            raise Stopped(_with_blanks(some, stopped.found)) from None
+        except SearchInterrupted as stopped:
+            raise SearchInterrupted(_with_blanks(some, stopped.found)) from None
         yield from _with_blanks(some, found)
 
 
@@ -166,18 +166,18 @@ def _with_blanks(texts: list[str], found: list[list[GeneratedText]]) -> list[lis
 def _traced(
     task: SequenceToSequence, texts: list[str], path: str | Path, on_event: OnEvent
 ) -> Iterator[list[GeneratedText]]:
-    seen = Trace()
+    seen = DecodingTrace()
     if blank := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
         raise UsageError(f"a trace shows how texts are written, and text {blank} is blank: leave it out")
     data = task.encode_examples(_asked(task, texts), labelled=False, on_event=on_event)
     found, paths = task.predict_traced(data, seen, on_event)
-    pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
+    pieces = [readable_tokens(task.tokenizer, row) for row in data.id_lists()]
     answers = [
         [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]
         for best in found
     ]
     prompts: list[list[int]] = [[] for _ in texts]
-    told = decoding(
+    told = decoding_data(
         seen, task.target_tokenizer, task.decoding, prompts=prompts, answers=answers, written=paths, sources=pieces
     )
     write_trace(path, told, on_event)

@@ -13,7 +13,7 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
 from keel.data.parallel_text import two_files
 from keel.data.tables import FASTTEXT
-from keel.data.text_files import kind_of, open_text
+from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
@@ -63,7 +63,7 @@ def check(
         names = (name, *map(str, group))
         facts = report.files[name] = {}
         try:
-            if kind_of(path) != "parquet":
+            if file_kind(path) != "parquet":
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
@@ -113,7 +113,7 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
 
 def _is_side(path: Path, columns: Columns) -> bool:
     """Whether a file has one text in each line, and no columns."""
-    return kind_of(path) == "txt" and "\t" not in _first_line(path, columns)
+    return file_kind(path) == "txt" and "\t" not in _first_line(path, columns)
 
 
 def _first_line(path: Path, columns: Columns) -> str:
@@ -132,7 +132,7 @@ def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_eve
             raise KeelError(f"{path} has sources without targets: {remedy}")
         return examples
     assert isinstance(path, Path)
-    if kind_of(path) == "txt":
+    if file_kind(path) == "txt":
         first = _first_line(path, columns)
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None

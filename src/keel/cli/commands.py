@@ -22,7 +22,7 @@ from keel.cli.model_info import describe
 from keel.cli.training_commands import source_of
 from keel.data.examples import Columns, read_examples
 from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
@@ -170,7 +170,7 @@ def embed(options: Namespace) -> Answer:
 def _texts(options: Namespace, console: Console) -> list[str]:
     """The text itself, or those of the file that it names, or of stdin."""
     path = None if options.text == "-" else file_of(options.text)
-    if path is None or kind_of(path) == "txt":
+    if path is None or file_kind(path) == "txt":
         lines = list(lines_of(options, console))
         texts = [line for line in lines if line.strip()]
         if not texts:

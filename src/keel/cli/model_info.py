@@ -158,7 +158,7 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, str]:
     sections.pop("recipe system", None)
     if sections.get("recipe train", {}).get("optimizer") == "own":
         train = sections["recipe train"]
-        sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENTS}
+        sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENT_SETTINGS}
     alone = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
     return {name: _listed(values) for name, values in {"recipe": alone, **sections}.items()}
 

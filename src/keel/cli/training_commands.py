@@ -16,7 +16,7 @@ from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.label_kinds import TagLabels, TextTarget
 from keel.data.parallel_text import two_files
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import UsageError
 from keel.events import counted
 from keel.explain.layer_weights import layer_weights
@@ -139,9 +139,9 @@ def _first_use(model: Model) -> str:
     """What a model that has just learned from text can be asked."""
     if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
-    if hasattr(model.objective, "predict_words"):
+    if hasattr(model.objective, "predict_masked"):
         return 'fill "... [MASK] ..."'
-    if model.encoder.table() is not None:
+    if model.encoder.word_embeddings() is not None:
         return "nearest WORD"
     return 'nearest "..." --in FILE' if model.encoder.sparse else "senses WORD --in FILE"
 
@@ -216,7 +216,7 @@ def _joined(line: Sequence[str]) -> list[str]:
             continue
         place = words.index(flag) + 1
         first, second = [*words[place:], "--", "--"][:2]
-        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        whole = first == "none" or first.endswith("%") or two_files(first) or file_kind(Path(first)) != "txt"
         if not whole and not second.startswith("--"):
             words[place : place + 2] = [f"{first},{second}"]
     return words

@@ -115,7 +115,7 @@ class EncodedExamples:
         )
         if self.characters is not None and self.selected_words is not None:
             words, indices = np.unique(self.selected_words[numbers], return_inverse=True)
-            characters = self.characters.take(torch.from_numpy(words))
+            characters = self.characters.index_select(torch.from_numpy(words))
             selection = replace(selection, character_indices=torch.from_numpy(indices), characters=characters)
         return selection, numbers
 

@@ -18,7 +18,7 @@ from keel.data.tables import Locations, Table, choose_columns, load_table
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +300,7 @@ def _further_validation(examples: Examples, training: list[int], count: int, see
     moved: list[int] = []
     if count:
         left = Counter(name for index in training for name in {*examples.names_in(examples.values[index])})
-        for index in np.random.default_rng(seed_of(seed, "spared")).permutation(training).tolist():
+        for index in np.random.default_rng(derive_seed(seed, "spared")).permutation(training).tolist():
             names = {*examples.names_in(examples.values[index])}
             if len(moved) < count and all(left[name] > 1 for name in names):
                 left.subtract(names)
@@ -320,7 +320,7 @@ def cross_validation_folds(examples: Examples, count: int, seed: int) -> Iterato
 
 def _grouped_by_label(examples: Examples, seed: int) -> np.ndarray:
     """Example indices in random order, those with equal classes adjacent."""
-    order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
+    order = np.random.default_rng(derive_seed(seed, "split")).permutation(len(examples))
     keys = {value: "\0".join(examples.names_in(value)) for value in set(examples.values)}
     ranks = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
     groups = {value: ranks[key] for value, key in keys.items()}

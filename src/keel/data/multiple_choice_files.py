@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, ExampleColumns, Examples
 from keel.data.label_kinds import ChoiceLabel
 from keel.data.tables import refuse_two_files, spool_stdin
-from keel.data.text_files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
+from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 
@@ -127,7 +127,7 @@ def _records(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Reco
 
 
 def _from_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Record]:
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         for number, record in read_table(path, columns.encoding, on_event):
             yield from _from_record(record, f"{name}:{number}", columns)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from keel.data.label_kinds import LabelKind, MultiLabel, Regression, SingleLabel
-from keel.data.text_files import kind_of, open_text, read_rows, read_table
+from keel.data.text_files import file_kind, open_text, read_rows, read_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted
 
@@ -178,7 +178,7 @@ def spool_stdin(folder: Path) -> Path:
 
 
 def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         found = list(read_table(path, encoding, on_event))
         return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))

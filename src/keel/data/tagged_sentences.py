@@ -28,7 +28,7 @@ from keel.data.tag_schemes import (
     write_tags,
 )
 from keel.data.tagged_files import RawSentence, make_sentence, read_tagged_lines
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 
@@ -236,5 +236,5 @@ def _records(source: Any, name: str, columns: Columns, on_event: OnEvent) -> Ite
 
 
 def _file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
-    read = _records if kind_of(path) in ("jsonl", "parquet") else read_tagged_lines
+    read = _records if file_kind(path) in ("jsonl", "parquet") else read_tagged_lines
     return read(path, name, columns, on_event)

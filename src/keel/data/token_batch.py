@@ -24,7 +24,7 @@ class SubwordUnits(Tensors):
         """[words] number of units of each."""
         return self.unit_starts.diff(append=self.unit_starts.new_full((1,), len(self.unit_ids)))
 
-    def take(self, index: Tensor) -> Self:
+    def index_select(self, index: Tensor) -> Self:
         """The words at these indices."""
         sizes = self.unit_counts[index]
         starts = sizes.cumsum(0) - sizes
@@ -63,7 +63,7 @@ class TokenBatch(Tensors):
     def with_subword_units(self, units: SubwordUnits) -> Self:
         """This batch, whose ids index into `units`, with only those units that it uses."""
         used, ids = self.ids.unique(return_inverse=True)
-        return replace(self, ids=ids, subword_units=units.take(used))
+        return replace(self, ids=ids, subword_units=units.index_select(used))
 
 
 def pad_sequences(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:

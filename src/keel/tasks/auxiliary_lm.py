@@ -42,8 +42,8 @@ class AuxiliaryLM(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return self.task.epoch_size(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
-        return self.task.batch(data, draw, rows)
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
+        return self.task.batch(data, rng, examples)
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         assert batch.inputs is not None
@@ -55,7 +55,7 @@ class AuxiliaryLM(Objective):
         assert isinstance(objective, CausalLMObjective)
         output = self.task.encoder(inputs)
         task = self.task.loss(batch, self.task.features_from_output(output, inputs, batch.selection))
-        language = objective.next_token_loss(output.top[:, :-1], inputs.ids[:, 1:], has_next_token(inputs))
+        language = objective.nll(output.top[:, :-1], inputs.ids[:, 1:], has_next_token(inputs))
         return {"loss": task, "language": self.weight * language}, state
 
 

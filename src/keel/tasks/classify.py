@@ -16,7 +16,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.metrics.scores import Scores, score_labels
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.pooling import Pool, pooled
+from keel.nn.pooling import Pool, pool_tokens
 from keel.systems.system import System
 from keel.tasks.head_settings import HeadSettings
 from keel.tasks.task import Task
@@ -60,7 +60,7 @@ class TextClassification(Task):
 
     def select_features(self, inputs: TokenBatch, selection: TokenSelection | None = None) -> Tensor:
         if self.network is not None:
-            return self.network.whole(self.mixed_layers(inputs), inputs.lengths)
+            return self.network.max_pooled(self.mixed_layers(inputs), inputs.lengths)
         return self.encoder.pooled_features(inputs) if self.pool == "default" else super().select_features(inputs)
 
     def features_from_output(
@@ -68,7 +68,7 @@ class TextClassification(Task):
     ) -> Tensor:
         if self.pool == "default":
             return self.encoder.pool_features(output, inputs)
-        return pooled(output.top, inputs, self.pool)
+        return pool_tokens(output.top, inputs, self.pool)
 
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits, or the predicted number."""

@@ -25,8 +25,8 @@ from keel.data.token_batch import TokenBatch, pad_sequences
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted, beam_search
+from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.thread_pool import run_in_threads
 from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
@@ -192,14 +192,14 @@ class SequenceToSequence(Task):
     def _report_unknown(
         tokenizer: Tokenizer, flat: FlatTokens, texts: list[str], examples: Examples, on_event: OnEvent
     ) -> None:
-        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has("unk") else 0
+        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has_special_token("unk") else 0
         if count:
             word = tokenizer.unknown_words(texts)[0]
             what = f"{count:,} of {len(flat.ids):,} tokens, such as {word!r}, are not in the vocabulary"
             note(on_event, f"{examples.source}: {what} and become [UNK]; --tokenizer bpe has no unknown tokens")
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> SequenceToSequenceBatch:
-        return self._batch_of(data, data.step_indices(draw, rows))
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> SequenceToSequenceBatch:
+        return self._batch_of(data, data.step_indices(rng, examples))
 
     def _batch_of(self, data: EncodedExamples, index: np.ndarray) -> SequenceToSequenceBatch:
         assert data.target_ids is not None, "examples must be encoded with targets for training"
@@ -227,7 +227,7 @@ class SequenceToSequence(Task):
             return {"loss": self._losses(batch)[0].sum()}, state
         # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2) + r_drop/2 * 1/2 (KL(p_1 || p_2) + KL(p_2 || p_1)).
         twice = torch.arange(len(batch.decoder_ids), device=batch.decoder_ids.device).repeat(2)
-        losses, _, scores = self._losses(batch.take(twice))
+        losses, _, scores = self._losses(batch.index_select(twice))
         one, other = scores.float().log_softmax(-1).chunk(2)
         divergence = ((one.exp() - other.exp()) * (one - other)).sum(-1)
         if scores.is_cuda:
@@ -239,15 +239,15 @@ class SequenceToSequence(Task):
 
         On a GPU padding is included, with loss 0, so that all steps have the same shapes."""
         assert batch.inputs is not None
-        source = self.decoder.read(self.encoder(batch.inputs), batch.inputs)
+        source = self.decoder.project_source(self.encoder(batch.inputs), batch.inputs)
         vectors, _ = self.decoder(batch.decoder_ids, source)
         mask = batch.target_mask
         sequences = torch.arange(len(mask), device=mask.device)[:, None].expand_as(mask)
         smoothing = self.system.label_smoothing if self.training else 0.0
         if not vectors.is_cuda:
-            scores = self.decoder.scores(vectors[mask])
+            scores = self.decoder.logits(vectors[mask])
             return smoothed_cross_entropy(scores, batch.targets[mask], smoothing), sequences[mask], scores
-        scores = self.decoder.scores(vectors.flatten(0, 1))
+        scores = self.decoder.logits(vectors.flatten(0, 1))
         losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
         return losses * mask.flatten(), sequences.flatten(), scores
 
@@ -283,7 +283,7 @@ class SequenceToSequence(Task):
 
     def generator(self, inputs: TokenBatch) -> SequenceToSequenceGenerator:
         """Next-token model of the targets of these sources."""
-        source = self.decoder.read(self.encoder(inputs), inputs)
+        source = self.decoder.project_source(self.encoder(inputs), inputs)
         target = self.target_tokenizer
         return SequenceToSequenceGenerator(self.decoder, source, target.cls_id, target.sep_id, self.system.max_length)
 
@@ -300,7 +300,7 @@ class SequenceToSequence(Task):
             best: list[list[Hypothesis]] = []
             try:
                 best = self._hypotheses(data, index, halted=halted)
-            except Stopped as stopped:
+            except SearchInterrupted as stopped:
                 best = stopped.found
                 raise
             finally:
@@ -313,26 +313,26 @@ class SequenceToSequence(Task):
             try:
                 run_in_threads(generate, batches, next(self.parameters()).device, halted)
             except KeyboardInterrupt:
-                raise Stopped(found) from None
+                raise SearchInterrupted(found) from None
         self._report_truncated(data, found, on_event)
         return GeneratedPredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
     def predict_traced(
-        self, data: EncodedExamples, trace: Trace, on_event: OnEvent = ignore
+        self, data: EncodedExamples, trace: DecodingTrace, on_event: OnEvent = ignore
     ) -> tuple[list[list[GeneratedText]], list[list[int]]]:
         """As `predict`, in one batch with a trace of the search; also the ids of each best text with its end token."""
         with eval_mode(self):
             try:
                 best = self._hypotheses(data, np.arange(len(data)), trace)
-            except Stopped as stopped:
-                raise Stopped([*map(self._texts, stopped.found)]) from None
+            except SearchInterrupted as stopped:
+                raise SearchInterrupted([*map(self._texts, stopped.found)]) from None
         found = [*map(self._texts, best)]
         self._report_truncated(data, found, on_event)
-        return found, [first.closed for first, *_ in best]
+        return found, [first.ids_with_eos for first, *_ in best]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[GeneratedText]:
         return [
-            GeneratedText(self.target_tokenizer.decode(each.ids), each.score, each.log_probability, ended=each.ended)
+            GeneratedText(self.target_tokenizer.decode(each.ids), each.score, each.log_prob, ended=each.finished)
             for each in hypotheses
         ]
 
@@ -349,7 +349,7 @@ class SequenceToSequence(Task):
         return np.minimum(2 * lengths + self.extra_length, self.system.max_length).tolist()
 
     def _hypotheses(
-        self, data: EncodedExamples, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
+        self, data: EncodedExamples, index: np.ndarray, trace: DecodingTrace | None = None, halted: Event | None = None
     ) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
         inputs = data.padded_batch(index, self._padding_multiple).to(device)
@@ -357,8 +357,8 @@ class SequenceToSequence(Task):
         prompts: list[list[int]] = [[]] * len(index)
         with torch.inference_mode(), autocast(self.precision, device):
             return beam_search(
-                self.generator(inputs), prompts, self.decoding, tokens=self.max_new_tokens(data.lengths[index]),
-                banned=banned, trace=trace, halted=halted,
+                self.generator(inputs), prompts, self.decoding, max_new_tokens=self.max_new_tokens(data.lengths[index]),
+                banned=banned, trace=trace, cancelled=halted,
             )  # fmt: skip
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:

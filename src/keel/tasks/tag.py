@@ -155,7 +155,7 @@ class TokenClassification(Task):
     ) -> dict[str, list[int]]:
         """The subword ids of each distinct word: at least one."""
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
-        found = self.tokenizer.encode_words(distinct, spell=self.system.uses_subwords)
+        found = self.tokenizer.encode_words(distinct, oov_ids=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
             what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, without a token"
             note(on_event, f"{source}: {what}: treated as unknown words")

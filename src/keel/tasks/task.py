@@ -199,12 +199,12 @@ class Task(Objective):
     ) -> EncodedExamples:
         """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
-        spell = self.system.uses_subwords
-        firsts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, spell=spell))
+        oov_ids = self.system.uses_subwords
+        firsts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
         seconds = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
-            seconds = FlatTokens(*self.tokenizer.encode_flat(others, spell=spell))
+            seconds = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
         inputs = self.build_packed_inputs(firsts, seconds, room)
         counts = inputs.window_counts // self.sequences_per_window
@@ -259,9 +259,9 @@ class Task(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
         assert data.targets is not None, "examples must be encoded with labels for training"
-        index, members = data.expand_groups(data.step_indices(draw, rows))
+        index, members = data.expand_groups(data.step_indices(rng, examples))
         inputs = self._inputs(data, index) if data.features is None else None
         selection, numbers = data.select_tokens(index, inputs)
         firsts = index if members is None else index[members[:, 0].numpy()]
