@@ -27,7 +27,7 @@ DESCRIPTIONS = {
 }
 LONG_CHINESE = 4
 """Average length in characters that Chinese words do not reach."""
-SLASHED = re.compile(r"\[?(.*)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
+SLASHED = re.compile(r"\[?(.*?)/([A-Za-z]+)(?:\](?:/?[A-Za-z]+)?)?")
 COMMENT = re.compile(r"#\s*\S+\s*=")
 WHITESPACE = " \t\r\n\v\f"
 """Other spaces, such as the full-width one, are words in Chinese corpora."""
