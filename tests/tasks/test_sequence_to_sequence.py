@@ -154,7 +154,7 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     assert {name: getattr(further.system, name) for name in others} == others
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
     for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
-        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, r_drop$"):
+        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, max_positions, r_drop$"):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
     places = keel.finetune(replace(SYSTEM, positions="learned"), numbers(8), **settings)
     with pytest.raises(UsageError, match="length is the model's shape"):
@@ -296,7 +296,7 @@ def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSe
 def test_an_interruption_gives_what_is_done(
     endless: SequenceToSequence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
 ) -> None:
-    steps, scores = [0], endless.decoder.scores
+    steps, scores = [0], endless.decoder.logits
     (short, long) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL), labelled=False).lengths)
 
     def interrupted(vectors: torch.Tensor) -> torch.Tensor:
@@ -347,7 +347,7 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
     whole = task._losses
 
     def losses(batch: Any) -> Any:
-        sizes.append(batch.ids.numel())
+        sizes.append(batch.decoder_ids.numel())
         return whole(batch)
 
     monkeypatch.setattr(task, "_losses", losses)
