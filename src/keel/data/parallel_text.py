@@ -51,8 +51,8 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     if half := [index for index, (source_filled, target_filled) in enumerate(filled) if source_filled != target_filled]:
         side = "target" if filled[half[0]][0] else "source"
         more = f" ({len(half)} such pairs in all)" if len(half) > 1 else ""
-        what = f"the {side} is empty and the other text is not{more}"
-        raise KeelError(f"{table.locations[half[0]]}: {what}: fill it in, or drop the pair")
+        what = f"the {side} is empty but the other text is not{more}"
+        raise KeelError(f"{table.locations[half[0]]}: {what}: fill it in or drop it")
     items = ExampleColumns(texts, None, targets, table.locations)
     nonempty = [index for index, (source_filled, _) in enumerate(filled) if source_filled]
     if len(nonempty) < len(texts):
