@@ -42,7 +42,7 @@ def infer_label_kind(table: Table, column: int | None, raw: list[Any], asked: st
     if None in numbers.values() and measured:
         odd = next(number for number, value in enumerate(raw) if numbers[str(value)] is None)
         raise KeelError(
-            f"{table.locations[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
+            f"{table.locations[odd]}: the label {raw[odd]!r} is not a number, but most are: fix it or use --labels one"
         )
     if None in numbers.values() or not fractions:
         return "one"

@@ -54,7 +54,7 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
         side = "source" if targets[place].strip() else "target"
         more = f" ({len(empty) - len(void)} such pairs in all)" if len(empty) - len(void) > 1 else ""
         raise KeelError(
-            f"{table.locations[place]}: the {side} is empty and the other text is not{more}: fill it in, or drop the pair"
+            f"{table.locations[place]}: the {side} is empty but the other text is not{more}: fill it in or drop it"
         )
     items = ExampleColumns(texts, None, targets, table.locations)
     if void:

@@ -76,7 +76,7 @@ def count_ngrams(
     memory: float,
     threads: int,
 ) -> NgramCounts:
-    """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it is of the highest order
+    """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it has the highest order
     or begins with <s>.
 
     Sorting takes at most `memory` GiB; temporary files are in `folder` and live as long as the arrays.

@@ -216,7 +216,8 @@ class RnnPretraining(Objective):
     def initial_state(self, batch_size: int) -> RnnState:
         back = self.encoder.backwards
         return RnnState(
-            forwards=self.encoder.forwards.new_state(batch_size), backwards=None if back is None else back.new_state(batch_size)
+            forwards=self.encoder.forwards.new_state(batch_size),
+            backwards=None if back is None else back.new_state(batch_size),
         )
 
     def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:

@@ -67,7 +67,9 @@ class TextClassification(Task):
         self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
     ) -> Tensor:
         return (
-            self.encoder.pool_features(output, rows) if self.pool == "default" else pool_tokens(output.top, rows, self.pool)
+            self.encoder.pool_features(output, rows)
+            if self.pool == "default"
+            else pool_tokens(output.top, rows, self.pool)
         )
 
     def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
