@@ -336,7 +336,7 @@ def test_what_cannot_learn_on_says_so_before_any_text_is_encoded(
     shape: dict[str, Any] = {"classes": 4} if name == "wordclass" else {"order": 2}
     pretrain(name, english_corpus, out=tmp_path / "m", **shape)
     monkeypatch.setattr("keel.api.pretraining.Tokens.build", None)
-    with pytest.raises(UsageError, match=f"cannot learn more.*: start anew with `pretrain {name}`"):
+    with pytest.raises(UsageError, match=f"cannot continue pre-training: run `keel pretrain {name}`"):
         pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
     assert not (tmp_path / "n").exists()
 
