@@ -185,7 +185,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
         "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
         "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
-        "holds no examples": lambda: finetune(base, empty, **anew),
+        "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
         "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
         "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),

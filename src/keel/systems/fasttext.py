@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from keel.config import Count, Ge
 from keel.data.documents import Documents
+from keel.data.label_kinds import ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -147,15 +148,15 @@ class FastTextFineTuning(FineTuningPolicy):
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
-        if kind in ("tags", "choice"):  # word by word, without bags
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> FastText:
+        if isinstance(kind, TagLabels | ChoiceLabel):  # word by word, without bags
             return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
         if frozen:  # the head is trained by gradients, as in any system
             return replace(self.system, label_loss="softmax", label_counts=())
-        if kind == "number":
-            remedy = "use --labels one to treat numbers as labels, or --freeze for regression on frozen vectors"
+        if isinstance(kind, Regression):
+            remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
             raise UsageError(f"fastText's classifier does not support regression: {remedy}")
-        loss = self.system.label_loss if kind == "one" else "one-vs-all"
+        loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
         return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
 
     def subword_inputs(

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.epoch_order import EpochOrder, epoch_rng
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.word2vec import alias_table
-from keel.training.counter_rng import CounterRng, derive_seed
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 
 LabelLoss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
@@ -104,7 +106,7 @@ class BagTraining(CustomUpdate):
         super().__init__()
         self.task = task
         self.loss, self.negatives = loss, negatives if loss == "negative" else 0
-        if task.labels.kind != "one":
+        if not isinstance(task.labels.kind, SingleLabel):
             self.loss, self.negatives = "one-vs-all", 0
         self.tree = label_tree(tuple(counts)) if self.loss == "hierarchical" else None
         self.drawing = _AliasTable(np.zeros(0, np.uint64), np.zeros(0, np.int64))
@@ -113,7 +115,7 @@ class BagTraining(CustomUpdate):
             self.drawing = _AliasTable((probabilities * 2**32).astype(np.uint64), aliases)
         nn.init.zeros_(task.classifier.weight)
         self._arrays: tuple[Any, _BagArrays] | None = None
-        self._order: tuple[int, int, np.ndarray] = (0, -1, np.zeros(0, np.int64))
+        self._order: EpochOrder | None = None
 
     def epoch_size(self, data: Any) -> int:
         return len(data)
@@ -138,7 +140,7 @@ class BagTraining(CustomUpdate):
 
     def forward(self, batch: BagBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         scores = F.linear(self.task.encoder.pooled_features(batch.bags), self.task.classifier.weight)
-        if self.task.labels.kind == "several":
+        if isinstance(self.task.labels.kind, MultiLabel):
             return {"loss": F.binary_cross_entropy_with_logits(scores, batch.targets.to(scores), reduction="sum")}, None
         if self.tree:
             return {"loss": F.nll_loss(label_log_probs(scores, self.tree), batch.targets, reduction="sum")}, None
@@ -188,20 +190,14 @@ class BagTraining(CustomUpdate):
         return {"loss": loss}, {"loss": learned, "words": read}
 
     def _index(self, data: Any, rng: CounterRng, examples: range) -> np.ndarray:
-        """The texts of a step, from a permutation per epoch."""
-        place = int(rng.first_example) + np.arange(examples.start, examples.stop)
-        epochs, place = np.divmod(place, len(data))
-        index = np.empty_like(place)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            if self._order[:2] != (rng.seed, epoch):
-                random = np.random.default_rng(derive_seed(rng.seed, "epoch", epoch))
-                self._order = (rng.seed, epoch, random.permutation(len(data)))
-            index[epochs == epoch] = self._order[2][place[epochs == epoch]]
-        return index
+        """The texts of a part of a step."""
+        if self._order is None or self._order.size != len(data):
+            self._order = EpochOrder(len(data), lambda seed, epoch: epoch_rng(seed, epoch).permutation(len(data)))
+        return self._order.step_indices(rng, examples)
 
     def _as_arrays(self, data: Any) -> "_BagArrays":
         units, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
-        one = self.task.labels.kind == "one"
+        one = isinstance(self.task.labels.kind, SingleLabel)
         return _BagArrays(
             bag_starts=data.starts,
             ids=data.ids,
