@@ -78,23 +78,9 @@ def exp_minus(x):
 
 @njit(nogil=True, inline="always")
 def _prediction_errors(
-    v,
-    indices,
-    line,
-    rows,
-    u,
-    targets,
-    center,
-    own,
-    all_labels,
-    target_count,
-    lr,
-    errors,
-    labels,
-    present,
-    loss_parts,
-    used,
-):
+    v, indices, line, rows, u, targets, center, own, all_labels, target_count, lr, errors, labels, present,
+    loss_parts, used,
+):  # fmt: skip
     """errors = lr (label - sigmoid(v u^T)); two rows of v and a group of targets share a SIMD vector.
 
     The rows of v are indices[line, :rows], their targets targets[center]; if `own` is 1, each row has the targets of
