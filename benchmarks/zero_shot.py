@@ -30,7 +30,7 @@ from keel.systems.ngram import Ngram
 
 SHAPES = "2x128,4x256,8x512,12x768"
 COLUMNS = {
-    "bits by byte": "bits by byte",
+    "bits per byte": "bits per byte",
     "lambada": "LAMBADA",
     "lambada perplexity": "its perplexity",
     "squad f1": "SQuAD F1",
@@ -80,7 +80,7 @@ def chrf(said: Sequence[str], right: Sequence[str]) -> float:
 
 def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> dict[str, float]:
     perplexity = keel.perplexity(model, held)
-    found = {"bits by byte": perplexity.values[f"{perplexity.losses[0]} bits by byte"].value}
+    found = {"bits per byte": perplexity.values[f"{perplexity.losses[0]} bits per byte"].value}
     tasks = data / "tasks"
     last = keel.evaluate(model, head(tasks / "lambada" / "lambada_test.jsonl.xz", out, 10 * count), by="last-word")
     found |= {"lambada": last.values["accuracy"].value, "lambada perplexity": last.values["perplexity"].value}
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--text", nargs="+", required=True, help="to learn from")
-    parser.add_argument("--held-out", type=Path, help="to measure bits by byte on [WikiText-2's test file]")
+    parser.add_argument("--held-out", type=Path, help="to measure bits per byte on [WikiText-2's test file]")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shapes", default=SHAPES, help=f"layers x width [{SHAPES}]")
     parser.add_argument("--minutes", type=float, default=0.0, help="of learning, for each size")
@@ -151,7 +151,7 @@ def main() -> None:
         table.append(f"| {name} | {row['weights']:,.0f} | {row['steps']:,.0f} | {' | '.join(cells)} |")
     said = f"{options.text}; {budget}, batch {options.batch} x {options.length}, rate {options.lr:g}"
     said += f", {options.count} questions"
-    text = "\n".join([*table, "", f"{said}; bits by byte on {held.name}; {hardware}"])
+    text = "\n".join([*table, "", f"{said}; bits per byte on {held.name}; {hardware}"])
     print(text)
     (options.out / "zero_shot.md").write_text(text + "\n", encoding="utf-8")
     (options.out / "zero_shot.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -9,7 +9,7 @@ import keel
 from keel.claims.attention_claims import CAPITALS
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_docstrings, learn_sentences, read_docstrings
-from keel.demo.docstrings import balanced, questions
+from keel.demo.docstrings import balanced, labelled_sentences
 
 TOPICS = ("boat anchor sail harbour wave captain", "bread oven soup recipe cake cook",
           "judge case verdict court law witness", "rose orchard field hive tree farmer")  # fmt: skip
@@ -42,8 +42,8 @@ def symmetric_pairs(say: Say) -> Finding:
 def frozen_or_tuned(say: Say) -> Finding:
     """109: the same labels for the head alone on a frozen encoder, and for all of the network."""
     docstrings = read_docstrings(say)
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 60)
-    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 60)
+    test = balanced(labelled_sentences(docstring for docstring in docstrings if docstring.held_out), 60)
     base = learn_docstrings(docstrings, next_sentence=True, say=say)
     say(f"which of ten packages is a sentence from? {len(learned)} labels, {len(test)} new sentences")
     tuned = {"epochs": 20, "lr": 1e-3}

@@ -13,7 +13,7 @@ import keel
 from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_words, read_docstrings
 from keel.data.token_batch import TokenBatch
-from keel.demo.docstrings import balanced, questions
+from keel.demo.docstrings import balanced, labelled_sentences
 from keel.nn.encoder import Encoder
 from keel.systems.rnn import Rnn
 from keel.systems.system import System
@@ -66,8 +66,8 @@ def ready_vectors(say: Say) -> Finding:
     """59: a Transformer whose words start as word2vec's vectors, scaled to the size that it expects, and at random."""
     docstrings = read_docstrings(say)
     text = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 60)
-    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 60)
+    test = balanced(labelled_sentences(docstring for docstring in docstrings if docstring.held_out), 60)
     say(f"which of ten packages is a sentence from? {len(learned)} labels, {len(test)} new sentences")
     words = learn_words(text, keel.Word2vec(width=SMALL.width), epochs=3, say=say)
     found = {}
@@ -92,8 +92,8 @@ def ready_vectors(say: Say) -> Finding:
 def features(say: Say) -> Finding:
     """62: sentences told apart by Transformers and LSTMs of 1, 2 and 4 layers, and the time that long rows take."""
     docstrings = read_docstrings(say)
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 100)
-    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 100)
+    test = balanced(labelled_sentences(docstring for docstring in docstrings if docstring.held_out), 60)
     say(f"which of ten packages is a sentence from? {len(learned)} labels, no other text, {len(test)} new sentences")
     makers: dict[str, Callable[[int], System]] = {
         "Transformer": lambda layers: replace(SMALL, layers=layers),

@@ -184,18 +184,18 @@ def nowhere(say: Say) -> Finding:
         with tempfile.TemporaryDirectory() as folder:
             system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, length=64, sink=sink, **SMALL)
             model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
-        losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
+        losses[sink] = keel.perplexity(model, texts).values["next bits per byte"].value
         shares = [on_first(model, text) for text in texts]
         before, first[sink], even = map(fmean, zip(*(share for share in shares if share), strict=True))
         extra = f", {before:.1%} on the vector before it" if sink else ""
         say(
             f"{'with' if sink else 'without'} it: {first[sink]:.1%} of attention on the first token (evenly it were "
-            f"{even:.1%}){extra}, {losses[sink]:.4f} bits by byte on held-out text"
+            f"{even:.1%}){extra}, {losses[sink]:.4f} bits per byte on held-out text"
         )
     return Finding(
         first[True] < first[False] / 2,
         f"the first token gets {first[False]:.1%} of all attention, and {first[True]:.1%} once there is somewhere else "
-        f"to look; the loss is {losses[False]:.4f} without and {losses[True]:.4f} bits by byte with it",
+        f"to look; the loss is {losses[False]:.4f} without and {losses[True]:.4f} bits per byte with it",
     )
 
 

@@ -14,7 +14,7 @@ from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_words, read_docstrings
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.demo.docstrings import balanced, questions
+from keel.demo.docstrings import balanced, labelled_sentences
 from keel.nn.convolution import ConvolutionFilters
 from keel.nn.huffman import huffman
 from keel.nn.recurrent import RecurrentLayers
@@ -143,8 +143,8 @@ def what_a_word_sees(say: Say) -> Finding:
 def letters_alone(say: Say) -> Finding:
     """18: sentences by their characters alone, by words, and by words whose vectors were learned from text before."""
     docstrings = read_docstrings(say)
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 100)
-    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), 60)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 100)
+    test = balanced(labelled_sentences(docstring for docstring in docstrings if docstring.held_out), 60)
     corpus = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
     say(f"which of ten packages is a sentence from? {len(learned)} labels, {len(test)} new sentences")
     words = learn_words(corpus, keel.Word2vec(width=64), epochs=8, say=say)

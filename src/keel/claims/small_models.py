@@ -10,7 +10,7 @@ from typing import Any
 import keel
 from keel.claims.claim import Say
 from keel.config import cache_folder, to_dict
-from keel.demo.docstrings import Docstring, gather
+from keel.demo.docstrings import Docstring, collect_docstrings
 from keel.events import ignore
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
@@ -67,7 +67,7 @@ def learn_words(
 
 def read_docstrings(say: Say) -> list[Docstring]:
     """The demo's text; gathered once, then kept in the cache."""
-    return gather(cache_folder() / "claims", say.progress)
+    return collect_docstrings(cache_folder() / "claims", say.progress)
 
 
 def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:

@@ -17,7 +17,7 @@ from keel.claims.network_claims import descend
 from keel.claims.small_models import TINY, learn_sentences, learn_words, read_docstrings
 from keel.config import cache_folder
 from keel.data.token_batch import TokenBatch
-from keel.demo.docstrings import balanced, questions
+from keel.demo.docstrings import balanced, labelled_sentences
 from keel.systems.word2vec import Word2vecTraining
 
 KINDS = {
@@ -192,7 +192,7 @@ def variance(say: Say) -> Finding:
     """19: how large the numbers of CBOW's and skip-gram's vectors are, and how fast a layer above learns from each."""
     docstrings = read_docstrings(say)
     corpus = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 100)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 100)
     names = sorted({label for _, label in learned})
     labels = torch.tensor([names.index(label) for _, label in learned])
     spreads, losses = [], []
