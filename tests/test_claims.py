@@ -200,7 +200,7 @@ def _small_gpt(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: 
     """An almost untrained GPT in place of the experiments' model."""
     texts = english_corpus.read_text(encoding="utf-8").replace("\n\n", "\0").replace("\n", " ").split("\0")
     docstrings = [Docstring("numpy", tuple(re.split(r"(?<=[.?!]) ", text))) for text in texts]
-    system = replace(small_models.SMALL_GPT, layers=1, width=16, head_dim=16, max_positions=512, length=512)
+    system = replace(small_models.SMALL_GPT, layers=1, width=16, head_dim=16, max_positions=512, sequence_length=512)
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
     monkeypatch.setattr("keel.claims.prompting_claims.read_docstrings", lambda say: docstrings)
     monkeypatch.setattr("keel.claims.prompting_claims.pretrain_gpt", lambda docstrings, say: model)

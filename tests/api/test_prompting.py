@@ -23,11 +23,11 @@ class Script(nn.Module):
 
     def __init__(self, text: str, longest: int | None = None) -> None:
         super().__init__()
-        self.ids, self.max_length = BYTES.encode(text).ids, longest
+        self.ids, self.max_context = BYTES.encode(text).ids, longest
         self.bos_id = self.eos_id = BYTES.sep_id
         self.prompt = ""
 
-    def initial_decoding_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:

@@ -121,7 +121,7 @@ def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngram.objective, "max_length", 6, raising=False)
+    monkeypatch.setattr(ngram.objective, "max_context", 6, raising=False)
     with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into .* of 6 tokens .*: shorten it"):
         keel.generate("the sailor " * 4, model=ngram)
     said: list[str] = []
@@ -164,9 +164,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }
-GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 32, "length": 32, "vocabulary": 300}
+GPT: dict[str, Any] = {
+    "layers": 1,
+    "width": 32,
+    "head_dim": 16,
+    "max_positions": 32,
+    "sequence_length": 32,
+    "vocabulary": 300,
+}
 GPT |= {"steps": 4, "batch": 4}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -197,9 +204,9 @@ def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     ids = torch.tensor([[writer.bos_id, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
     with torch.no_grad():
-        _, state = writer.step(ids, writer.initial_decoding_state(2))
-        found, _ = writer.step(further, state.take(order))
-        whole, _ = writer.step(torch.cat([ids[order], further], 1), writer.initial_decoding_state(3))
+        _, state = writer.step(ids, writer.new_state(2))
+        found, _ = writer.step(further, state.index_select(order))
+        whole, _ = writer.step(torch.cat([ids[order], further], 1), writer.new_state(3))
     torch.testing.assert_close(found, whole)
     assert torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[1])
@@ -216,7 +223,7 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
         writer = model.objective
         assert isinstance(writer, NextTokenModel)
         with torch.no_grad():
-            scores.append(writer.step(torch.tensor([[writer.bos_id, 7]]), writer.initial_decoding_state(1))[0].cpu())
+            scores.append(writer.step(torch.tensor([[writer.bos_id, 7]]), writer.new_state(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
 
 

@@ -32,7 +32,7 @@ class Texts(Tensors):
 class Tables:
     """A model whose logits depend on the last two ids and on the source text, if any."""
 
-    bos_id, max_length = 0, None
+    bos_id, max_context = 0, None
 
     def __init__(
         self, vocabulary: int = 6, texts: int = 0, seed: int = 0, eos_id: int | None = EOS, sharp: float = 1.0
@@ -43,8 +43,8 @@ class Tables:
         random = torch.Generator().manual_seed(seed)
         self.scores = torch.randn(max(texts, 1), vocabulary, vocabulary, vocabulary, generator=random) * sharp
 
-    def initial_decoding_state(self, rows: int) -> Any:
-        own = Read(ids=torch.zeros(rows, 1, dtype=torch.int64))
+    def new_state(self, batch_size: int) -> Any:
+        own = Read(ids=torch.zeros(batch_size, 1, dtype=torch.int64))
         return DecodingState(source=Texts(numbers=torch.arange(self.texts)), own=own) if self.texts else own
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:

@@ -18,8 +18,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "gpt": {"layers": 2, "width": 16, "head_dim": 8, "max_positions": 32, "length": 32, "steps": 4, "vocabulary": 300},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "gpt": {
+        "layers": 2,
+        "width": 16,
+        "head_dim": 8,
+        "max_positions": 32,
+        "sequence_length": 32,
+        "steps": 4,
+        "vocabulary": 300,
+    },
 }
 CONTEXTS = ["The sailor", "Around noon, the baker burns a", ""]
 TEXTS = [" repairs the boat.", " cake", "The judge"]
@@ -28,18 +36,18 @@ TEXTS = [" repairs the boat.", " cake", "The judge"]
 class Slow:
     """The same model without parallel scoring."""
 
-    def __init__(self, model: NextTokenModel, max_length: int | None = None) -> None:
-        self.bos_id, self.eos_id, self.initial_decoding_state, self.step = (
+    def __init__(self, model: NextTokenModel, max_context: int | None = None) -> None:
+        self.bos_id, self.eos_id, self.new_state, self.step = (
             model.bos_id,
             model.eos_id,
-            model.initial_decoding_state,
+            model.new_state,
             model.step,
         )
-        self.max_length = max_length
+        self.max_context = max_context
 
 
 def by_hand(model: NextTokenModel, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
-    state, read = model.initial_decoding_state(1), [model.bos_id, *context]
+    state, read = model.new_state(1), [model.bos_id, *context]
     log_probs, most_probable = [], []
     with torch.no_grad():
         for number in text:
@@ -80,10 +88,10 @@ def test_likelihood_equals_token_by_token_scoring(
 class Echo:
     """Predicts id + 1."""
 
-    bos_id, eos_id, max_length = 0, None, 4
+    bos_id, eos_id, max_context = 0, None, 4
     read: list[list[int]]
 
-    def initial_decoding_state(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:

@@ -25,14 +25,14 @@ class Dice:
     """After the id `sure` comes 1; after any other, PROBABILITIES hold."""
 
     bos_id = 0
-    eos_id = max_length = None
+    eos_id = max_context = None
 
     def __init__(self, sure: int = 3) -> None:
         self.sure = sure
         self.read: list[list[list[int]]] = []
 
-    def initial_decoding_state(self, rows: int) -> Seen:
-        return Seen(steps=torch.zeros(rows))
+    def new_state(self, batch_size: int) -> Seen:
+        return Seen(steps=torch.zeros(batch_size))
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Seen]:
         self.read.append(ids.tolist())

@@ -239,7 +239,7 @@ def _distinct(found: list[Continuation]) -> list[Continuation]:
 
 def _read(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
     ids = tokenizer.encode(prompt).ids
-    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
+    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has_special_token("unk") else 0
     if ids and unknown == len(ids):
         raise KeelError(f"the model knows no word of {prompt!r:.80}: begin with others")
     if unknown:

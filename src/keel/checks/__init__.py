@@ -13,7 +13,7 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
 from keel.data.parallel_text import two_files
 from keel.data.tables import FASTTEXT
-from keel.data.text_files import kind_of, open_text
+from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
@@ -49,7 +49,7 @@ def check(
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(_split_pairs(files) if task == "rewrite" else files)  # keeps text read from stdin alive
+    named = Corpus(_split_pairs(files) if task == "seq2seq" else files)  # keeps text read from stdin alive
     for group in _groups(named.files, task, columns):
         path, beside = group[0], group[1:]
         name = f"{path} and {beside[0].name}" if beside else str(path)
@@ -61,7 +61,7 @@ def check(
         names = (name, *map(str, group))
         facts = report.files[name] = {}
         try:
-            if kind_of(path) != "parquet":
+            if file_kind(path) != "parquet":
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
@@ -104,14 +104,14 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
     """Files that are read as one dataset: single files, or for seq2seq pairs of plain text files."""
     remaining = list(files)
     while remaining:
-        pair = task == "rewrite" and len(remaining) > 1 and all(_is_plain(path, columns) for path in remaining[:2])
+        pair = task == "seq2seq" and len(remaining) > 1 and all(_is_plain(path, columns) for path in remaining[:2])
         yield tuple(remaining[: 1 + pair])
         del remaining[: 1 + pair]
 
 
 def _is_plain(path: Path, columns: Columns) -> bool:
     """Whether a file has one text per line and no columns."""
-    return kind_of(path) == "txt" and "\t" not in _first_line(path, columns)
+    return file_kind(path) == "txt" and "\t" not in _first_line(path, columns)
 
 
 def _first_line(path: Path, columns: Columns) -> str:
@@ -124,13 +124,13 @@ def _first_line(path: Path, columns: Columns) -> str:
 def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
     """The examples of a file, if there is a task or the file has labels."""
     if task:
-        examples = TASKS[task].read(path, columns, on_event)
-        if task == "rewrite" and examples.kind is None:
+        examples = TASKS[task].read_examples(path, columns, on_event)
+        if task == "seq2seq" and examples.kind is None:
             remedy = "name the file of targets after it, or give a table with a column for each"
             raise KeelError(f"{path} has sources without targets: {remedy}")
         return examples
     assert isinstance(path, Path)
-    if kind_of(path) == "txt":
+    if file_kind(path) == "txt":
         first = _first_line(path, columns)
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None

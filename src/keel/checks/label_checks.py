@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from keel.checks.check_report import Finding
-from keel.data.examples import NAMELESS, Example, Examples
+from keel.data.examples import Example, Examples
+from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
 from keel.events import counted
 from keel.model import UNREADABLE, Model
@@ -21,19 +22,19 @@ MIN_EXAMPLES = 5
 
 def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
     """Facts about one labelled file."""
-    units = {"tags": ("sentence",), "text": ("source with its target", "sources with their targets")}
-    unit = units.get(examples.kind or "") or ("text" if examples[0].second is None else "pair",)
+    units = {TagLabels: ("sentence",), TextTarget: ("source with its target", "sources with their targets")}
+    unit = units.get(type(examples.kind)) or ("text" if examples[0].second is None else "pair",)
     what = counted(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"contents": f"{what}{'' if examples.kind else ' without labels'}"}
-    if examples.kind == "number":
+    if isinstance(examples.kind, Regression):
         values = [example.label for example in examples if isinstance(example.label, float)]
         facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}
-    elif examples.kind == "choice":
+    elif isinstance(examples.kind, ChoiceLabel):
         counts = Counter(example.label for example in examples)
         facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
-    elif examples.kind and examples.kind != "text":
+    elif examples.kind and not isinstance(examples.kind, TextTarget):
         counts = _counts(examples)
         facts["labels"] = dict(counts.most_common(20))
         if len(counts) > 20:
@@ -41,13 +42,13 @@ def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
     lengths, unit = _lengths(examples, model)
     facts[f"{unit} in each"] = _spread(lengths)
     targets = np.zeros_like(lengths)
-    if examples.kind == "text":
+    if isinstance(examples.kind, TextTarget):
         targets = _target_lengths(examples, model)
         facts[f"{unit} in targets"] = _spread(targets)
     if model is not None:
         limit = model.system.max_length
         handling = "truncated on the left" if examples[0].choices else "split into windows"
-        handling = "excluded from training" if examples.kind == "text" else handling
+        handling = "excluded from training" if isinstance(examples.kind, TextTarget) else handling
         facts["too long"] = f"{(np.maximum(lengths, targets) > limit).mean():.1%} above {limit}, {handling}"
     mixed, sorted_ = _padding(np.random.default_rng(0).permutation(lengths)), _padding(np.sort(lengths))
     facts["padding"] = f"{mixed:.0%} of shuffled batches of {BATCH}, {sorted_:.0%} when sorted by length as in training"
@@ -62,7 +63,7 @@ def label_findings(examples: Examples, model: Model | None, task: type[Task] | N
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
         what = f"{counted(len(empty), 'text is', 'texts are')} empty, first here"
-        yield Finding("warning", empty[0].where, what, "fill them in or drop them")
+        yield Finding("warning", empty[0].location, what, "fill them in or drop them")
     yield from _class_findings(examples, task)
     yield from _duplicate_findings(examples)
 
@@ -74,15 +75,15 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
         both = [example for example in two if _key(example) in seen]
         if both:
             share = f"{len(both):,} of its {len(two):,} texts ({len(both) / len(two):.1%}) are also in {one.source}"
-            example = f"for example, {seen[_key(both[0])].where}"
+            example = f"for example, {seen[_key(both[0])].location}"
             remedy = "scores on them measure memorisation, so drop them from one file"
-            yield Finding("warning", both[0].where, f"{share} ({example})", remedy)
+            yield Finding("warning", both[0].location, f"{share} ({example})", remedy)
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
-        if unknown and files[0].kind in ("one", "several"):
+        if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
             what = counted(len(unknown), "example has", "examples have")
             cause = f"{what} a label that is not in {files[0].source}, first here ({unknown[0].label!r})"
-            yield Finding("error", unknown[0].where, cause, "correct it, or add it to the training file")
+            yield Finding("error", unknown[0].location, cause, "correct it, or add it to the training file")
 
 
 def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:
@@ -91,7 +92,7 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
     except KeelError as error:
         yield Finding.of("error" if examples.kind or task else "warning", str(error), examples.source)
         return
-    if examples.kind in NAMELESS:
+    if examples.kind is not None and not examples.kind.has_classes:
         return
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < MIN_EXAMPLES]
@@ -101,7 +102,7 @@ def _class_findings(examples: Examples, task: type[Task] | None) -> Iterator[Fin
         )
         yield Finding("warning", examples.source, cause, "collect more examples, or merge labels")
     name, count = counts.most_common(1)[0]
-    if examples.kind != "tags" and count > 0.9 * len(examples):
+    if not isinstance(examples.kind, TagLabels) and count > 0.9 * len(examples):
         cause = f"{count / len(examples):.0%} of the examples are {name!r}"
         yield Finding("warning", examples.source, cause, "use F1 and Matthews correlation, not accuracy")
 
@@ -116,19 +117,19 @@ def _duplicate_findings(examples: Examples) -> Iterator[Finding]:
             (same_label if before.label == example.label else other_label).append((before, example))
     if other_label:
         one, two = other_label[0]
-        if examples.kind == "text":  # a text has several translations
+        if isinstance(examples.kind, TextTarget):  # a text has several translations
             what = counted(
                 len(other_label), "duplicate source has another target", "duplicate sources have other targets"
             )
-            yield Finding("note", two.where, f"{what} (for example, of {one.where})")
+            yield Finding("note", two.location, f"{what} (for example, of {one.location})")
         else:
             what = counted(len(other_label), "duplicate text has another label", "duplicate texts have other labels")
-            labels = f"here {two.label!r}, in {one.where} {one.label!r}"
-            yield Finding("warning", two.where, f"{what} ({labels})", "correct the wrong one")
+            labels = f"here {two.label!r}, in {one.location} {one.label!r}"
+            yield Finding("warning", two.location, f"{what} ({labels})", "correct the wrong one")
     if same_label:
         one, two = same_label[0]
         what = counted(len(same_label), "duplicate example", "duplicate examples")
-        yield Finding("note", two.where, f"{what} (for example, of {one.where})", "drop the copies")
+        yield Finding("note", two.location, f"{what} (for example, of {one.location})", "drop the copies")
 
 
 def _counts(examples: Examples) -> Counter[str]:

@@ -133,7 +133,7 @@ def _mlm_loss(model: keel.Model, docstrings: list[Docstring]) -> float:
 def _readout(masked: bool) -> float:
     """Accuracy of a linear probe for the word at a position, on a random BERT's output."""
     torch.manual_seed(0)
-    encoder = keel.Bert(layers=2, width=128, max_positions=16, length=16).build_encoder(101).eval()
+    encoder = keel.Bert(layers=2, width=128, max_positions=16, sequence_length=16).build_encoder(101).eval()
     words = torch.randint(1, 101, (600, 16))
     shown = words.clone()
     if masked:

@@ -13,7 +13,7 @@ from torch import Tensor
 import keel
 from keel.claims.claim import Finding, Say
 from keel.generation.beam_search import BeamSearch, beam_search
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 
 SENTENCES = (
     *(("one", animal, "sleeps") for animal in ("cat", "dog", "bird", "horse", "mouse") for _ in range(5)),
@@ -26,14 +26,9 @@ SENTENCES = (
 class RecordedInputs:
     """A language model that records its inputs."""
 
-    def __init__(self, model: RnnTraining):
-        self.model, self.bos_id, self.eos_id, self.initial_decoding_state = (
-            model,
-            model.bos_id,
-            model.eos_id,
-            model.initial_decoding_state,
-        )
-        self.max_length, self.fed = model.max_length, list[list[int]]()
+    def __init__(self, model: RnnPretraining):
+        self.model, self.bos_id, self.eos_id, self.new_state = model, model.bos_id, model.eos_id, model.new_state
+        self.max_context, self.fed = model.max_context, list[list[int]]()
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
@@ -59,18 +54,18 @@ def next_step_input(say: Say) -> Finding:
         settings |= {"tokenizer": "words", "sentences": "lines", "held_out": 0.0}
         model = keel.pretrain(system, text, out=out, on_event=say.on_event, **settings)
     model, tokenizer = model.objective, model.tokenizer
-    assert isinstance(model, RnnTraining)
+    assert isinstance(model, RnnPretraining)
     model.eval()
     # After some sentences, since the network was trained on a continuous stream without initial states.
     before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, model.eos_id] * 3
     found = {}
     for beams in (1, 3):
-        events = RecordedInputs(model)
-        ((best,),) = beam_search(events, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
+        recorded = RecordedInputs(model)
+        ((best,),) = beam_search(recorded, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
         found[beams] = best
         probability = torch.tensor(best.log_prob).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {probability:.3f}")
-        for step, fed in enumerate(events.fed[1:3], 2):
+        for step, fed in enumerate(recorded.fed[1:3], 2):
             say(f"  input of step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
     first, definite, mixed = (
         tokenizer.token_of(int(probabilities.argmax())) for probabilities in _second_words(model, before)
@@ -105,7 +100,7 @@ def i_love_beijing(say: Say) -> Finding:
         shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
-            "transformer", train, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+            "transformer", train, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
         )
         sources, targets = zip(*test, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
@@ -131,10 +126,10 @@ def i_love_beijing(say: Say) -> Finding:
 
 
 @torch.no_grad()
-def _second_words(model: RnnTraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _second_words(model: RnnPretraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities [words] of the first word, of the second after the most probable first one, and of the second after
     the mean of all first words' vectors, weighted by probability."""
-    first, state = model.step(torch.tensor([[model.bos_id, *before]]), model.initial_decoding_state(1))
+    first, state = model.step(torch.tensor([[model.bos_id, *before]]), model.new_state(1))
     second, _ = model.step(first.argmax(1, keepdim=True), state)
     mean = first.softmax(1) @ model.encoder.words.weight  # [1, width]
     layers, _ = model.encoder.forwards(mean[:, None], state=state)

@@ -30,13 +30,13 @@ def product_of_conditionals(say: Say) -> Finding:
     """75: log p of a text in one pass, and token by token with the KV cache."""
     tokenizer = Tokenizer.from_words([*SENTENCE])
     torch.manual_seed(0)
-    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, length=16, **NO_DROPOUT)
+    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, sequence_length=16, **NO_DROPOUT)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
     ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(SENTENCE).ids]])
     with torch.no_grad():
         scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
         at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
-        state, factors = objective.initial_decoding_state(1), []
+        state, factors = objective.new_state(1), []
         for position in range(ids.shape[1] - 1):
             following, state = objective.step(ids[:, position : position + 1], state)
             factors.append(F.log_softmax(following, -1)[0, ids[0, position + 1]].item())
@@ -61,7 +61,7 @@ def by_hand(say: Say) -> Finding:
     """78: q·k, softmax and the weighted sum of v by hand, then greedy generation of the sentence."""
     settings: dict[str, Any] = {"steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, length=16, **NO_DROPOUT)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, **NO_DROPOUT)
         model = keel.pretrain(
             system, [f"{SENTENCE}。"] * 40, out=f"{folder}/m", tokenizer="characters", held_out=0.0, **settings
         )
@@ -143,7 +143,7 @@ def pronouns(say: Say) -> Finding:
     ]
     settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, length=14, **NO_DROPOUT)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=14, **NO_DROPOUT)
         model = keel.pretrain(
             system, texts, out=f"{folder}/m", tokenizer="words", min_count=1, held_out=0.0, **settings
         )
@@ -156,7 +156,7 @@ def pronouns(say: Say) -> Finding:
         row = torch.tensor([[model.tokenizer.end_id, *ids]])
         with torch.no_grad():
             top = model.encoder(_rows(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
-            table = model.encoder.table()
+            table = model.encoder.word_embeddings()
             assert table is not None
             top_id = int((top[0, -1] @ table.T).argmax())
         right, even = right + (model.tokenizer.token_of(top_id) == pronoun), 1 / row.shape[1]
@@ -189,7 +189,7 @@ def attention_sink(say: Say) -> Finding:
     first: dict[bool, float] = {}
     for sink in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, length=64, sink=sink, **NO_DROPOUT)
+            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, sequence_length=64, sink=sink, **NO_DROPOUT)
             model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
         losses[sink] = keel.perplexity(model, texts).values["next bits per byte"].value
         shares = [first_token_attention(model, text) for text in texts]

@@ -43,7 +43,13 @@ def reading_by_size(say: Say) -> Finding:
     corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(rng) for _ in range(150)], []
     for layers, width in SIZES:
         system = Gpt(
-            layers=layers, width=width, head_dim=16, max_positions=96, length=64, dropout=0, attention_dropout=0
+            layers=layers,
+            width=width,
+            head_dim=16,
+            max_positions=96,
+            sequence_length=64,
+            dropout=0,
+            attention_dropout=0,
         )
         with tempfile.TemporaryDirectory() as folder:
             model = keel.pretrain(

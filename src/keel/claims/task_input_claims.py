@@ -7,13 +7,13 @@ from typing import Any
 
 import keel
 from keel.claims.claim import Finding, Say
-from keel.systems.gpt import MARKS, Gpt
+from keel.systems.gpt import TASK_TOKENS, Gpt
 
 KINDS = {
     "colour": "red blue green white black yellow", "animal": "dog cat horse cow sheep goat",
     "food": "bread soup cheese rice apple cake", "tool": "hammer saw knife axe spade drill",
 }  # fmt: skip
-SHAPE: dict[str, Any] = {"layers": 1, "width": 64, "head_dim": 16, "max_positions": 16, "length": 16}
+SHAPE: dict[str, Any] = {"layers": 1, "width": 64, "head_dim": 16, "max_positions": 16, "sequence_length": 16}
 NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
 TEST_SIZE = 500
 
@@ -44,8 +44,8 @@ def four_inputs(say: Say) -> Finding:
     for name, (task, learned, queried) in tasks.items():
         model = keel.finetune(base, learned, task=task, dev=None, steps=1, lr=1e-9)
         assert model.task is not None
-        data = model.task.encode_examples(model.task.read(queried), labelled=False)
-        start_id, delimiter_id, extract_id = map(model.tokenizer.special_token_id, MARKS)
+        data = model.task.encode_examples(model.task.read_examples(queried), labelled=False)
+        start_id, delimiter_id, extract_id = map(model.tokenizer.special_token_id, TASK_TOKENS)
         for start, stop in zip(data.starts[:-1], data.starts[1:], strict=True):
             row = data.ids[start:stop].tolist()
             say(f"{name + ':':16} {' '.join(f'{model.tokenizer.token_of(number)}={number}' for number in row)}")
@@ -53,7 +53,7 @@ def four_inputs(say: Say) -> Finding:
             shaped = shaped and row.count(delimiter_id) == (task != "classify")
         for weight, value in model.encoder.state_dict().items():
             same = same and bool((value[: len(known[weight])] - known[weight]).abs().max() < 1e-6)
-    say(f"{', '.join(MARKS)} are new special tokens; all other weights are the pre-trained ones")
+    say(f"{', '.join(TASK_TOKENS)} are new special tokens; all other weights are the pre-trained ones")
     return Finding(
         shaped and same, "four tasks use one input template, and the network starts from the pre-trained weights"
     )

@@ -21,7 +21,7 @@ from keel.systems.transformer import (
     sinusoidal_positions,
 )
 
-SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, length=64)
+SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
 WORDS, BOS, EOS = 20, 0, 1
 
 
@@ -102,7 +102,7 @@ def three_kinds(say: Say) -> Finding:
         seen[name] = value[0].mean(0)  # the last layer's, over its heads
 
     with torch.inference_mode():
-        decoder(ids, decoder.read(encoder(rows, record=record), rows), record=record)
+        decoder(ids, decoder.project_source(encoder(rows, record=record), rows), record=record)
     for name, weights in seen.items():
         say(f"{name}, one line per query position:")
         for line in weights.tolist():
@@ -125,7 +125,7 @@ def masking(say: Say) -> Finding:
     changed = ids.clone()
     changed[0, 6] = 101
     with torch.inference_mode():
-        memory = decoder.read(encoder(rows), rows)
+        memory = decoder.project_source(encoder(rows), rows)
         moves = _changes(decoder(ids, memory)[0], decoder(changed, memory)[0])
         other = text.clone()
         other[0, 6] = 101
@@ -145,9 +145,9 @@ def once_for_all(say: Say) -> Finding:
     contexts: list[Tensor] = []
     with torch.inference_mode():
         output = encoder(rows)
-        memory = decoder.read(output, rows)
+        memory = decoder.project_source(output, rows)
         before = memory.vectors.clone()
-        state = decoder.begin(memory, 1)
+        state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
         assert isinstance(block, DecoderBlock)
         hook = block.cross.out.register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
@@ -176,7 +176,7 @@ def once_for_all(say: Say) -> Finding:
 def sequential_decoding(say: Say) -> Finding:
     """56: 64 tokens through a decoder at once, one by one with a KV cache, and one by one without."""
     torch.manual_seed(0)
-    system = Transformer(layers=2, decoder_layers=2, width=128, length=64)
+    system = Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
     encoder = system.build_encoder(1000).eval()
     decoder = system.build_decoder(encoder, 1000).eval()
     rows, ids = TokenBatch.pad([torch.randint(4, 1000, (20,)).tolist()]), torch.randint(4, 1000, (1, 64))
@@ -185,7 +185,7 @@ def sequential_decoding(say: Say) -> Finding:
         return decoder(ids, memory)[0]
 
     def step_by_step() -> Tensor:
-        state, found = decoder.begin(memory, 1), []
+        state, found = decoder.new_state(memory, 1), []
         for position in range(64):
             vectors, state = decoder(ids[:, position : position + 1], memory, state)
             found.append(vectors)
@@ -200,7 +200,7 @@ def sequential_decoding(say: Say) -> Finding:
         "token by token without a cache": without_cache,
     }
     with torch.inference_mode():
-        memory = decoder.read(encoder(rows), rows)
+        memory = decoder.project_source(encoder(rows), rows)
         difference = max(max_difference(at_once(), method()) for method in methods.values())
         times = {name: shortest_time(method) for name, method in methods.items()}
     for name, seconds in times.items():
@@ -224,7 +224,7 @@ def unequal_lengths(say: Say) -> Finding:
     with torch.inference_mode():
         vectors = encoder.embed(rows)
         output = encoder(rows)
-        memory = decoder.read(output, rows)
+        memory = decoder.project_source(output, rows)
         top, _ = decoder(ids, memory)
         for name, value in {
             "ids, padded": rows.ids,
@@ -235,13 +235,13 @@ def unequal_lengths(say: Say) -> Finding:
             "mask, true for tokens": memory.inside,
             "target ids": ids,
             "decoder output": top,
-            "logits": decoder.scores(top),
+            "logits": decoder.logits(top),
         }.items():
             say(f"{name}: {list(value.shape) if value is not None else None}")
         difference = 0.0
         for number, text in enumerate(texts):
             alone = TokenBatch.pad([text])
-            found = decoder(ids[number : number + 1], decoder.read(encoder(alone), alone))[0]
+            found = decoder(ids[number : number + 1], decoder.project_source(encoder(alone), alone))[0]
             difference = max(difference, max_difference(found[0], top[number]))
     say(f"each sentence alone against padded in a batch: difference {difference:.0e}")
     sizes = np.random.default_rng(0).lognormal(2.5, 0.6, 6400).astype(int).clip(2, 100)
@@ -309,7 +309,7 @@ def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDec
         width=64,
         head_dim=32,
         dropout=0.0,
-        length=16,
+        max_positions=16,
         shared_vocabulary=True,
         label_smoothing=0.0,
     )
@@ -323,8 +323,8 @@ def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDec
         text = torch.randint(2, 2 + WORDS, (size, 6))
         source = TokenBatch(ids=text, lengths=torch.full((size,), 6))
         target = F.pad(F.pad(text.flip(1), (1, 0), value=BOS), (0, 1), value=EOS)
-        vectors, _ = decoder(target[:, :-1], decoder.read(encoder(source), source))
-        return decoder.scores(vectors), target[:, 1:]
+        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(source), source))
+        return decoder.logits(vectors), target[:, 1:]
 
     for step in range(400):
         scores, wanted = batch(64)

@@ -100,7 +100,9 @@ def only_the_first_layer(say: Say) -> Finding:
     pairs = [text for name in people for verb in verbs for text in (f"anna {verb} {name}", f"{name} {verb} anna")]
     Random(0).shuffle(pairs)
     words = learn_words(pairs, keel.Word2vec(width=32, window=2, subsample=0.0), epochs=5)
-    network = keel.Bert(layers=2, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False, dropout=0.0)
+    network = keel.Bert(
+        layers=2, width=32, head_dim=16, max_positions=16, sequence_length=8, next_sentence=False, dropout=0.0
+    )
     torch.manual_seed(0)
     encoder = network.build_encoder(words.encoder.vocab_size)
     total = sum(weight.numel() for weight in encoder.parameters())
@@ -143,7 +145,7 @@ def linear_model(say: Say) -> Finding:
     say(f"CBOW: f(0.3 a + 0.7 b) against 0.3 f(a) + 0.7 f(b): difference {difference:.1e}")
     torch.manual_seed(0)
     bert = (
-        keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False)
+        keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=8, next_sentence=False)
         .build_encoder(40)
         .eval()
     )

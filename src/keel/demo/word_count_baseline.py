@@ -10,7 +10,7 @@ WORD = re.compile(r"\w+")
 STEPS, LR, WEIGHT_DECAY = 300, 5.0, 1e-3
 
 
-class WordCounts:
+class WordCountBaseline:
     """Bag of words; each label has one weight per word."""
 
     def __init__(self, texts: Sequence[str], labels: Sequence[str]):

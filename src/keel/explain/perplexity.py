@@ -145,11 +145,13 @@ def _losses(objective: Objective, data: Documents, stride: int) -> dict[str, tup
         for start in range(0, total, chunk):
             examples = range(start, min(start + chunk, total))
             if windowed:
-                batch = windowed.windows(data, stride, examples)
+                batch = windowed.window_batch(data, stride, examples)
             elif isinstance(objective, SequentialEvaluation):
-                batch = objective.part(data, start)
+                batch = objective.sequential_batch(data, start)
             else:
-                batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(examples)), examples)
+                batch = objective.batch(
+                    data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(examples)), examples
+                )
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)

@@ -60,8 +60,10 @@ def align_words(
     whitespace, each token of whole characters is a word. Texts beyond the maximum length are truncated.
     """
     source_tokenizer, target_tokenizer = tokenizers
-    read = source_tokenizer.encode(source).first(system.max_length - len(system.build_inputs(source_tokenizer, []).ids))
-    written = target_tokenizer.encode(target).first(system.max_length - 1)
+    read = source_tokenizer.encode(source).truncate(
+        system.max_length - len(system.build_inputs(source_tokenizer, []).ids)
+    )
+    written = target_tokenizer.encode(target).truncate(system.max_length - 1)
     inputs = system.build_inputs(source_tokenizer, read.ids)
     batch = TokenBatch.pad([inputs.ids]).to(next(decoder.parameters()).device)
     recorded: dict[int, Tensor] = {}
@@ -75,7 +77,7 @@ def align_words(
     decoder.eval()
     try:
         with torch.inference_mode():
-            memory = decoder.read(encoder(batch), batch)
+            memory = decoder.project_source(encoder(batch), batch)
             ids = torch.tensor([[target_tokenizer.cls_id, *written.ids]], device=batch.ids.device)
             decoder(ids, memory, record=record)
     finally:
@@ -120,7 +122,7 @@ def _group_words(
 
 def _words(encoding: Encoding, text: str) -> Iterator[list[int]]:
     """Token positions of each word; next to a Chinese character, each token of whole characters is a word."""
-    for _, word in groupby(range(len(encoding.ids)), encoding.words.__getitem__):
+    for _, word in groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
         group: list[int] = []
         for position in word:
             start, end = encoding.offsets[position]

@@ -8,13 +8,14 @@ from math import log
 
 import numpy as np
 
+from keel.data.label_kinds import TextTarget
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
 from keel.generation.likelihood import Likelihood, continuation_likelihoods, encode_continuations
 from keel.generation.next_token import NextTokenModel
-from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, intervals, joined, resamples
+from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
 from keel.model import Model
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
@@ -36,7 +37,7 @@ def next_token_model(model: Model) -> NextTokenModel:
     language_model = model.objective and model.objective.eval()
     if not isinstance(language_model, NextTokenModel):
         what = f"{model.system.name} does not generate text"
-        if model.task is not None and model.task.labels.kind == "text":
+        if model.task is not None and isinstance(model.task.labels.kind, TextTarget):
             raise KeelError(f"{what} from a prompt, it is a seq2seq model: use keel translate")
         if model.task is not None and model.system.is_causal_lm:
             raise KeelError(f"{what} after fine-tuning for {model.task.name}: use the model that was fine-tuned")
@@ -54,7 +55,7 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
     parts = [_split_last_word(where, text) for where, text in texts]
     questions = encode_continuations(tokenizer, [before for before, _ in parts], [word for _, word in parts])
     found = continuation_likelihoods(next_token_model(model), questions, on_event=on_event)
-    unknown_id = tokenizer.unknown_id if tokenizer.has("unk") else -1
+    unknown_id = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     unknown = np.array([each.ids.count(unknown_id) for each in found])
     sizes = [len(word.strip().encode()) + 1 for _, word in parts]
     nats = np.array([-each.log_prob for each in found]) + np.where(unknown > 0, sizes, 0) * log(BYTE_SYMBOLS)
@@ -80,7 +81,7 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
     by_confidence = wrong[np.argsort([-found[index].top_log_probs[0] for index in wrong], kind="stable")]
     return Scores(
         main="accuracy",
-        values=intervals(joined(values), len(found)),
+        values=intervals(concatenate_parts(values), len(found)),
         count=len(found),
         errors=[error(index) for index in by_confidence[:ERRORS].tolist()],
         note=note,
@@ -142,7 +143,7 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
     baseline = float(np.mean([1 / len(question.choices) for question in questions]))
     return Scores(
         main=f"accuracy {main}",
-        values=intervals(joined(values), len(questions)),
+        values=intervals(concatenate_parts(values), len(questions)),
         count=len(questions),
         errors=sorted(wrong, key=lambda each: -each.confidence)[:ERRORS],
         note=f"random baseline {baseline:.3f}; gain is log p with the context minus log p without it",

@@ -74,8 +74,8 @@ class DecodingTrace:
                 sequences=batch,
                 computed=batch * time,
                 cached=batch * before,
-                state_bytes=0 if own is None else own.bytes(),
-                source_bytes=0 if source is None else source.bytes(),
+                state_bytes=0 if own is None else own.nbytes(),
+                source_bytes=0 if source is None else source.nbytes(),
             )
         )
 

@@ -79,7 +79,7 @@ def continuation_likelihoods(
     model: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
 ) -> list[Likelihood]:
     """Likelihood of each text after its context; contexts that exceed the model's are truncated on the left."""
-    limit = model.max_length
+    limit = model.max_context
     inputs = [[model.bos_id, *question.context, *question.text[:-1]] for question in questions]
     sizes = [len(question.text) for question in questions]
     if limit is not None:
@@ -134,7 +134,7 @@ def _logits(model: NextTokenModel, ids: Tensor, positions: Tensor) -> Iterator[t
     if isinstance(model, ParallelScoring):
         yield torch.arange(len(positions)), model.logits_at(ids, positions)
         return
-    state = model.initial_decoding_state(len(ids))
+    state = model.new_state(len(ids))
     row, time = positions // ids.shape[1], positions % ids.shape[1]
     for step in range(ids.shape[1]):
         logits, state = model.step(ids[:, step : step + 1], state)

@@ -29,11 +29,11 @@ class NextTokenModel(Protocol):
         ...
 
     @property
-    def max_length(self) -> int | None:
+    def max_context(self) -> int | None:
         """Maximum context length in tokens; None for recurrent models."""
         ...
 
-    def initial_decoding_state(self, rows: int) -> Tensors | None:
+    def new_state(self, batch_size: int) -> Tensors | None:
         """State of a batch before its first token, batch dimension first; None if there is none."""
         ...
 
@@ -49,19 +49,19 @@ def select_state(state: State | None, indices: Tensor, sources: Tensor | None = 
     """Reorder a decoding state by batch index; of a seq2seq state also select the source texts (None: all, each with
     equally many hypotheses)."""
     if isinstance(state, DecodingState):
-        return state.kept(indices, sources)
-    return None if state is None else state.take(indices)
+        return state.select(indices, sources)
+    return None if state is None else state.index_select(indices)
 
 
 def new_token_budget(model: NextTokenModel, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:
     """Number of tokens that fit after the longest prompt; a prompt that exceeds the context raises."""
-    if model.max_length is None:
+    if model.max_context is None:
         return max_new_tokens
     size = 1 + max(map(len, prompts), default=0)
-    if size > model.max_length:
-        limit = f"the model's context of {model.max_length:,} tokens (one is the start token)"
+    if size > model.max_context:
+        limit = f"the model's context of {model.max_context:,} tokens (one is the start token)"
         raise KeelError(f"a prompt of {size - 1:,} tokens does not fit into {limit}: shorten it")
-    return min(max_new_tokens, model.max_length - size + 1)
+    return min(max_new_tokens, model.max_context - size + 1)
 
 
 def group_by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -74,7 +74,7 @@ def group_by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def prompt_batch(model: NextTokenModel, prompts: Sequence[Sequence[int]], indices: list[int]) -> tuple[Tensor, Any]:
     """First input [batch, time] for these prompts, and the state before it."""
-    state = model.initial_decoding_state(len(prompts))
+    state = model.new_state(len(prompts))
     if len(indices) < len(prompts):
         state = select_state(state, torch.tensor(indices), torch.tensor(indices))
     return torch.tensor([[model.bos_id, *prompts[index]] for index in indices]), state
