@@ -75,7 +75,8 @@ def test_write_pages_replaces_title_and_result(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith(f"# 41. {CLAIMS[41].title}\n\n## Claim\n\nText.\n\n## Result\n\n```text\n   d ")
     assert text.endswith("\n\n## Discussion\n\nMore.\n")
-    assert "old" not in text
+    assert "old title" not in text
+    assert "\nold\n" not in text
     path.write_text("# 41. no result\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"041\.md needs one section"):
         write_pages.main(["41", "--folder", str(tmp_path)])
