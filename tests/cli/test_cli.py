@@ -472,7 +472,7 @@ def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_p
     assert "'boat' by" in out
     assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
     found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
-    assert "no vector" in found[1]["remark"]
+    assert "no vector" in found[1]["note"]
     refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
     asked[1] = "zebra"
     refused(run(*asked, folder / "base"), 1, "'zebra' is nowhere in the 2 sentences")

@@ -285,6 +285,6 @@ def test_wikitext_perplexity_equals_that_of_lmplz(data_dir: Path, tmp_path: Path
         "ngram", folder / "train.txt.xz", out=tmp_path / "m", tokenizer=str(tmp_path / "words"), held_out=0.0
     )
     found = perplexity(model, Corpus(folder / "test.txt.xz"))
-    assert found.values["ngram by token"].value == pytest.approx(190.3035, rel=1e-4)
+    assert found.values["ngram per token"].value == pytest.approx(190.3035, rel=1e-4)
     assert found.unknown == 0
     assert np.isfinite(found.main_value)
