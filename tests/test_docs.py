@@ -49,8 +49,9 @@ MODELS = {
 def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in ("wiki.txt", "company.txt"):
-        (folder / name).write_bytes(english_corpus.read_bytes())
+    text = english_corpus.read_text(encoding="utf-8")
+    (folder / "wiki.txt").write_text(text, encoding="utf-8")
+    (folder / "company.txt").write_text("\n\n".join(text.split("\n\n")[:40]), encoding="utf-8")
     rows = ["the farmer is kind\tgood", "the pilot was late\tbad"] * 20
     for name in ("train.tsv", "test.tsv"):
         (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n")
