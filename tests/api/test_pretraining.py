@@ -184,7 +184,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
     refusals: dict[str, Any] = {
         "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
         "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
-        "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
+        "only one class": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
         "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
         "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
