@@ -26,7 +26,7 @@ from keel.nn.scalar_mix import ScalarMix
 from keel.nn.task_network import CharacterEncoderKind, HeadNetwork, HeadNetworkKind
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
-from keel.training.batch_loading import ROOM
+from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 from keel.training.plan import Precision, Train
@@ -432,7 +432,8 @@ class Task(Objective):
         for index, picked in self._each(data, batch, lambda picked, asked: picked):
             if not len(features):
                 shape = count, *picked.shape[1:]
-                fits = picked.is_cuda and 4 * math.prod(shape) < ROOM * torch.cuda.mem_get_info(picked.device)[0]
+                free = MAX_DATA_SHARE * torch.cuda.mem_get_info(picked.device)[0] if picked.is_cuda else 0.0
+                fits = 4 * math.prod(shape) < free
                 features = torch.empty(shape, device=picked.device if fits else "cpu")
             features[torch.from_numpy(index).to(features.device)] = picked.to(features.device)
         return features
