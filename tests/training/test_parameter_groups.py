@@ -166,10 +166,10 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, stop: int, optimi
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
-def test_a_rehearsal_tries_all_levels() -> None:
+def test_dry_runs_train_all_layer_groups() -> None:
     heard: list[Event] = []
     tower = run(unfreeze="gradual", steps=0, minutes=0.01, on_event=heard.append)
-    assert next(event["text"] for event in heard if event["event"] == "note").startswith("step 0: 1 of 4")
+    assert any(event.get("text", "").startswith("step 0: 1 of 4") for event in heard)
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
 

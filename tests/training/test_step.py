@@ -180,12 +180,17 @@ def test_records_tell_their_shapes_apart() -> None:
     assert copy.tensors()[0].sum() == 6
 
 
-def test_a_rehearsal_changes_nothing(data: Tensor) -> None:
+def test_dry_runs_are_undone(data: Tensor) -> None:
     objective = Plane()
     before = learned(objective)
     with World.join("cpu") as world:
         stepper = Stepper(objective, data, TRAIN, world, lambda event: None)
-        stepper.dry_run(Plan(6, TRAIN).step_plan(0))
+        for step in range(3):
+            stepper.dry_run(Plan(6, TRAIN).step_plan(step))
+        stepper.undo_dry_runs()
+        states = [value for state in stepper.optimizer.state.values() for value in state.values()]
+        assert states
+        assert not any(value.any() for value in states)
     assert all(torch.equal(value, before[name]) for name, value in learned(objective).items())
     assert all(parameter.grad is None for parameter in objective.parameters())
 

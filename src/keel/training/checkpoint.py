@@ -21,7 +21,7 @@ from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, note
-from keel.training.distributed import World, gather_tensor, shard_like
+from keel.training.distributed import World, copy_to_cpu, gather_tensor, shard_like
 from keel.training.objective import Objective
 
 TENSORS = "weights.safetensors"
@@ -89,11 +89,6 @@ def file_checksum(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
-def _copied(value: Tensor) -> Tensor:
-    """Copy to the CPU, as training continues to change `value`; pinned memory is fast to copy to."""
-    return torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda).copy_(value)
-
-
 @dataclass
 class Checkpoints:
     """The checkpoints of one run: the last `keep` and the best; none without a folder.
@@ -136,7 +131,7 @@ class Checkpoints:
         copies: dict[str, dict[str, Tensor]] = {}
         for file, tensors in files.items():
             gathered = ((name, gather_tensor(value.detach())) for name, value in tensors.items())
-            copies[file] = {name: _copied(value) for name, value in gathered if world.is_main}
+            copies[file] = {name: copy_to_cpu(value) for name, value in gathered if world.is_main}
         if world.is_main:
             text = json.dumps({"step": step, **state})
             executor = ThreadPoolExecutor(1, "checkpoint")

@@ -141,6 +141,11 @@ def gather_tensor(tensor: Any) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
+def copy_to_cpu(value: Tensor) -> Tensor:
+    """Copy to the CPU, as training continues to change `value`; pinned memory is fast to copy to."""
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda).copy_(value)
+
+
 def shard_like(value: Tensor, model: Any) -> Tensor:
     """`value` on the device of `model`, and sharded like it."""
     if is_sharded(model):

@@ -147,7 +147,9 @@ class _Run:
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
             stop, due = self.agree(stopping.is_set(), due and self.world.is_main)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
-            regular = regular or (self.train.minutes > 0 and step == 100)  # an early replan by the actual speed
+            # Replan early by the actual speed, and after the batch size has changed.
+            replan = {100, *(segment.begin + 100 for segment in plan.segments)} if self.train.minutes else ()
+            regular = regular or step in replan
             if stop or due or regular or step == plan.steps:
                 self.check_finite(step)
                 if not stop and step - saved_step >= 5:  # fewer are too noisy, and may include compilation
@@ -289,48 +291,54 @@ class _Run:
         if self.train.epochs:
             return self.plan(self.plan(1_000_000).steps_for(self.train.epochs * self.objective.epoch_size(self.data)))
         self.measure_costs()
-        return self.plan_by_clock(0, 1.0)
+        return self.plan_by_clock(0, self.costs)
 
     def measure_costs(self) -> None:
-        """Time dry runs of a step for every batch size and phase of the plan; they change nothing."""
+        """Time dry runs of a step, optimizer and CUDA graph included, for every batch size and phase of the plan."""
         plan = self.plan(1_000_000)
         for segment in plan.segments:
             times: list[float] = []
+            # As in training, a GPU is not synchronized at every step. The first ones compile, and capture a graph.
+            steps = 3 if self.world.device.type == "cuda" else 1
             for number in range(6):
                 start = time.monotonic()
                 totals = LossTotals()
-                totals.add(self.stepper.dry_run(plan.step_plan(segment.begin + number)), 0.0)
+                for step in range(steps):
+                    totals.add(self.stepper.dry_run(plan.step_plan(segment.begin + number * steps + step)), 0.0)
                 totals.finite(self.world)  # synchronizes with the device
-                times.append(time.monotonic() - start)
-            self.costs[segment.batch_size, segment.phase] = median(times[2:]) * 1.05  # for the optimizer
+                times.append((time.monotonic() - start) / steps)
+            self.costs[segment.batch_size, segment.phase] = median(times[2:])
+        self.stepper.undo_dry_runs()
 
     def replan(self, step: int, plan: Plan, since: int, took: float) -> Plan:
         """Replan a run with a time budget at a checkpoint, by the observed speed, if it is off by 3% or more."""
         if not self.train.minutes or step >= plan.steps:
             return plan
-        slower = took / (plan.seconds_from(self.costs, since) - plan.seconds_from(self.costs, step))
+        expected = plan.seconds_from(self.costs, since) - plan.seconds_from(self.costs, step)
+        # Overhead is mostly per step (logging, evaluation), not per example: measured on the small batches of a ramp,
+        # it must not be scaled up to large ones. Only a speed-up is limited to the same factor.
+        overhead, factor = (took - expected) / (step - since), min(1.0, took / expected)
+        costs = {shape: max(cost + overhead, cost * factor) for shape, cost in self.costs.items()}
         left = 60 * self.train.minutes - self.seconds
-        off = abs(left - slower * plan.seconds_from(self.costs, step)) >= 0.03 * 60 * self.train.minutes
+        off = abs(left - plan.seconds_from(costs, step)) >= 0.03 * 60 * self.train.minutes
         _, off = self.agree(False, off and self.world.is_main)  # clocks differ: that of rank 0 counts
-        return self.plan_by_clock(step, slower) if off else plan
+        return self.plan_by_clock(step, costs) if off else plan
 
-    def plan_by_clock(self, step: int, slower: float) -> Plan:
-        """Plan as many steps as fit into the remaining time, if they are slower than the dry runs by that factor."""
+    def plan_by_clock(self, step: int, costs: Mapping[tuple[int, int], float]) -> Plan:
+        """Plan as many steps as fit into the remaining time, given the seconds of a step by (batch size, phase)."""
         spent = self.seconds
-        left = (60 * self.train.minutes - spent) / slower
+        left = 60 * self.train.minutes - spent
         fits, beyond = step + 1, step + 2
-        while self.plan(beyond).seconds_from(self.costs, step) <= left:
+        while self.plan(beyond).seconds_from(costs, step) <= left:
             fits, beyond = beyond, 2 * beyond
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
-            fits, beyond = (
-                (middle, beyond) if self.plan(middle).seconds_from(self.costs, step) <= left else (fits, middle)
-            )
+            fits, beyond = (middle, beyond) if self.plan(middle).seconds_from(costs, step) <= left else (fits, middle)
         agreed = self.world.sum_over_processes(
             torch.tensor(fits if self.world.is_main else 0, device=self.world.device)
         )
         plan = self.plan(int(agreed))
-        each = slower * plan.seconds_from(self.costs, step) / (plan.steps - step)
+        each = plan.seconds_from(costs, step) / (plan.steps - step)
         given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
         if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time
             given += f" (less {spent:,.1f} s of set-up)"

@@ -21,7 +21,7 @@ from keel.training.carried_state import CarriedState
 from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.cuda_graphs import LossesAndNorm, StepGraphs
 from keel.training.device_errors import OutOfMemoryError, error_tail, is_compiler_error
-from keel.training.distributed import World, defer_gradient_sync, gather_tensor
+from keel.training.distributed import World, copy_to_cpu, defer_gradient_sync, gather_tensor, is_sharded
 from keel.training.objective import CustomUpdate, Objective, Tensors, parts_of
 from keel.training.optimizers import make_optimizer, set_lr
 from keel.training.parameter_groups import ParameterGroups
@@ -60,21 +60,37 @@ class Stepper:
         self.carried = CarriedState(objective, world)
         self.batches = batch_source(objective, data, train, world.device, on_event)
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
+        self._undo: list[tuple[Tensor, Tensor]] | None = None
+        """Weights before the first dry run."""
 
     def train_step(self, step_plan: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
         """One update; `coming`: the next steps, whose batches may be prefetched."""
-        result = self._with_fallbacks(step_plan, coming, update=True)
+        result = self._with_fallbacks(step_plan, coming)
         return replace(result, norm=None if result.norm is None else gather_tensor(result.norm))
 
     def dry_run(self, step_plan: StepPlan) -> StepResult:
-        """Forward and backward pass of a step, without an update."""
-        return self._with_fallbacks(step_plan, (), update=False)
+        """A step with a learning rate of 0, for timing: the same work, graphs included; call `undo_dry_runs` after."""
+        if self._undo is None:
+            tensors = [_local(each) for each in (*self.objective.parameters(), *self.objective.buffers())]
+            self._undo = [(tensor, copy_to_cpu(tensor)) for tensor in tensors]
+        return self._with_fallbacks(replace(step_plan, lr=0.0), (), dry=True)
 
-    def _with_fallbacks(self, step_plan: StepPlan, coming: Sequence[StepPlan], update: bool) -> StepResult:
+    def undo_dry_runs(self) -> None:
+        """Restore weights, optimizer state (no step was taken before) and recurrent state after dry runs."""
+        with torch.no_grad():
+            for tensor, saved in self._undo or ():
+                tensor.copy_(saved)
+            for state in self.optimizer.state.values():
+                for value in state.values():
+                    _local(value).zero_()
+        self._undo = None
+        self.carried.last = None
+
+    def _with_fallbacks(self, step_plan: StepPlan, coming: Sequence[StepPlan], dry: bool = False) -> StepResult:
         """Run a step; retry with smaller micro-batches when out of memory, or eagerly if the compiler fails."""
         while True:
             try:
-                return self._step(step_plan, coming, update)
+                return self._step(step_plan, coming, dry)
             except OutOfMemoryError:
                 size = -(-step_plan.batch_size // (self.world.size * self.parts))
                 what = f"out of GPU memory with a micro-batch of {counted(size, 'example')}"
@@ -95,13 +111,13 @@ class Stepper:
             if self.world.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _step(self, step_plan: StepPlan, coming: Sequence[StepPlan], update: bool) -> StepResult:
+    def _step(self, step_plan: StepPlan, coming: Sequence[StepPlan], dry: bool) -> StepResult:
         groups = self.parameter_groups
-        if groups.set_trainable(step_plan if update else None):  # a dry run times the most expensive steps
+        if groups.set_trainable(None if dry else step_plan):  # a dry run times the most expensive steps
             if self.graphs:
                 self.graphs.clear()
             self.wrapped = self.world.wrap(self.objective, self.train.parallel)  # DDP waits for all trainable weights
-            if update:
+            if not dry:
                 note(
                     self.on_event,
                     f"step {step_plan.step}: {groups.trainable} of {len(groups)} layer groups are trained",
@@ -110,8 +126,8 @@ class Stepper:
         set_lr(self.optimizer, step_plan.lr)
         states = self.carried.parts(step_plan, self._parts(step_plan)) or [None] * len(batches)
         seed = derive_seed(self.train.seed, step_plan.step, self.world.rank)
-        work = partial(self._update, states, update=update)
-        run = partial(self.graphs.run, update=work) if self.graphs and update else work
+        work = partial(self._update, states)
+        run = partial(self.graphs.run, update=work) if self.graphs else work
         losses, norm = run(batches, counts, seed)
         return StepResult(losses, counts, norm)
 
@@ -121,8 +137,6 @@ class Stepper:
         batches: Sequence[Tensors],
         counts: Mapping[str, Tensor],
         seed: int | None,
-        *,
-        update: bool,
     ) -> LossesAndNorm:
         self.optimizer.zero_grad(set_to_none=True)  # of a failed attempt
         if seed is not None:
@@ -131,13 +145,11 @@ class Stepper:
             losses, after = self._gradients(batches, states, counts)
         except torch.OutOfMemoryError as error:  # no weight has changed yet, unlike in optimizer.step
             raise OutOfMemoryError from error
-        norm = None
-        if update:
-            norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
-            self.optimizer.step()
-            for state, new in zip(states, after, strict=True):
-                if state is not None:
-                    state.copy_from(new)
+        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
+        self.optimizer.step()
+        for state, new in zip(states, after, strict=True):
+            if state is not None:
+                state.copy_from(new)
         self.optimizer.zero_grad(set_to_none=True)
         return losses, norm
 
@@ -209,6 +221,9 @@ class CustomUpdateStepper:
         self.trial = self.trial or deepcopy(self.objective)
         return self._update(self.trial, step_plan)
 
+    def undo_dry_runs(self) -> None:
+        self.trial = None
+
     def _update(self, objective: CustomUpdate, step_plan: StepPlan) -> StepResult:
         rng = CounterRng(
             seed=self.train.seed,
@@ -237,6 +252,11 @@ def stepper_of(
     """The stepper of this objective."""
     kind = CustomUpdateStepper if isinstance(objective, CustomUpdate) else Stepper
     return kind(objective, data, train, world, on_event)  # pyright: ignore[reportArgumentType]
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """The local shard of a sharded tensor; it shares its memory."""
+    return tensor.to_local() if is_sharded(tensor) else tensor.detach()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def add_to_sums(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
