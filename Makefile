@@ -1,25 +1,38 @@
-# Each target sets up all it needs: make demo on a fresh clone is enough.
+# Each target sets up what it needs: `make demo` on a fresh clone is enough.
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: demo test check
+.PHONY: demo check test-fast test test-all
 
 demo: .venv/installed-runtime
 	@$(BIN)/keel demo
 
-test: check
-	@$(BIN)/python -m pytest
-
+# Within a minute.
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/pyright
+	@$(BIN)/pyright --threads $(WORKERS)
 	@$(BIN)/lint-imports
+
+# Within three minutes: no real data, no whole runs.
+test-fast: .venv/installed-dev
+	@$(PYTEST) -m "not slow and not multi and not data" --ignore tests/golden --ignore tests/test_claims.py \
+		--ignore tests/test_demo.py --deselect tests/test_docs.py::test_blocks_run
+
+# Within ten minutes on two cores.
+test: check
+	@$(PYTEST) -m "not slow and not multi"
+
+# Adds several processes, faults and long runs, one at a time.
+test-all: test
+	@$(BIN)/python -m pytest -m "slow or multi"
 
 .venv/installed-runtime: EXTRAS :=
 .venv/installed-dev: EXTRAS := [dev]
 
-# constraints.txt holds torch to one version: an unpinned torch brings gigabytes of CUDA packages.
+# constraints.txt pins torch: an unpinned torch brings gigabytes of CUDA packages.
 .venv/installed-%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "Keel needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }

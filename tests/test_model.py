@@ -16,6 +16,7 @@ import transformers
 
 from keel.data.corpus import Corpus
 from keel.data.examples import Labels
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -28,7 +29,14 @@ from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS
 
 SYSTEM = Bert(
-    layers=2, width=32, head_dim=8, mlp_ratio=2.7, max_positions=48, length=32, dropout=0.2, activation="gelu_tanh"
+    layers=2,
+    width=32,
+    head_dim=8,
+    mlp_ratio=2.7,
+    max_positions=48,
+    sequence_length=32,
+    dropout=0.2,
+    activation="gelu_tanh",
 )
 TEXTS = ["The sailor repairs the boat.", "Bread!", "A judge reads the heavy letter in the morning, says Anna.", ""]
 PAIRS = [("The baker serves soup.", "It is warm."), ("Roses", "The gardener waters the orchard every Monday.")]
@@ -73,7 +81,7 @@ def assert_equal(model: Model, other: Model) -> None:
     assert all(torch.equal(value, weights(other)[name]) for name, value in weights(model).items())
 
 
-ONE = Labels(kind="one", names=("bad", "好", "so-so"))
+ONE = Labels(kind=SingleLabel(), names=("bad", "好", "so-so"))
 SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "encoder only": ({"heads": False}, "BertModel", False),
     "pre-trained": ({"whole_word_masking": True, "mask_rate": 0.2}, "BertForPreTraining", False),
@@ -81,12 +89,12 @@ SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "classify": ({"heads": False, "task": "classify", "labels": ONE}, "BertForSequenceClassification", False),
     "pair": ({"heads": False, "task": "pair", "labels": ONE}, "BertForSequenceClassification", False),
     "number": (
-        {"heads": False, "task": "pair", "labels": Labels(kind="number")},
+        {"heads": False, "task": "pair", "labels": Labels(kind=Regression())},
         "BertForSequenceClassification",
         False,
     ),
     "several": (
-        {"heads": False, "task": "classify", "labels": Labels(kind="several", names=("a", "b"))},
+        {"heads": False, "task": "classify", "labels": Labels(kind=MultiLabel(), names=("a", "b"))},
         "BertForSequenceClassification",
         False,
     ),
@@ -143,7 +151,7 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
         if "PreTraining" in named or "MaskedLM" in named:
             automatic = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
             everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
-            scores: torch.Tensor = model.objective.predict_words(output.top, everywhere)  # type: ignore[union-attr, operator]
+            scores: torch.Tensor = model.objective.predict_masked(output.top, everywhere)  # type: ignore[union-attr, operator]
             torch.testing.assert_close(scores[real], automatic(**inputs).logits[real], rtol=1e-5, atol=1e-5)
         if model.task:
             automatic = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -393,7 +401,7 @@ def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
     assert model.predict([]) == []
     with pytest.raises(UsageError, match="item 2"):
         model.predict(["fine", ("a", "b")])
-    with pytest.raises(UsageError, match="item 1 is None, but this model was made for a text"):
+    with pytest.raises(UsageError, match="item 1 is None, but this model expects a text"):
         model.predict(None)
     pair = made(tokenizer, heads=False, task="pair", labels=ONE)
     assert pair.predict(PAIRS)[1].label == pair.predict(PAIRS[1]).label
@@ -409,7 +417,7 @@ def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> Non
         Model.load(tmp_path, device="gpu9")
 
 
-@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_dim=8, length=32), Word2vec(width=8)])
+@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_dim=8, sequence_length=32), Word2vec(width=8)])
 def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, system: System) -> None:
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(Corpus(english_corpus), kind="words", size=300)

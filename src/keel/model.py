@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from keel.config import to_dict
 from keel.data.examples import Examples, Labels
 from keel.data.input_windows import ModelInput
+from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -120,7 +121,7 @@ class Model:
 
     def vector_space(self) -> Vectors:
         """The words it has vectors for and these vectors, special pieces left out."""
-        table = self.encoder.table()
+        table = self.encoder.word_embeddings()
         if table is None:
             what = (
                 "puts every word as far from every other" if self.encoder.sparse else "has no vectors for words alone"
@@ -181,12 +182,11 @@ class Model:
         config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
-            keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
+            keel["task"] = {"name": self.task.name, "kind": labels.kind.name, **self.task.settings}
             if labels.tokenizer is not None:
                 keel["task"][TARGET] = True
-            if labels.kind != "text":
-                kind = "" if labels.kind in ("tags", "choice") else labels.kind
-                config |= huggingface.label_settings(labels.names, kind)
+            if not isinstance(labels.kind, TextTarget):
+                config |= huggingface.label_settings(labels.names, labels.kind.problem_type)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocab_size, tensors, config)
@@ -329,8 +329,8 @@ class Model:
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The likeliest words for each blank of a text, `[MASK]` or `___`, the likeliest first."""
-        predict_words = getattr(self.objective, "predict_words", None)
-        if predict_words is None or huggingface.WORD_HEAD in self.missing:
+        predict_masked = getattr(self.objective, "predict_masked", None)
+        if predict_masked is None or huggingface.WORD_HEAD in self.missing:
             raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
@@ -343,7 +343,7 @@ class Model:
         if not slots.numel():
             raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
         output = self.encoder.eval()(TokenBatch.pad([framed]).to(self.device))
-        scores = predict_words(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
+        scores = predict_masked(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
         best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
         return [
             [
@@ -357,9 +357,9 @@ class Model:
         """What the task says of one text, or a list of answers for many; a pair is a tuple (a, b)."""
         if self.task is None:
             raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
-        one = self.task.is_one(texts)
+        one = self.task.is_single_input(texts)
         asked = texts if isinstance(texts, Iterable) and not one else [texts]
-        items = [self.task.example(item, number) for number, item in enumerate(asked)]
+        items = [self.task.make_example(item, number) for number, item in enumerate(asked)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
 
@@ -410,14 +410,13 @@ def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -
 
 def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     ours = stored.config.get("keel", {}).get("task", {})
-    kind = ours.get("kind", stored.label_kind)
-    if not stored.labels and kind != "text":
+    kind = LABEL_KINDS[ours["kind"]] if "kind" in ours else stored.label_kind
+    generates = isinstance(kind, TextTarget)
+    if not stored.labels and not generates:
         return None
-    names = () if kind in ("number", "choice") else stored.labels
+    names = stored.labels if kind.has_classes else ()
     labels = Labels(kind=kind, names=names, tokenizer=stored.target)
-    if kind != "text" and labels.outputs != len(stored.labels):
+    if not generates and labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind", TARGET)}
-    return TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))](
-        stored.system, encoder, stored.tokenizer, labels, **settings
-    )
+    return TASKS[ours.get("name", kind.default_task)](stored.system, encoder, stored.tokenizer, labels, **settings)

@@ -11,12 +11,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from keel.data.examples import Labels
+from keel.data.label_kinds import MultiLabel
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import Bert, BertPretraining
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")]
 SMALL: dict[str, Any] = {
@@ -89,7 +90,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
         if words is not None:
             assert isinstance(model.objective, BertPretraining)
             everywhere = torch.arange(ROWS.ids.shape[1]).expand_as(ROWS.ids)
-            assert_same(model.objective.predict_words(output.top, everywhere), words)
+            assert_same(model.objective.predict_masked(output.top, everywhere), words)
         if (following := getattr(expected, "seq_relationship_logits", None)) is not None:
             assert isinstance(model.objective, BertPretraining)
             assert_same(model.objective.predict_next(summary), following)
@@ -366,8 +367,8 @@ def test_more_positions_than_a_row_may_have(tmp_path: Path) -> None:
 def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:
     saved(tmp_path / "theirs")
     base = Model.load(tmp_path / "theirs")
-    labels = Labels(kind="several", names=("a", "b", "c"))
-    base.task = Classify(base.system, base.encoder, base.tokenizer, labels)
+    labels = Labels(kind=MultiLabel(), names=("a", "b", "c"))
+    base.task = TextClassification(base.system, base.encoder, base.tokenizer, labels)
     base.save(tmp_path / "both")
     config = json.loads((tmp_path / "both" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]

@@ -114,5 +114,3 @@ def test_even_rows_of_128(check, dtype, settings):
     rows = [(number * 128, 128 - number % 3 * 50) for number in range(150)]
     shape = {"tokens": 150 * 128, "heads": 5, "d": 64, "max_seqlen": 128}
     check(rows, **shape, dtype=dtype, within=2e-2, fixed_length=True, **settings)
-        rows, tokens=150 * 128, heads=5, d=64, max_seqlen=128, dtype=dtype, within=2e-2, fixed_length=True, **settings
-    )

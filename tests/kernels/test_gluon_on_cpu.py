@@ -108,8 +108,6 @@ def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 pointers = [Pointer(x.data) if isinstance(x, Tensor) else x for x in given]
                 others = {"gluon_join": join, "gluon_is_kept": kept}
                 Machine().run(self.kernel, grid[0], *pointers, others=others, **fixed)
-                    self.kernel, grid[0], *pointers, others={"gluon_join": join, "gluon_is_kept": kept}, **fixed
-                )
 
             return launch
 

@@ -1,10 +1,22 @@
-"""Lanes: sixteen numbers side by side give what numpy gives one by one."""
+"""SIMD lanes equal numpy."""
 
 import numpy as np
 import pytest
 from numba import njit
 
-from keel.kernels.simd import choose, largest, load, padded, prefetch, spread, store, sums, truncate, two_to, zeros
+from keel.kernels.simd import (
+    broadcast,
+    exp2_of_integer,
+    lane_sums,
+    load,
+    maximum,
+    prefetch,
+    round_up_to_lanes,
+    store,
+    truncate,
+    where_nonnegative,
+    zeros,
+)
 
 
 @njit
@@ -15,15 +27,15 @@ def _each(table, out):
     store(out, 1, 0, a - b)
     store(out, 2, 0, a * b)
     store(out, 3, 0, a / b)
-    store(out, 4, 0, largest(a, b))
-    store(out, 5, 0, choose(a, b, spread(np.float32(7.0))))
+    store(out, 4, 0, maximum(a, b))
+    store(out, 5, 0, where_nonnegative(a, b, broadcast(np.float32(7.0))))
     store(out, 6, 0, truncate(a))
-    store(out, 7, 0, two_to(truncate(a)))
-    store(out, 8, 0, sums((a, b, a * b)))
+    store(out, 7, 0, exp2_of_integer(truncate(a)))
+    store(out, 8, 0, lane_sums((a, b, a * b)))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lanes_do_what_numpy_does(seed: int) -> None:
+def test_lanes_equal_numpy(seed: int) -> None:
     a, b = table = np.random.default_rng(seed).normal(0, 20, (2, 16)).astype(np.float32)
     out = zeros(9, 16)
     _each(table, out)
@@ -41,5 +53,5 @@ def test_rows_start_cache_lines(rows: int, width: int) -> None:
     assert not array.any()
 
 
-def test_widths_are_filled_up() -> None:
-    assert [padded(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]
+def test_widths_round_up_to_lanes() -> None:
+    assert [round_up_to_lanes(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]

@@ -23,9 +23,9 @@ from keel.systems.elmo import (
     OPENS,
     DistinctWords,
     Elmo,
+    ElmoBatch,
     ElmoLayer,
-    ElmoStreams,
-    ElmoTraining,
+    ElmoPretraining,
 )
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
@@ -33,7 +33,16 @@ from keel.training.muon import orthogonalize
 from keel.training.optimizers import make_optimizer
 from keel.training.plan import Train
 
-SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, bptt=6, negatives=0)
+SMALL = Elmo(
+    width=8,
+    cell_size=12,
+    character_filters=(4, 3, 5),
+    character_dim=4,
+    highway_layers=1,
+    dropout=0.0,
+    bptt=6,
+    softmax_samples=0,
+)
 TEXTS = [
     "the captain saw a ship. the ship was old and the sea was calm.",
     "a judge reads the incomprehensibilities of law. nobody is surprised at all.",
@@ -51,13 +60,13 @@ def documents(tokenizer: Tokenizer) -> Documents:
     return Documents.of(Tokens.build(Corpus.of(TEXTS), tokenizer))
 
 
-def training(tokenizer: Tokenizer, **fields: Any) -> ElmoTraining:
+def training(tokenizer: Tokenizer, **fields: Any) -> ElmoPretraining:
     torch.manual_seed(0)
     system = replace(SMALL, **fields)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
 
 
-def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoStreams:
+def batch(objective: ElmoPretraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoBatch:
     return objective.batch(
         documents, CounterRng(seed=0, step=step, first_example=step * rows, batch_size=rows), range(rows)
     )
@@ -128,7 +137,7 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
         assert losses[name].item() == pytest.approx(total, rel=1e-5)
 
 
-def _word(objective: ElmoTraining, number: int) -> Tensor:
+def _word(objective: ElmoPretraining, number: int) -> Tensor:
     """One word: every filter at every place, the strongest, one highway, the projection."""
     encoder: Any = objective.encoder
     letters = encoder.characters.weight[objective.table[number].long()]  # [50, letter width]
@@ -200,7 +209,7 @@ def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
 
 
 def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:
-    drawing, whole = training(tokenizer, negatives=12), training(tokenizer)
+    drawing, whole = training(tokenizer, softmax_samples=12), training(tokenizer)
     streams = batch(drawing, documents)
     exactly = whole(streams)[0]["next"].item()
     assert drawing(streams)[0]["next"].item() != pytest.approx(exactly)
@@ -221,7 +230,7 @@ def test_a_gpu_learns_the_same_by_graphs(
     kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
     for device, kind in kinds:
         train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
-        history = fit(training(tokenizer, negatives=12), documents, train, None, hear)
+        history = fit(training(tokenizer, softmax_samples=12), documents, train, None, hear)
         found.append([loss for _, loss in history.losses])
     assert found[1] == pytest.approx(found[0], rel=within)
     assert not [text for text in said if "cannot be captured" in text]
@@ -262,9 +271,9 @@ def test_the_biases_of_two_directions_do_not_decay(name: Literal["adamw", "muon"
 
 
 def test_settings_that_make_no_network_are_refused() -> None:
-    with pytest.raises(UsageError, match="filters"):
-        Elmo(filters=())
+    with pytest.raises(UsageError, match="character_filters"):
+        Elmo(character_filters=())
     with pytest.raises(UsageError, match="too wide"):
-        Elmo(letters=4)
-    with pytest.raises(UsageError, match="cells"):
-        Elmo(cells=0)
+        Elmo(max_characters=4)
+    with pytest.raises(UsageError, match="cell_size"):
+        Elmo(cell_size=0)

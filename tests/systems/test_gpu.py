@@ -24,7 +24,7 @@ from keel.training.plan import Plan, Train
 from keel.training.step import Stepper
 
 pytestmark = pytest.mark.gpu
-SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positions": 64, "length": 64}
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positions": 64, "sequence_length": 64}
 TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
 
 

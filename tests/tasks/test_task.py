@@ -11,19 +11,19 @@ import torch
 
 from keel.data.collation import TILE, TaskBatch
 from keel.data.examples import Columns, Example, Examples, read_examples
-from keel.data.input_windows import windows
+from keel.data.input_windows import text_windows
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.bert import BertEncoder
-from keel.tasks.classify import Classify
-from keel.tasks.pair import Pair
+from keel.tasks.classify import TextClassification
+from keel.tasks.pair import PairClassification
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-MakeTask = Callable[..., Classify]
+MakeTask = Callable[..., TextClassification]
 
 
 def long_and_short(count: int = 40) -> Examples:
@@ -35,7 +35,7 @@ def long_and_short(count: int = 40) -> Examples:
 def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokenizer) -> None:
     examples = read_examples([(("film", "very old house"), "a"), (("a story", ""), "b")], pair=True)
     data = make_task(examples, "pair").encode_examples(examples)
-    rows = data.rows(np.array([1, 0]))
+    rows = data.padded_batch(np.array([1, 0]))
     (film, very, old, house, a, story), cls, sep = (
         tokenizer.encode_many(["film very old house a story"])[0],
         tokenizer.cls_id,
@@ -50,7 +50,7 @@ def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokeni
 @pytest.mark.parametrize(("length", "room"), [(5, 10), (10, 10), (11, 10), (17, 10), (18, 10), (100, 10), (1000, 62)])
 def test_windows_cover_a_text_and_overlap(length: int, room: int) -> None:
     text = list(range(length))
-    parts = [first for first, _ in windows(text, None, room)]
+    parts = [first for first, _ in text_windows(text, None, room)]
     assert {number for part in parts for number in part} == set(text)
     assert all(part == list(range(part[0], part[-1] + 1)) for part in parts)
     assert all(len(part) == min(room, length) for part in parts)
@@ -61,7 +61,7 @@ def test_windows_cover_a_text_and_overlap(length: int, room: int) -> None:
 @pytest.mark.parametrize(("first", "second"), [(3, 4), (3, 50), (50, 3), (30, 70), (8, 8), (0, 30), (30, 0)])
 def test_windows_of_a_pair_cover_both_and_fit(first: int, second: int) -> None:
     one, two = list(range(first)), list(range(100, 100 + second))
-    parts = windows(one, two, 12)
+    parts = text_windows(one, two, 12)
     assert {number for part, _ in parts for number in part} == set(one)
     assert {number for _, part in parts for number in part or []} == set(two)
     assert all(len(part) + len(other or []) <= 12 for part, other in parts)
@@ -77,10 +77,10 @@ def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
     long = int((lengths > 62).sum())
     assert 0 < long < len(examples)
     assert said == [
-        f"the list: {long} of 40 examples are longer than 62 tokens and are read in windows, "
-        f"{np.isin(data.owners, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
+        f"the list: {long} of 40 examples are longer than 62 tokens: split into "
+        f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} windows, whose logits are averaged"
     ]
-    assert np.bincount(data.owners, data.shares) == pytest.approx(np.ones(40))
+    assert np.bincount(data.example_indices, data.weights) == pytest.approx(np.ones(40))
     assert data.lengths.max() <= 64
 
 
@@ -94,17 +94,17 @@ def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTas
     data = task.encode_examples(examples, batch_size=8)
     count = task.epoch_size(data)
     drawn = np.concatenate(
-        [data.drawn(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
+        [data.step_indices(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
     )
     for epoch in range(2):
         assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
     assert drawn[:count].tolist() != drawn[count : 2 * count].tolist()
-    assert data.order(1, 0).tolist() != data.order(2, 0).tolist()
+    assert data.epoch_order(1, 0).tolist() != data.epoch_order(2, 0).tolist()
 
 
 def rows_of(batch: TaskBatch) -> TokenBatch:
-    assert batch.rows is not None
-    return batch.rows
+    assert batch.inputs is not None
+    return batch.inputs
 
 
 def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -> None:
@@ -171,7 +171,7 @@ def test_the_shortest_rows_there_can_be_hold_windows(make_task: MakeTask) -> Non
     examples = read_examples([(("film story scene", "a very old house"), "a"), (("film " * 9, ""), "b")], pair=True)
     data = make_task(examples, "pair", positions=8).encode_examples(examples)
     assert data.lengths.max() == 8
-    assert np.bincount(data.owners).min() > 1
+    assert np.bincount(data.example_indices).min() > 1
 
 
 def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,11 @@ def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monk
 def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
     path = tmp_path / "rte.tsv"
     path.write_text("sentence1\tsentence2\tlabel\tother\na\tb\tx\tz\n")
-    assert Pair.read(path)[0] == Example("a", "b", "x", f"{path}:2")
+    assert PairClassification.read_examples(path)[0] == Example("a", "b", "x", f"{path}:2")
     events: list[dict[str, str]] = []
-    assert Classify.read(path, Columns(label_column="other"), events.append)[0] == Example("a", None, "z", f"{path}:2")
+    assert TextClassification.read_examples(path, Columns(label_column="other"), events.append)[0] == Example(
+        "a", None, "z", f"{path}:2"
+    )
     assert "label in 'other'" in events[0]["text"]
 
 
@@ -226,12 +228,12 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
 
 def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     examples = read_examples([("film", "a"), ("a very old house and a garden", "b"), ("story of it", "a")], pair=False)
     task = make_task(examples).eval()
     data = task.encode_examples(examples)
     index = np.array([2, 0, 1])
-    padded, packed = data.rows(index), data.packed(index)
+    padded, packed = data.padded_batch(index), data.packed_batch(index)
     assert packed.sequence_starts is not None
     assert packed.max_seqlen >= int(packed.lengths.max())
     assert packed.ids.shape[1] == -(-int(packed.lengths.sum()) // TILE) * TILE

@@ -14,6 +14,7 @@ from keel.api.settings import VocabularySettings, route_settings
 from keel.config import to_dict, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, Labels, split_validation
+from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
@@ -100,21 +101,21 @@ def finetune(
             on_event,
             f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
         )
-    everything = kind.read(data, columns, on_event)
+    everything = kind.read_examples(data, columns, on_event)
     labels = kind.label_schema(everything)  # what nothing can be learned from is refused before it is split
     examples, held = split(everything, kind, columns, dev, train.seed, on_event)
-    tested = None if test is None else kind.read(test, columns, on_event)
+    tested = None if test is None else kind.read_examples(test, columns, on_event)
     scored = held, tested, everything if folds else None
     for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
-            kind.check_labels(apart, labels)
+            kind.check_scorable(apart, labels)
     with World.join(train.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.finetuning_policy.adapt_system(labels.kind, examples.label_counts, frozen=freeze or network)
         if parent is None:
             parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
         else:
-            if labels.kind != "text":  # of which single unknown pieces are told
+            if not isinstance(labels.kind, TextTarget):  # of which single unknown pieces are told
                 warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, say)
             if isinstance(parent.task, kind):
                 labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)
@@ -191,7 +192,7 @@ def split(
     if dev is None or (isinstance(dev, str) and dev == "none"):
         return examples, None
     if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read(dev, columns, on_event)
+        return examples, task.read_examples(dev, columns, on_event)
     try:
         share = float(dev[:-1]) / 100
     except ValueError:

@@ -13,7 +13,7 @@ import torch
 
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
-from keel.data.examples import Examples, Labels, folds
+from keel.data.examples import Examples, Labels, cross_validation_folds
 from keel.events import OnEvent, note
 from keel.metrics.scores import Scores
 from keel.model import Model
@@ -168,7 +168,7 @@ class FineTuningRuns:
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Every example scored once, by a run that learned from the other folds."""
         scores: list[Scores] = []
-        for number, (rest, fold) in enumerate(folds(examples, count, self.train.seed)):
+        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.train.seed)):
             tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
             scores += [tuned.scores] if tuned.scores else []
         return self.aggregate("folds", scores)

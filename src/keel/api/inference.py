@@ -8,6 +8,7 @@ from keel.api.finetuning import Source
 from keel.api.model_loading import load_model
 from keel.api.settings import route_settings
 from keel.data.examples import Columns
+from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Candidate, Model, Pool
@@ -24,13 +25,13 @@ def predict(
     known = load_model(model, on_event)
     _refuse_others(known, settings)
     task, columns = _asked(known, settings)
-    examples = task.read(data, columns, on_event)
+    examples = task.read_examples(data, columns, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
         second = {} if example.second is None else {"second": example.second}
         # What is known beforehand stands beside what is said, so that others' scorers can count.
         gold = {"gold": list(example.names)} if example.words and example.label else {}
-        yield {"where": example.where, "text": example.text, **second, **record, **gold}
+        yield {"where": example.location, "text": example.text, **second, **record, **gold}
 
 
 def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:
@@ -60,7 +61,7 @@ def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
 
 def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
     """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
-    searches = model.task is not None and model.task.labels.kind == "text"
+    searches = model.task is not None and isinstance(model.task.labels.kind, TextTarget)
     foretells = model.task is None and model.system.is_causal_lm and not by
     is_what = f"is a model of {model.system.name}"
     if model.task is not None:

@@ -20,14 +20,14 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
-from keel.systems.system import System
+from keel.systems.system import CountBased, CountingObjective, System
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import Objective
 from keel.training.plan import Train
 
 
@@ -54,7 +54,7 @@ def pretrain(
         raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
     usual = start.continued_pretraining_defaults if parent else start.pretraining_defaults
     chosen, train, text = route_settings(settings, start, usual, TextSettings(), only=start.tunable if parent else None)
-    if chosen.count_based and train.epochs != 1:
+    if isinstance(chosen, CountBased) and train.epochs != 1:
         said = next(name for name in Train.LENGTHS if getattr(train, name))
         raise UsageError(f"{chosen.name} counts all of a text once, however long that takes: leave out --{said}")
     text = text.resolve(chosen)
@@ -64,11 +64,13 @@ def pretrain(
         if probe_task not in TASKS:
             raise unknown_name(probe_task, TASKS, "--probe-task")
         kind = TASKS[probe_task]
-        examples, apart = split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
+        examples, apart = split(
+            kind.read_examples(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event
+        )
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
         probed = kind, kind.label_schema(examples)
-        kind.check_labels(apart, probed[1])
+        kind.check_scorable(apart, probed[1])
     with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
@@ -170,7 +172,7 @@ def _tokenizer(
 
 def _too_many_rows(objective: Objective, data: Documents, train: Train) -> str:
     """What to say of a batch for which there is far too little text; of any other nothing."""
-    if isinstance(objective, CustomUpdate) and not objective.nondeterministic:  # it counts, and takes each row once
+    if isinstance(objective, CountingObjective):
         return ""
     rows = objective.epoch_size(data)
     if train.batch < 2 * rows:

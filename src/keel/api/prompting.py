@@ -10,6 +10,7 @@ from keel.api.model_loading import load_model
 from keel.api.settings import route_settings
 from keel.api.text_generation import continuations
 from keel.data.examples import Columns, Labels, read_examples
+from keel.data.label_kinds import ChoiceLabel
 from keel.data.multiple_choice_files import read_choices
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
@@ -111,7 +112,7 @@ def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ig
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return predict_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
+    return predict_last_words(known, [(each.location, each.text) for each in examples], on_event=on_event)
 
 
 def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
@@ -120,9 +121,9 @@ def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_choices(source, columns, on_event)
-    labels = Labels(kind="choice").targets(examples).tolist()
+    labels = Labels(kind=ChoiceLabel()).targets(examples).tolist()
     questions = [
-        Question(context=each.text, choices=each.choices, label=label, where=each.where)
+        Question(context=each.text, choices=each.choices, label=label, where=each.location)
         for each, label in zip(examples, labels, strict=True)
     ]
     return choose_most_probable(known, questions, on_event=on_event)
@@ -154,7 +155,7 @@ def _fitting(
     model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
 ) -> str:
     """The prompt, which fits into what the model reads together with what it is to write."""
-    longest, encode = next_token_model(model).longest, model.tokenizer.encode
+    longest, encode = next_token_model(model).max_context, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the opening mark is read, the last token is not

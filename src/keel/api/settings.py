@@ -69,7 +69,7 @@ class VocabularySettings:
     vocabulary: int = 0
     """Pieces to learn, at most; 0 is the system's own number."""
     separate: bool = False
-    """For rewrite: one vocabulary for what is read and another for what is written."""
+    """For seq2seq: one vocabulary for what is read and another for what is written."""
 
     KINDS = ("auto", "wordpiece", "bpe", "words", "characters")
 

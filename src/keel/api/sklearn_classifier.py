@@ -39,7 +39,7 @@ class Classifier:
         texts, classes = list(X), list(y)
         if len(texts) != len(classes):
             raise KeelError(f"there are {len(texts)} texts but {len(classes)} labels: give one label for each text")
-        settings = {"task": self.task, "dev": None, "labels": "one", **self.settings}
+        settings = {"task": self.task, "dev": None, "labels": "single", **self.settings}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))
         return self
@@ -50,7 +50,7 @@ class Classifier:
             raise _unfitted()
         task = self.model_.task
         assert task is not None
-        found = task.predict(task.read(list(X))).estimates
+        found = task.predict(task.read_examples(list(X))).estimates
         number_of = {name: number for number, name in enumerate(task.labels.names)}
         return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
 

@@ -51,7 +51,7 @@ def check(
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(_apart(files) if task == "rewrite" else files)  # held, for it keeps what came from stdin
+    named = Corpus(_apart(files) if task == "seq2seq" else files)  # held, for it keeps what came from stdin
     for group in _groups(named.files, task, columns):
         path, beside = group[0], group[1:]
         name = f"{path} and {beside[0].name}" if beside else str(path)
@@ -106,7 +106,7 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
     """Files that are read as one: each alone or, to rewrite, two of plain text side by side."""
     left = list(files)
     while left:
-        both = task == "rewrite" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
+        both = task == "seq2seq" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
         yield tuple(left[: 1 + both])
         del left[: 1 + both]
 
@@ -126,8 +126,8 @@ def _first_line(path: Path, columns: Columns) -> str:
 def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
     """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
     if task:
-        examples = TASKS[task].read(path, columns, on_event)
-        if task == "rewrite" and examples.kind is None:
+        examples = TASKS[task].read_examples(path, columns, on_event)
+        if task == "seq2seq" and examples.kind is None:
             remedy = "name the file of the targets after it, or give a table with a column for each"
             raise KeelError(f"{path} has sources without targets: {remedy}")
         return examples

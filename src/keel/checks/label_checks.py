@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from keel.checks.check_report import Finding
-from keel.data.examples import NAMELESS, Example, Examples
+from keel.data.examples import Example, Examples
+from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
 from keel.events import counted
 from keel.model import UNREADABLE, Model
@@ -21,19 +22,19 @@ FEW = 5
 
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
-    units = {"tags": ("sentence",), "text": ("source with its target", "sources with their targets")}
-    unit = units.get(examples.kind or "") or ("text" if examples[0].second is None else "pair",)
+    units = {TagLabels: ("sentence",), TextTarget: ("source with its target", "sources with their targets")}
+    unit = units.get(type(examples.kind)) or ("text" if examples[0].second is None else "pair",)
     what = counted(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"holds": f"{what}{'' if examples.kind else ' without labels'}"}
-    if examples.kind == "number":
+    if isinstance(examples.kind, Regression):
         values = [example.label for example in examples if isinstance(example.label, float)]
         facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}
-    elif examples.kind == "choice":
+    elif isinstance(examples.kind, ChoiceLabel):
         counts = Counter(example.label for example in examples)
         facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
-    elif examples.kind and examples.kind != "text":
+    elif examples.kind and not isinstance(examples.kind, TextTarget):
         counts = _counts(examples)
         facts["labels"] = dict(counts.most_common(20))
         if len(counts) > 20:
@@ -41,13 +42,13 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     lengths, unit = _lengths(examples, model)
     facts[f"{unit} in each"] = _spread(lengths)
     targets = np.zeros_like(lengths)
-    if examples.kind == "text":
+    if isinstance(examples.kind, TextTarget):
         targets = _target_lengths(examples, model)
         facts[f"{unit} in targets"] = _spread(targets)
     if model is not None:
         longest = model.system.max_length
         how = "read from their end on" if examples[0].choices else "read in windows"
-        how = "left out of what is learned" if examples.kind == "text" else how
+        how = "left out of what is learned" if isinstance(examples.kind, TextTarget) else how
         facts["too long"] = f"{(np.maximum(lengths, targets) > longest).mean():.1%} above {longest}, {how}"
     mixed, sorted_ = _padding(np.random.default_rng(0).permutation(lengths)), _padding(np.sort(lengths))
     facts["padding"] = f"{mixed:.0%} of batches of {BATCH} in any order, {sorted_:.0%} sorted by length as Keel does"
@@ -63,7 +64,7 @@ def findings_of(examples: Examples, model: Model | None, task: type[Task] | None
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
         what = f"{counted(len(empty), 'text is', 'texts are')} empty, the first here"
-        yield Finding("warning", empty[0].where, what, "fill in or drop them")
+        yield Finding("warning", empty[0].location, what, "fill in or drop them")
     yield from _about_classes(examples, task)
     yield from _about_copies(examples)
 
@@ -75,16 +76,16 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
         both = [example for example in two if _key(example) in seen]
         if both:
             share = f"{len(both):,} of its {len(two):,} texts ({len(both) / len(two):.1%}) stand in {one.source} too"
-            place = f"the first here and in {seen[_key(both[0])].where}"
+            place = f"the first here and in {seen[_key(both[0])].location}"
             remedy = "a score on them shows memory, so drop them from one file"
-            yield Finding("warning", both[0].where, f"{share}, {place}", remedy)
+            yield Finding("warning", both[0].location, f"{share}, {place}", remedy)
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
-        if unknown and files[0].kind in ("one", "several"):
+        if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
             first = f"the first here ({unknown[0].label!r})"
             what = counted(len(unknown), "example has", "examples have")
             cause = f"{what} a label that {files[0].source} lacks, {first}"
-            yield Finding("error", unknown[0].where, cause, "correct it, or train with it")
+            yield Finding("error", unknown[0].location, cause, "correct it, or train with it")
 
 
 def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:
@@ -93,7 +94,7 @@ def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Find
     except KeelError as error:
         yield Finding.of("error" if examples.kind or task else "warning", str(error), examples.source)
         return
-    if examples.kind in NAMELESS:
+    if examples.kind is not None and not examples.kind.has_classes:
         return
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < FEW]
@@ -101,7 +102,7 @@ def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Find
         cause = f"{counted(len(rare), 'label has', 'labels have')} fewer than {FEW} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more of them, or merge labels")
     name, count = counts.most_common(1)[0]
-    if examples.kind != "tags" and count > 0.9 * len(examples):
+    if not isinstance(examples.kind, TagLabels) and count > 0.9 * len(examples):
         cause = f"{count / len(examples):.0%} of the examples are {name!r}"
         yield Finding("warning", examples.source, cause, "judge by F1 and Matthews, not by accuracy")
 
@@ -116,19 +117,19 @@ def _about_copies(examples: Examples) -> Iterator[Finding]:
             (alike if before.label == example.label else unlike).append((before, example))
     if unlike:
         one, two = unlike[0]
-        if examples.kind == "text":  # a text may well be put in several ways
+        if isinstance(examples.kind, TextTarget):  # a text may well be put in several ways
             what = counted(len(unlike), "source comes", "sources come")
-            yield Finding("note", two.where, f"{what} again with another target, here that of {one.where}")
+            yield Finding("note", two.location, f"{what} again with another target, here that of {one.location}")
             unlike = []
     if unlike:
         one, two = unlike[0]
-        labels = f"here {two.label!r} and in {one.where} {one.label!r}"
+        labels = f"here {two.label!r} and in {one.location} {one.label!r}"
         what = counted(len(unlike), "text comes", "texts come")
-        yield Finding("warning", two.where, f"{what} again with another label, {labels}", "decide which")
+        yield Finding("warning", two.location, f"{what} again with another label, {labels}", "decide which")
     if alike:
         one, two = alike[0]
         what = counted(len(alike), "example comes", "examples come")
-        yield Finding("note", two.where, f"{what} again, here that of {one.where}", "drop the copies")
+        yield Finding("note", two.location, f"{what} again, here that of {one.location}", "drop the copies")
 
 
 def _counts(examples: Examples) -> Counter[str]:

@@ -13,13 +13,14 @@ import torch
 import keel
 from keel.cli.console import clock
 from keel.config import cache_folder, to_dict
+from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
 from keel.formats.elmo_files import is_elmo
 from keel.formats.fasttext_files import is_fasttext
 from keel.formats.vector_files import form_of, looks_like_vectors, read_vectors
-from keel.metrics.scores import main_text
+from keel.metrics.scores import format_main_score
 from keel.model import Model
 from keel.tasks import Task
 from keel.training.checkpoint import Checkpoints
@@ -88,11 +89,11 @@ def _labels(task: Task) -> str:
     """What a task says of a text."""
     own = task.labels.tokenizer
     match task.labels.kind:
-        case "number":
+        case Regression():
             return "a number"
-        case "choice":
+        case ChoiceLabel():
             return "the number of a choice"
-        case "text":
+        case TextTarget():
             return "another text" if own is None else f"another text, in {len(own):,} pieces of its own ({own.kind})"
     return ", ".join(task.labels.names)
 
@@ -147,7 +148,7 @@ def _run(path: Path) -> dict[str, Any]:
 
 def _score(value: Any) -> Any:
     if isinstance(value, dict):
-        return main_text(value)
+        return format_main_score(value)
     return f"{value:.4g}" if isinstance(value, float) else value
 
 

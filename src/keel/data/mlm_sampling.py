@@ -26,7 +26,7 @@ class SampledSpans:
     def lengths(self) -> Tensor:
         return self.first_length + self.second_length + (2 if self.not_next is None else 3)
 
-    def lay_out(
+    def to_ids(
         self, data: Documents, length: int, whole_words: bool, marks: tuple[int, int, int, int]
     ) -> tuple[Tensor, Tensor]:
         """[batch, length] ids as [CLS] A [SEP] B [SEP] and padding, and whether each place starts a word."""

@@ -76,7 +76,7 @@ def align(
     decoder.eval()
     try:
         with torch.inference_mode():
-            memory = decoder.read(encoder(rows), rows)
+            memory = decoder.project_source(encoder(rows), rows)
             decoder(torch.tensor([[writes.cls_id, *written.ids]], device=rows.ids.device), memory, record=record)
     finally:
         encoder.train(was_training[0])

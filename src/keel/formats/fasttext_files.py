@@ -8,16 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
 from keel.formats.hf_architectures import LEARNING_HEAD
 from keel.formats.huggingface import Stored, label_settings
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import LABEL, Loss
+from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
 
 __all__ = ["is_fasttext", "read", "write"]
-LOSSES: dict[int, Loss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
+LOSSES: dict[int, LabelLoss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
 CBOW, SKIPGRAM = 1, 2
 
 
@@ -52,13 +53,13 @@ def read(path: Path) -> Stored:
         order = np.argsort(contents.kept)
         grams = grams[order]
         tensors["encoder.buckets"] = torch.from_numpy(contents.kept[order]).float()
-    tensors["encoder.grams.weight"] = grams[: system.grams]
+    tensors["encoder.grams.weight"] = grams[: system.ngram_vectors]
     config: dict[str, Any] = {"model_type": system.name}
     missing = (LEARNING_HEAD,)
     if supervised:
-        names = [name.removeprefix(LABEL) for name in contents.labels]
-        kind = "several" if system.label_loss == "one-vs-all" else "one"
-        config |= label_settings(names, kind)
+        names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
+        kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
+        config |= label_settings(names, kind.problem_type)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
     elif LOSSES[told.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, told.width), outputs])
@@ -107,7 +108,7 @@ def write(
             word_ngrams=system.word_ngrams,
             loss=next(code for code, name in LOSSES.items() if name == loss),
             model=SUPERVISED if system.supervised else CBOW if system.architecture == "cbow" else SKIPGRAM,
-            buckets=system.grams,
+            buckets=system.ngram_vectors,
             min_n=system.min_n,
             max_n=system.max_n,
             rate_updates=100,
@@ -115,7 +116,7 @@ def write(
         ),
         words=[tokenizer.token_of(place) for place in words],
         word_counts=np.arange(len(words), 0, -1),
-        labels=[LABEL + labels[number] for number in order.tolist()],
+        labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
         label_counts=np.array(system.label_counts, np.int64)[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),

@@ -160,7 +160,7 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
         "head_dim": width // heads,
         "mlp_ratio": hidden / width,
         "activation": _activation(config, "hidden_act", "gelu", where),
-        "length": min(positions, 4096),  # the longest row there can be
+        "sequence_length": min(positions, 4096),  # the longest row there can be
         "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
     }
     system = from_dict(SYSTEMS[keel.get("system", "bert")], values | keel.get("settings", {}), where)
@@ -271,7 +271,7 @@ def _read_gpt2(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
         "head_dim": width // heads,
         "mlp_ratio": (hidden or 4 * width) / width,
         "activation": _activation(config, "activation_function", "gelu_new", where),
-        "length": positions,
+        "sequence_length": positions,
     }
     return from_dict(Gpt, values | config.get("keel", {}).get("settings", {}), where), vocabulary
 

@@ -16,7 +16,7 @@ class CausalBlock(TransformerBlock):
     def __init__(self, **settings: Any):
         super().__init__(causal=True, **settings)
 
-    def fused_before(
+    def fused_pre_norm(
         self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: PackedSpans, seed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """A pre-norm block by our kernels on tokens end to end: the stream [tokens, width], and its norm by this block,
@@ -57,7 +57,7 @@ class CausalStack(TransformerStack):
         norms = [block.attention_norm for block in self.blocks]
         y = layer_norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
         for number, (block, following) in enumerate(zip(self.blocks, [*norms[1:], top], strict=True)):
-            x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
+            x, y = block.fused_pre_norm(x, y, following, spans, None if seeds is None else seeds[number])
             if all_layers:
                 layers.append(x.view(shape))
         return y.view(shape), layers

@@ -32,7 +32,7 @@ class KVCache(Tensors):
         memory[..., self.count :, :] = 0
         return replace(self, memory=memory, graph=None)
 
-    def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
+    def with_room(self, time: int, most: int, dtype: torch.dtype) -> Self:
         """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
         zero where a graph looks at all of it."""
         rows, layers, two, heads, room, width = self.memory.shape
@@ -49,7 +49,7 @@ class KVCache(Tensors):
     def layer(self, number: int) -> "LayerCache":
         return LayerCache(memory=self.memory[:, number], count=self.count)
 
-    def after(self, time: int) -> Self:
+    def advanced(self, time: int) -> Self:
         """The same when every layer has written so many places more."""
         return replace(self, count=self.count + time)
 

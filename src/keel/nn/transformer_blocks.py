@@ -43,20 +43,20 @@ class PackedSpans(Tensors):
     """Whether a row begins at every multiple of `longest`."""
 
     @classmethod
-    def of(cls, rows: TokenBatch) -> Self:
-        if rows.sequence_starts is not None:
-            return cls(starts=rows.sequence_starts, lengths=rows.lengths, max_seqlen=rows.max_seqlen)
-        batch, time = rows.ids.shape
-        starts = torch.arange(0, batch * time, time, device=rows.ids.device)
-        return cls(starts=starts, lengths=rows.lengths, max_seqlen=time, even=True)
+    def from_batch(cls, batch: TokenBatch) -> Self:
+        if batch.sequence_starts is not None:
+            return cls(starts=batch.sequence_starts, lengths=batch.lengths, max_seqlen=batch.max_seqlen)
+        count, time = batch.ids.shape
+        starts = torch.arange(0, count * time, time, device=batch.ids.device)
+        return cls(starts=starts, lengths=batch.lengths, max_seqlen=time, even=True)
 
 
-def padding_mask(rows: TokenBatch) -> Tensor | None:
+def padding_mask(batch: TokenBatch) -> Tensor | None:
     """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
-    time = rows.ids.shape[1]
-    if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
+    time = batch.ids.shape[1]
+    if not batch.lengths.is_cuda and bool((batch.lengths == time).all()):
         return None
-    return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
+    return (torch.arange(time, device=batch.ids.device) < batch.lengths[:, None])[:, None, None]
 
 
 def use_kernels(x: Tensor) -> bool:
@@ -225,10 +225,10 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places alone."""
         asked = x[:, :query_count] if query_count else x
-        x = self.around(self.attention_norm, x, lambda x: self.attention(x, mask, record, query_count, past), asked)
-        return self.around(self.output_norm, x, self.feed_forward)
+        x = self.residual(self.attention_norm, x, lambda x: self.attention(x, mask, record, query_count, past), asked)
+        return self.residual(self.output_norm, x, self.feed_forward)
 
-    def around(
+    def residual(
         self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor], kept: Tensor | None = None
     ) -> Tensor:
         """A sub-layer inside its residual and its norm; `kept` is what it is added to, if that is not x."""

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 import numpy as np
 from torch import Tensor
 
-from keel.data.token_batch import SubwordUnits, distinct
+from keel.data.label_kinds import LabelKind
+from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.training.objective import CustomUpdate
@@ -33,12 +34,12 @@ class FineTuningPolicy:
         learned with the task."""
         return tokenizer
 
-    def head_defaults(self, kind: str = "") -> dict[str, Any]:
+    def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
         """Of what stands on the encoder, the settings that are this system's own unless told otherwise, for labels of
         this kind."""
         return {}
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> Any:
         """The system's settings for labels of this kind, whose names came so often each."""
         return self.system
 
@@ -47,7 +48,7 @@ class FineTuningPolicy:
     ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
         """For those who spell: rows end to end as places in the spelling of their words, where each row starts, and
         this spelling."""
-        used, places = distinct(ids)
+        used, places = distinct_ids(ids)
         return places, starts, self.system.subword_units(used.tolist(), tokenizer)
 
     def custom_update(self, task: Any) -> CustomUpdate | None:

@@ -15,7 +15,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.training.objective import Objective, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, Objective, Tensors
 from keel.training.plan import Train
 
 
@@ -37,7 +38,7 @@ class System(Validated):
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning from text."""
-    default_pool: ClassVar[Literal["own", "concat"]] = "own"
+    default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     default_sentences: ClassVar[Sentences] = "split"
     """How sentences are told apart in the text that it learns from, unless told otherwise."""
@@ -47,8 +48,6 @@ class System(Validated):
     """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     supervised_only: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
-    count_based: ClassVar[bool] = False
-    """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
     uses_subwords: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
@@ -87,11 +86,11 @@ class System(Validated):
         """How to fine-tune it, or the head alone on a frozen encoder."""
         raise NotImplementedError
 
-    def build_encoder(self, vocabulary: int) -> Encoder:
+    def build_encoder(self, vocab_size: int) -> Encoder:
         """A new encoder for that many ids, with random weights."""
         raise NotImplementedError
 
-    def build_decoder(self, encoder: Any, vocabulary: int) -> Decoder:
+    def build_decoder(self, encoder: Any, vocab_size: int) -> Decoder:
         """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
         next_token_loss = "foretells how a text goes on and does not rewrite it"
         what = next_token_loss if self.is_causal_lm else "reads text and writes none"
@@ -125,6 +124,34 @@ class System(Validated):
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
+
+
+COUNTING = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
+"""Schedule of a count-based system: one pass over the corpus on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountBased(System):
+    """A system whose parameters are corpus statistics, counted in one pass: epochs, steps and lr do not apply."""
+
+    def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> "CountingObjective":
+        raise NotImplementedError
+
+
+class CountingObjective(CustomUpdate):
+    """Objective of a count-based system: the same bits with any number of threads."""
+
+    nondeterministic: ClassVar[bool] = False
+
+    def count(self, data: Any, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+        """Add these parts of the pass, of `epoch_size` in all, to the statistics; return sums of losses and counts."""
+        raise NotImplementedError
+
+    def update(
+        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        first = int(rng.first_example)
+        return self.count(data, range(first, first + len(examples)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +189,7 @@ class EncoderDecoderSystem(System):
 class CausalLMObjective(Protocol):
     """An objective that can say how well rows of vectors foretell the ids that follow."""
 
-    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def nll(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
         ...
 
@@ -180,7 +207,7 @@ class WindowedEvaluation(Protocol):
         """How many windows foretell each token of a text once, if each lies `stride` tokens further on."""
         ...
 
-    def windows(self, data: Any, stride: int, rows: range) -> Tensors:
+    def window_batch(self, data: Any, stride: int, rows: range) -> Tensors:
         """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any.
 
         Each loss and count of it is two: of all that is foretold, and of that less the ends of documents.
@@ -192,6 +219,6 @@ class WindowedEvaluation(Protocol):
 class SequentialEvaluation(Protocol):
     """An objective that foretells a text from its start to its end in so many parts as it has rows."""
 
-    def part(self, data: Any, number: int) -> Tensors:
+    def sequential_batch(self, data: Any, number: int) -> Tensors:
         """One of them as a batch, each loss and count of which is two, as those of `Windowed.windows`."""
         ...
