@@ -218,9 +218,7 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
     if isinstance(known.get("questions"), list):  # RACE: several questions per passage
         article, questions = known.get("article"), known["questions"]
         options, answers = known.get("options") or [], known.get("answers") or [None] * len(questions)
-        if not isinstance(options, list) or not isinstance(
-            answers, list | str
-        ):  # a string: one character each
+        if not isinstance(options, list) or not isinstance(answers, list | str):  # a string: one character each
             raise KeelError(f"{location}: options or answers are not lists, though the questions are: correct it")
         if not len(questions) == len(options) == len(answers):
             counts = f"{len(questions)} questions, {len(options)} lists of options and {len(answers)} answers"
