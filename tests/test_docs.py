@@ -49,8 +49,9 @@ MODELS = {
 def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in ("wiki.txt", "company.txt"):
-        (folder / name).write_bytes(english_corpus.read_bytes())
+    text = english_corpus.read_text(encoding="utf-8")
+    (folder / "wiki.txt").write_text(text, encoding="utf-8")
+    (folder / "company.txt").write_text("\n\n".join(text.split("\n\n")[:40]), encoding="utf-8")
     rows = ["the farmer is kind\tgood", "the pilot was late\tbad"] * 20
     for name in ("train.tsv", "test.tsv"):
         (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n")
@@ -177,13 +178,11 @@ def test_layer_diagram_is_true() -> None:
 
 
 @pytest.mark.skipif(not find_spec("keel.systems.family_tree"), reason="no family tree yet")
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
-def test_family_tree_is_current(name: str) -> None:
-    shown = re.search(
-        r"<!-- family-tree -->\n(.*?)<!-- /family-tree -->", (ROOT / name).read_text(encoding="utf-8"), re.S
-    )
+def test_family_tree_is_current() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- family-tree -->\n```mermaid\n(.*?)```\n<!-- /family-tree -->", page, re.DOTALL)
     tree = subprocess.run(
         [sys.executable, "-m", "keel.systems.family_tree"], capture_output=True, text=True, check=True
     )
     assert shown
-    assert shown[1].strip().strip("`").strip() == tree.stdout.strip().strip("`").strip()
+    assert shown[1] == tree.stdout

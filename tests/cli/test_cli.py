@@ -154,10 +154,10 @@ def test_pretrain_says_where_the_model_is_and_what_it_gained(
     code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert code == 0
     assert f"{tmp_path / 'm'} is ready: 2 steps" in out
-    assert "held-out loss: mlm" in out
+    assert "validation loss " in out
     assert "nsp" in out
     assert f"--model {tmp_path / 'm'}" in out
-    assert "step 2 of 2  mlm " in err
+    assert "step 2/2  loss " in err
     again = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert again[0] == 0  # it is done already
     changed = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--lr", "3e-3", "--out", tmp_path / "m")
@@ -234,7 +234,7 @@ def test_two_processes_give_one_result(tmp_path: Path, english_corpus: Path, tin
     done = subprocess.run([*torchrun, *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("is ready: 2 steps") == 1
-    assert done.stderr.count("step 2 of 2 ") == done.stderr.count("the text looks like English") == 1
+    assert done.stderr.count("step 2/2 ") == done.stderr.count("the text looks like English") == 1
 
 
 def test_json_and_quiet(run: Run, tmp_path: Path, folder: Path, english_corpus: Path) -> None:
@@ -261,7 +261,7 @@ def test_every_recipe_runs(
         return
     corpus = chinese_corpus if "chinese" in recipe.stem else english_corpus
     recurrent = recipe.stem in ("elmo", "ulmfit-wikitext2")
-    tiny = [flag.replace("system.length", "system.bptt") if recurrent else flag for flag in tiny]
+    tiny = [flag.replace("system.sequence_length", "system.bptt") if recurrent else flag for flag in tiny]
     code, out, err = run(
         "pretrain", corpus, "--recipe", recipe, *tiny, "--steps", "2", "--json", "--out", tmp_path / "m"
     )
@@ -273,9 +273,8 @@ def test_every_recipe_runs(
 
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
-    tables = (
-        'size = "tiny"\nlayers = 1\nwidth = 64\nlength = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
-    )
+    tables = 'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n[train]\nsteps = 1\n'
+    tables += "batch = 4\n[text]\nvocabulary = 300\n"
     recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
     assert code == 0
@@ -473,7 +472,7 @@ def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_p
     assert "'boat' by" in out
     assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
     found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
-    assert "no vector" in found[1]["remark"]
+    assert "no vector" in found[1]["note"]
     refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
     asked[1] = "zebra"
     refused(run(*asked, folder / "base"), 1, "'zebra' is nowhere in the 2 sentences")

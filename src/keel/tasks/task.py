@@ -27,7 +27,7 @@ from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.embedding_restriction import restricted_embeddings
 from keel.tasks.head_settings import HeadSettings
-from keel.training.batch_loading import ROOM
+from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 from keel.training.plan import Precision, Train
@@ -350,7 +350,8 @@ class Task(Objective):
         for index, found in self._infer(data, batch_size, lambda features, selection: features):
             if not len(features):
                 shape = count, *found.shape[1:]
-                fits = found.is_cuda and 4 * math.prod(shape) < ROOM * torch.cuda.mem_get_info(found.device)[0]
+                free = torch.cuda.mem_get_info(found.device)[0] if found.is_cuda else 0
+                fits = 4 * math.prod(shape) < MAX_DATA_SHARE * free
                 features = torch.empty(shape, device=found.device if fits else "cpu")
             features[torch.from_numpy(index).to(features.device)] = found.to(features.device)
         return features
