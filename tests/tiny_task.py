@@ -23,12 +23,12 @@ MakeTask = Callable[..., TextClassification]
 
 def sentences(count: int, labels: list[str], seed: int = 0, longest: int = 12) -> list[tuple[str, str]]:
     """(text, label) pairs: some words, one of which gives the label away."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     pairs = []
     for number in range(count):
-        words: list[str] = draw.choices(WORDS.split(), k=draw.randint(2, longest))
+        words: list[str] = rng.choices(WORDS.split(), k=rng.randint(2, longest))
         label = labels[number % len(labels)]
-        words.insert(draw.randint(0, len(words)), MARKS[label])
+        words.insert(rng.randint(0, len(words)), MARKS[label])
         pairs.append((" ".join(words), label))
     return pairs
 

@@ -49,7 +49,7 @@ def test_labels_of_another_kind_are_refused() -> None:
         labels.targets(read_examples(["x"], pair=False))
 
 
-def test_labels_are_read_as_the_model_was_taught() -> None:
+def test_labels_are_read_as_in_training() -> None:
     """A test file may look otherwise than the training file did: whole scores only, or one label each."""
     assert Labels(kind=Regression()).targets(of(["5.000", "4"])).tolist() == [5.0, 4.0]
     assert Labels(kind=MultiLabel(), names=("a", "b")).targets(of(["a", "b"])).tolist() == [[1, 0], [0, 1]]

@@ -19,7 +19,7 @@ def flat(texts: list[list[int]]) -> FlatTokens:
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("name", ["bert", "word2vec"])
-def test_rows_are_framed_as_one_by_one(name: str, pair: bool) -> None:
+def test_packed_inputs_equal_single_inputs(name: str, pair: bool) -> None:
     system, tokenizer = SYSTEMS[name](), Tokenizer.from_words(f"word{number}" for number in range(40))
     found = build_packed_inputs(system, tokenizer, flat(TEXTS), flat(OTHERS) if pair else None, 20)
     parts = [text_windows(text, other if pair else None, 20) for text, other in zip(TEXTS, OTHERS, strict=True)]

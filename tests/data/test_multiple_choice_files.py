@@ -104,7 +104,7 @@ def test_lists_and_columns_by_name(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "messages"),
     [
         ({"context": "c", "choices": ["x"], "label": 0}, "only one choice, 'x': give two or more"),
         ({"context": "c", "choices": ["x", "y"], "label": 2}, "label 2 is none of the 2 choices, which are 0 to 1"),
@@ -124,9 +124,9 @@ def test_lists_and_columns_by_name(tmp_path: Path):
         ({"question": "q", "choices": {"label": ["A"], "text": None}, "answerKey": "A"}, "no choices"),
     ],
 )  # fmt: skip
-def test_bad_examples_are_named_with_their_place(tmp_path: Path, record: dict[str, Any], said: str):
+def test_bad_examples_are_named_with_their_place(tmp_path: Path, record: dict[str, Any], messages: str):
     path = lines(tmp_path, {"context": "a", "choices": ["x", "y"], "label": 1}, record)
-    with pytest.raises(KeelError, match=said) as caught:
+    with pytest.raises(KeelError, match=messages) as caught:
         read_choices(path)
     assert f"{path}:2" in str(caught.value)
 

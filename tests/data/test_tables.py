@@ -117,16 +117,16 @@ def test_gb18030_is_found_out(tmp_path: Path) -> None:
     assert read_examples(path, pair=False)[0].text == "这家酒店的早餐很不错，房间也很干净"
 
 
-def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+def test_locations_are_lines_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",x\nnext,y\n')
     assert [example.location for example in read_examples(path, pair=False)] == [f"{path}:2", f"{path}:4"]
 
 
-def test_what_was_chosen_is_said(tmp_path: Path) -> None:
+def test_the_chosen_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path, "rte.tsv", PAIR_FORMS["rte.tsv"])
     assert notes(path, pair=True) == [f"{path}: text in 'sentence1', second text in 'sentence2', label in 'label'"]
-    (said,) = notes(path, pair=False)
-    assert "'sentence2' is ignored (--task pair" in said
+    (messages,) = notes(path, pair=False)
+    assert "'sentence2' is ignored (--task pair" in messages
     cola = write(tmp_path, "cola.tsv", SINGLE_FORMS["cola.tsv"])
     assert notes(cola, pair=False) == [f"{cola}: text in column 4, label in column 2"]
 
@@ -142,11 +142,11 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert plain(read_examples(bare, pair=False, columns=numbers)) == [("x y", "1"), ("z", "3")]
 
 
-def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
+def test_labels_that_look_like_floats_are_classes_by_default() -> None:
     pairs = [("a", "1.0"), ("b", "2.0"), ("c", "1.0")]
-    (said,) = notes(pairs, pair=False)
-    assert "2 classes (1.0, 2.0)" in said
-    assert "--labels regression" in said
+    (messages,) = notes(pairs, pair=False)
+    assert "2 classes (1.0, 2.0)" in messages
+    assert "--labels regression" in messages
     assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
     assert plain(read_examples(pairs, pair=False, columns=Columns(labels="regression")))[1] == ("b", 2.0)
     assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == Regression()
@@ -235,7 +235,7 @@ def test_published_files_are_read_as_they_are(data_dir: Path, folder: str) -> No
 
 
 @pytest.mark.data
-def test_cola_and_mrpc_keep_their_text_to_the_letter(data_dir: Path) -> None:
+def test_cola_and_mrpc_keep_their_text_exactly(data_dir: Path) -> None:
     cola = read_examples(data_dir / "tasks/glue/CoLA/dev.tsv", pair=False)
     assert plain(cola)[4] == ("As you eat the most, you want the least.", "0")
     mrpc = read_examples(data_dir / "tasks/glue/MRPC/dev.tsv", pair=True)

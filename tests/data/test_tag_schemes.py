@@ -27,18 +27,18 @@ LETTERS: dict[Scheme, str] = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES"
 SCHEMES = list(LETTERS)
 
 
-def random_tags(draw: random.Random, letters: str, types: list[str], outside: int = 2) -> list[str]:
+def random_tags(rng: random.Random, letters: str, types: list[str], outside: int = 2) -> list[str]:
     names = ["O"] * outside + [f"{letter}-{kind}" if kind else letter for letter in letters for kind in types]
-    return draw.choices(names, k=draw.randint(0, 9))
+    return rng.choices(names, k=rng.randint(0, 9))
 
 
-def random_entities(draw: random.Random, length: int) -> list[Entity]:
+def random_entities(rng: random.Random, length: int) -> list[Entity]:
     found: list[Entity] = []
-    place = draw.randint(0, 2)
+    place = rng.randint(0, 2)
     while place < length:
-        end = min(length, place + draw.randint(1, 4))
-        found.append(Entity(draw.choice(["LOC", "PER"]), place, end))
-        place = end + draw.choice([0, 0, 1, 3])
+        end = min(length, place + rng.randint(1, 4))
+        found.append(Entity(rng.choice(["LOC", "PER"]), place, end))
+        place = end + rng.choice([0, 0, 1, 3])
     return found
 
 
@@ -47,28 +47,28 @@ def random_entities(draw: random.Random, length: int) -> list[Entity]:
 def test_entities_are_those_of_seqeval(scheme: Scheme, types: list[str]) -> None:
     from seqeval.metrics.sequence_labeling import get_entities
 
-    draw = random.Random(f"{scheme} {types}")
+    rng = random.Random(f"{scheme} {types}")
     for _ in range(10_000):
-        tags = random_tags(draw, LETTERS[scheme], types)
+        tags = random_tags(rng, LETTERS[scheme], types)
         # seqeval calls the inside I, and what has no type "_".
         theirs = get_entities([f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags])
         expected = [Entity("" if kind == "_" else kind, start, end + 1) for kind, start, end in theirs]
         assert extract_entities(tags) == expected, tags
 
 
-def random_guess(draw: random.Random, tags: list[str], names: list[str], kind: int) -> list[str]:
+def random_guess(rng: random.Random, tags: list[str], names: list[str], kind: int) -> list[str]:
     """Tags that err as a model may, or as none would."""
     if kind == 0:
         return tags[::-1]
     if kind == 1:
-        return [tag if draw.random() < 0.8 else draw.choice(names) for tag in tags]
+        return [tag if rng.random() < 0.8 else rng.choice(names) for tag in tags]
     if kind == 2:  # all bounds as they are, all types wrong
         return [tag[0] + tag[1:].translate(str.maketrans("ABC", "BCA")) for tag in tags]
     if kind == 3:  # all types as they are, every beginning an inside
         return [f"I{tag[1:]}" if tag[0] in "BS" and tag[1:] else tag for tag in tags]
     if kind == 4:
         return ["O"] * len(tags)
-    return draw.choices(names, k=len(tags))
+    return rng.choices(names, k=len(tags))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -77,14 +77,14 @@ def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyP
 
     judge: Any = theirs.classification_report
     monkeypatch.setattr(score_module, "RESAMPLES", 1)  # intervals are not compared
-    draw = random.Random(7)
+    rng = random.Random(7)
     letters, types = LETTERS[scheme], ["A", "B", "C"]
     names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in types)]
     if "I" not in letters:
         names += [f"I-{kind}" for kind in types]  # which some guesses have, whatever the scheme
     for batch in range(400):
-        truth = [random_tags(draw, letters, types) for _ in range(24)] + [[names[1]]]
-        guess = [random_guess(draw, tags, names, draw.randrange(6) if batch % 2 else batch // 2 % 6) for tags in truth]
+        truth = [random_tags(rng, letters, types) for _ in range(24)] + [[names[1]]]
+        guess = [random_guess(rng, tags, names, rng.randrange(6) if batch % 2 else batch // 2 % 6) for tags in truth]
         scores = score_tags(*tagged(truth, guess, names))
         # seqeval calls the inside I.
         sides = [
@@ -115,11 +115,11 @@ def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_tags_are_written_read_and_known_again(scheme: Scheme) -> None:
-    draw = random.Random(3)
+    rng = random.Random(3)
     written = []
     for _ in range(300):
-        length = draw.randint(0, 12)
-        found = random_entities(draw, length)
+        length = rng.randint(0, 12)
+        found = random_entities(rng, length)
         tags = write_tags(found, length, scheme)
         assert extract_entities(tags) == found
         assert not list(invalid_transitions(tags, scheme))
@@ -146,7 +146,7 @@ def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "scheme", "places"),
+    ("tags", "scheme", "positions"),
     [
         ("O I-A O", "BIO", [1]),
         ("I-A B-A I-B", "BIO", [0, 2]),
@@ -158,8 +158,8 @@ def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
         ("I-A B-A", "BIO1", []),
     ],
 )
-def test_tags_out_of_place_are_found(tags: str, scheme: Scheme, places: list[int]) -> None:
-    assert list(invalid_transitions(tags.split(), scheme)) == places
+def test_tags_out_of_place_are_found(tags: str, scheme: Scheme, positions: list[int]) -> None:
+    assert list(invalid_transitions(tags.split(), scheme)) == positions
 
 
 def test_what_may_follow_is_what_does_not_break() -> None:

@@ -30,9 +30,9 @@ CONLLU = """\
 
 
 def read(path: Path, text: str, **columns: Any) -> tuple[Examples, list[str]]:
-    said: list[str] = []
+    messages: list[str] = []
     path.write_text(text, encoding="utf-8")
-    return read_tagged_sentences(path, Columns(**columns), lambda event: said.append(event["text"])), said
+    return read_tagged_sentences(path, Columns(**columns), lambda event: messages.append(event["text"])), messages
 
 
 def shown(examples: Examples) -> list[tuple[str, str]]:
@@ -40,16 +40,16 @@ def shown(examples: Examples) -> list[tuple[str, str]]:
 
 
 def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
-    examples, said = read(tmp_path / "a.txt", CONLL)
+    examples, messages = read(tmp_path / "a.txt", CONLL)
     assert shown(examples) == [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]
     assert examples[1].location == f"{tmp_path}/a.txt:7"
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
-    assert "words in column 1, tags in column 4" in said[0]
-    assert "BIO1" in said[1]
-    assert "to BIO" in said[1]
+    assert "words in column 1, tags in column 4" in messages[0]
+    assert "BIO1" in messages[1]
+    assert "to BIO" in messages[1]
 
 
-def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
+def test_columns_and_schemes_can_be_chosen(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", CONLL, label_column="2")
     assert shown(examples)[0] == ("EU rejects", "NNP VBZ")
     examples, _ = read(tmp_path / "a.txt", CONLL, text_column="2", label_column="4", scheme="BIOES")
@@ -68,7 +68,7 @@ def test_tabs_comments_and_a_hash_that_is_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) -> None:
+def test_compressed_conllu_has_words(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "a.conllu.z"
     path.write_bytes(pack(CONLLU.encode()))
     assert shown(read_tagged_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
@@ -84,21 +84,21 @@ def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
         read(tmp_path / "a.conllu", bare)
     assert shown(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
     assert shown(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
-    examples, said = read(tmp_path / "a.conllu", bare.replace("PRON", "_").replace("AUX", "_"))
+    examples, messages = read(tmp_path / "a.conllu", bare.replace("PRON", "_").replace("AUX", "_"))
     assert ([example.words for example in examples], examples.kind) == ([("I", "do", "n't"), ("No",)], None)
-    assert "words are FORM, without UPOS tags" in said[0]
+    assert "words are FORM, without UPOS tags" in messages[0]
     with pytest.raises(KeelError, match="has words without tags"):
         _ = examples.labels
 
 
-def test_chinese_by_the_character_by_the_word_and_by_blanks(tmp_path: Path) -> None:
+def test_chinese_characters_words_and_segmented_text(tmp_path: Path) -> None:
     characters, _ = read(tmp_path / "a.txt", "中 B-LOC\n国 I-LOC\n人 O\n\n我 O\n")
     assert (characters[0].text, characters[0].names) == ("中国人", ("B-LOC", "I-LOC", "O"))
-    segmented, said = read(tmp_path / "b.txt", "共同  创造  美好  的  新  世纪\n我们  希望  和平\n")
+    segmented, messages = read(tmp_path / "b.txt", "共同  创造  美好  的  新  世纪\n我们  希望  和平\n")
     assert segmented[0].text == "共同创造美好的新世纪"
     assert segmented[0].names == tuple("BEBEBESSBE")
     assert segmented.names == ("B", "E", "M", "S")
-    assert "--format" in said[0]
+    assert "--format" in messages[0]
     slashes, _ = read(tmp_path / "c.txt", "迈向/v  [中央/n  电台/n]nt  1/2/m\n新/a\n")
     assert shown(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
 
@@ -114,9 +114,9 @@ def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
     ("text", "form"),
     [("the/DT cat/NN\na/DT dog/NN sat/VB\n", "slashes"), ("我们  希望  和平\n", "segmented"), ("Yes .\n", "text")],
 )
-def test_the_form_that_was_found_is_named_as_it_is_asked_for(tmp_path: Path, text: str, form: str) -> None:
-    examples, (said, *_) = read(tmp_path / "a.txt", text)
-    assert f"(--format {form}; choose another to change it)" in said
+def test_the_inferred_format_is_reported_with_its_flag(tmp_path: Path, text: str, form: str) -> None:
+    examples, (messages, *_) = read(tmp_path / "a.txt", text)
+    assert f"(--format {form}; choose another to change it)" in messages
     assert shown(read(tmp_path / "a.txt", text, format=form)[0]) == shown(examples)
 
 
@@ -141,9 +141,9 @@ def test_lists_records_and_running_text(tmp_path: Path) -> None:
     assert shown(read(tmp_path / "a.jsonl", lines)[0]) == expected
     bare = read_tagged_sentences([["EU", "rejects"], ["Peter"]])
     assert (bare.kind, bare[0].words) == (None, ("EU", "rejects"))
-    text, said = read(tmp_path / "a.txt", "EU rejects it.\n\nPeter Blackburn\n")
+    text, messages = read(tmp_path / "a.txt", "EU rejects it.\n\nPeter Blackburn\n")
     assert [example.text for example in text] == ["EU rejects it.", "Peter Blackburn"]
-    assert "text without tags" in said[0]
+    assert "text without tags" in messages[0]
     with pytest.raises(KeelError, match="no labels"):
         _ = text.labels
 
@@ -152,9 +152,9 @@ def test_lists_records_and_running_text(tmp_path: Path) -> None:
     "text", ["江泽民主席在北京讲话。\n\n我爱北京\n", "他在北京讲话。\n我爱北京\n\n你好\n", "我爱你\n\n你好\n\n"]
 )
 def test_chinese_paragraphs_are_text(tmp_path: Path, text: str) -> None:
-    examples, said = read(tmp_path / "a.txt", text)
+    examples, messages = read(tmp_path / "a.txt", text)
     assert [(example.text, example.words) for example in examples] == [(line, ()) for line in text.split()]
-    assert "text without tags" in said[0]
+    assert "text without tags" in messages[0]
     words, _ = read(tmp_path / "b.txt", "江泽民\n主席\n讲话\n\n我\n爱\n")
     assert [example.words for example in words] == [("江泽民", "主席", "讲话"), ("我", "爱")]
 
@@ -168,10 +168,10 @@ def test_running_text_is_split_as_corpora_are() -> None:
 
 
 def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path) -> None:
-    examples, said = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
+    examples, messages = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
     assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
-    assert len(said) == 2
-    assert re.search(r"a\.txt:2: 2 invalid tags in BIO, such as 'I-Y' after 'B-X'; .* correct the tags", said[1])
+    assert len(messages) == 2
+    assert re.search(r"a\.txt:2: 2 invalid tags in BIO, such as 'I-Y' after 'B-X'; .* correct the tags", messages[1])
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
         ("E-X S-X O", r"a\.txt:1: 1 invalid tag in BIOES, such as 'E-X' at the start of the sentence;"),
     ],
 )
-def test_a_tag_that_nothing_closes_is_told_at_the_end_of_its_sentence(tmp_path: Path, tags: str, told: str) -> None:
+def test_an_unclosed_entity_is_reported_at_the_end_of_its_sentence(tmp_path: Path, tags: str, told: str) -> None:
     lines = [f"{letter} {tag}\n" for letter, tag in zip("abcd", tags.split(), strict=False)]
-    _, said = read(tmp_path / "a.txt", "".join(lines) + ("\ne S-X\n" if "-" in tags else "\ne S\n"))
-    assert re.search(told, said[-1])
+    _, messages = read(tmp_path / "a.txt", "".join(lines) + ("\ne S-X\n" if "-" in tags else "\ne S\n"))
+    assert re.search(told, messages[-1])
 
 
 @pytest.mark.parametrize("scheme", ["auto", "BIO", "BIOES"])
@@ -210,14 +210,14 @@ def test_one_sentence_of_another_scheme_is_named(tmp_path: Path, tags: str, odd:
             read(tmp_path / "a.txt", good * 10 + foreign, scheme=scheme)
 
 
-def test_single_words_may_have_a_letter_of_their_own(tmp_path: Path) -> None:
+def test_single_words_may_have_a_prefix_of_their_own(tmp_path: Path) -> None:
     text = "a B-PER\nb I-PER\nc O\n\n" * 10 + "d S-PER\ne O\n"  # BIOS, as some Chinese files have it
     examples, _ = read(tmp_path / "a.txt", text)
     assert shown(examples)[-2:] == [("a b c", "B-PER E-PER O"), ("d e", "S-PER O")]
     ends = "a B-PER\nb E-PER\nc S-LOC\n\n" * 4 + "a B-PER\nb I-PER\nc B-LOC\n"
-    examples, said = read(tmp_path / "a.txt", ends)
+    examples, messages = read(tmp_path / "a.txt", ends)
     assert shown(examples)[-1] == ("a b c", "B-PER E-PER S-LOC")
-    assert "a.txt:19: 2 invalid tags in BIOES" in said[1]
+    assert "a.txt:19: 2 invalid tags in BIOES" in messages[1]
 
 
 @pytest.mark.parametrize("tags", ["NN VV M CD M NN PU", "O O O O O O PERSON", "S V S A S PR S", "0 0 0 0 B-X 0"])
@@ -239,14 +239,12 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
         ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other prefixes \(I\)"),
     ],
 )
-def test_schemes_with_other_letters_become_those_that_are_known(
-    tmp_path: Path, tags: str, wanted: str, letters: str
-) -> None:
+def test_schemes_with_other_prefixes_are_converted(tmp_path: Path, tags: str, wanted: str, letters: str) -> None:
     lines = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
-    examples, said = read(tmp_path / "a.txt", lines + "\nx O\n")
+    examples, messages = read(tmp_path / "a.txt", lines + "\nx O\n")
     assert shown(examples) == [("w0 w1 w2 w3 w4", wanted), ("x", "O")]
     assert {name for example in examples for name in example.names} <= {*examples.names}
-    assert re.search(letters, said[1])
+    assert re.search(letters, messages[1])
 
 
 @pytest.mark.parametrize(
@@ -327,34 +325,35 @@ def test_bad_lists_are_refused(items: list[Any], message: str) -> None:
         read_tagged_sentences(items)
 
 
-def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
+def test_suspicious_sentences_are_reported(tmp_path: Path) -> None:
     glued = "a O\n\nb O\nc O\n\n" + "d B-X\n" * 300
-    _, said = read(tmp_path / "a.txt", glued)
-    assert any(re.search(r"a\.txt:6: a sentence of 300 words .* is a blank line .* missing", each) for each in said)
-    _, said = read(tmp_path / "a.txt", f"a O\n{'x' * 5000} O\n\nb O\n")
+    _, messages = read(tmp_path / "a.txt", glued)
+    assert any(re.search(r"a\.txt:6: a sentence of 300 words .* is a blank line .* missing", each) for each in messages)
+    _, messages = read(tmp_path / "a.txt", f"a O\n{'x' * 5000} O\n\nb O\n")
     assert any(
         re.search(r"a\.txt:2: a word of 5,000 characters \(1 such word\).* is a separator missing", each)
-        for each in said
+        for each in messages
     )
-    _, said = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", format="text")
-    assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
-    _, said = read(tmp_path / "a.txt", f"He saw {'Paris,Rome,' * 200}all.\n", format="text")  # which are words
-    assert not any("characters" in each for each in said)
+    _, messages = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", format="text")
+    assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in messages)
+    _, messages = read(tmp_path / "a.txt", f"He saw {'Paris,Rome,' * 200}all.\n", format="text")  # which are words
+    assert not any("characters" in each for each in messages)
 
 
-def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:
+def test_two_joined_sentences_are_reported(tmp_path: Path) -> None:
     glued = "EU B-ORG\nrejects O\n. O\nPeter B-PER\nran O\n. O\n\n"
-    _, said = read(tmp_path / "a.conll", glued * 2 + "He O\nran O\n. O\n")
+    _, messages = read(tmp_path / "a.conll", glued * 2 + "He O\nran O\n. O\n")
     assert any(
-        re.search(r"a\.conll:3: 2 of 3 sentences have words after a full stop.* blank line missing", e) for e in said
+        re.search(r"a\.conll:3: 2 of 3 sentences have words after a full stop.* blank line missing", e)
+        for e in messages
     )
-    _, said = read(tmp_path / "a.conll", glued)
-    assert any("a.conll:3: 1 of 1 sentence has words after a full stop" in each for each in said)
+    _, messages = read(tmp_path / "a.conll", glued)
+    assert any("a.conll:3: 1 of 1 sentence has words after a full stop" in each for each in messages)
     apart = glued.replace("Peter", "\nPeter")
     named = "He O\nmet O\nMr O\n. O\nBlair B-PER\n. O\n\n"
     for clean in (apart, named, glued.replace("Peter", "peter"), glued + apart * 1000):
-        _, said = read(tmp_path / "a.conll", clean)
-        assert not any("after a full stop" in each for each in said)
+        _, messages = read(tmp_path / "a.conll", clean)
+        assert not any("after a full stop" in each for each in messages)
 
 
 @pytest.mark.data

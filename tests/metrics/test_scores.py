@@ -112,7 +112,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 180 <= inside <= 199
 
 
-def test_intervals_that_do_not_overlap_are_apart() -> None:
+def test_intervals_that_do_not_overlap_differ() -> None:
     low, middle, high = (Score(value=x, low=x - 0.1, high=x + 0.1) for x in (0.4, 0.55, 0.7))
     assert low.differs_from(high)
     assert high.differs_from(low)
@@ -128,7 +128,7 @@ def test_the_same_predictions_give_the_same_intervals() -> None:
     assert score_labels(examples, given, seed=1) != score_labels(examples, given)
 
 
-def test_the_surest_errors_come_first() -> None:
+def test_the_most_confident_errors_come_first() -> None:
     pairs = [("a", "no"), ("b", "yes"), ("c", "no"), ("d", "yes")]
     examples = read_examples(pairs, pair=False)
     estimates = np.array([[0.2, 0.8], [0.1, 0.9], [0.05, 0.95], [0.6, 0.4]])

@@ -71,7 +71,7 @@ def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
 def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
     corpus = ["the film was old . the house was red .", "a story of an actor . it was long ."] * 20
     base = keel.pretrain(RNN, keel.Corpus.of(corpus), out=tmp_path / "base", steps=5, tokenizer="words", held_out=0.0)
-    heard: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     settings: dict[str, Any] = {
         "dev": None,
         "steps": 12,
@@ -80,8 +80,8 @@ def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
         "checkpoint_every": 4,
         "lm_loss": 0.5,
     }
-    whole = keel.finetune(base, TEXTS, out=tmp_path / "whole", on_event=heard.append, **settings)
-    losses = [event["losses"] for event in heard if event.get("event") == "step"]
+    whole = keel.finetune(base, TEXTS, out=tmp_path / "whole", on_event=events.append, **settings)
+    losses = [event["losses"] for event in events if event.get("event") == "step"]
     assert losses
     assert all(set(found) == {"loss", "language"} for found in losses)
     stopped = [0]
@@ -112,15 +112,15 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
     with torch.no_grad():
         base.objective.bias.fill_(3.0)
         base.objective.bias[7] = 30.0  # of a word that everything is then taken for
-    heard: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     settings: dict[str, Any] = {"dev": None, "steps": 1, "batch": 4, "log_every": 1}
-    keel.finetune(base, TEXTS, on_event=heard.append, lm_loss=1.0, **settings)
-    (found,) = [event["losses"]["language"] for event in heard if event.get("event") == "step"]
+    keel.finetune(base, TEXTS, on_event=events.append, lm_loss=1.0, **settings)
+    (found,) = [event["losses"]["language"] for event in events if event.get("event") == "step"]
     assert found > 15
 
 
 @pytest.mark.parametrize(
-    ("system", "settings", "said"),
+    ("system", "settings", "messages"),
     [
         (
             keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16),
@@ -134,8 +134,8 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
         (RNN, {"task": "tag"}, "--lm-loss is for --task"),
     ],
 )
-def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, Any], said: str):
-    with pytest.raises(UsageError, match=said):
+def test_systems_without_a_causal_lm_are_refused(system: Any, settings: dict[str, Any], messages: str):
+    with pytest.raises(UsageError, match=messages):
         keel.finetune(system, TEXTS, dev=None, **({"lm_loss": 0.5, "steps": 1} | settings))
 
 

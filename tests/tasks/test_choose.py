@@ -25,13 +25,13 @@ Item = tuple[tuple[str, list[str]], int]
 
 def items(count: int, seed: int = 0) -> list[Item]:
     """The right choice is the only one that says "wonderful"; there are two to four."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     found: list[Item] = []
     for _ in range(count):
-        choices = [" ".join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(draw.randint(2, 4))]
-        right = draw.randrange(len(choices))
+        choices = [" ".join(rng.choices(WORDS, k=rng.randint(1, 4))) for _ in range(rng.randint(2, 4))]
+        right = rng.randrange(len(choices))
         choices[right] += " wonderful"
-        found.append(((" ".join(draw.choices(WORDS, k=draw.randint(1, 9))), choices), right))
+        found.append(((" ".join(rng.choices(WORDS, k=rng.randint(1, 9))), choices), right))
     return found
 
 
@@ -72,15 +72,15 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., TextCl
             chances = wanted.softmax(0)
             assert answer.probabilities == pytest.approx(chances.tolist(), abs=1e-6)
             assert answer.index == int(chances.argmax())
-        drawn: list[int] = []
+        sampled: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):
-            draw = CounterRng(seed=3, step=step, first_example=step, batch_size=4)
-            drawn += data.step_indices(draw, range(4)).tolist()
-            batch = task.batch(data, draw, range(4))
+            rng = CounterRng(seed=3, step=step, first_example=step, batch_size=4)
+            sampled += data.step_indices(rng, range(4)).tolist()
+            batch = task.batch(data, rng, range(4))
             assert task.counts(batch)["loss"] == 4
             total += float(task(batch)[0]["loss"])
-    assert sorted(drawn) == list(range(12))
+    assert sorted(sampled) == list(range(12))
     wanted = sum(-float(each.log_softmax(0)[label]) for each, label in zip(scores, puzzles.values, strict=True))
     assert total == pytest.approx(wanted, rel=1e-5)
 
@@ -88,10 +88,10 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., TextCl
 def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., TextClassification]):
     examples = read_choices([(("red " * 40 + "blue house", ["old garden", "new"]), 0), (("red", ["old", "new"]), 1)])
     task = make_task(examples, "choose", positions=16)
-    heard: list[str] = []
-    data = task.encode_examples(examples, on_event=lambda event: heard.append(event["text"]))
-    (said,) = heard
-    assert "1 of 2 examples are longer than 13 tokens" in said
+    events: list[str] = []
+    data = task.encode_examples(examples, on_event=lambda event: events.append(event["text"]))
+    (messages,) = events
+    assert "1 of 2 examples are longer than 13 tokens" in messages
     assert data.lengths.tolist()[:2] == [16, 16]
     for row, choice in enumerate(("old garden", "new")):
         ids = data.ids[data.starts[row] : data.starts[row + 1]].tolist()
@@ -108,7 +108,7 @@ def test_choices_too_long_for_a_row_leave_room_for_the_text(make_task: Callable[
     assert data.ids[1:3].tolist() == task.tokenizer.encode("blue house").ids
 
 
-def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_it_learns_saves_loads_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     train, test = tmp_path / "train.jsonl", tmp_path / "test.jsonl"
     for path, (count, seed) in {train: (200, 1), test: (60, 2)}.items():
         records = [
@@ -143,9 +143,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
     from keel.cli import main
 
     assert main(["info", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "a model for choose" in said
-    assert "the number of a choice" in said
+    messages = capsys.readouterr().out
+    assert "a model for choose" in messages
+    assert "the number of a choice" in messages
     with pytest.raises(UsageError, match=r"expects \(text, \[choice, choice, ...\]\)"):
         again.predict("red")
 

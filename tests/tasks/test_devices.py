@@ -73,19 +73,19 @@ def test_what_a_gpt_learned(task: str, device: str, base: Path, tmp_path: Path) 
     right = [str(label) for *_, label in data]
     for model in (there, here):
         assert [str(found.get("label", found.get("choice"))) for found in keel.predict(model, data)] == right
-    said, wanted = ([found["probability"] for found in keel.predict(model, data)] for model in (there, here))
-    assert said == pytest.approx(wanted, abs=2e-3)
+    messages, wanted = ([found["probability"] for found in keel.predict(model, data)] for model in (there, here))
+    assert messages == pytest.approx(wanted, abs=2e-3)
 
 
 def numbers(count: int) -> list[tuple[str, str]]:
-    draw = random.Random(0)
-    chosen = [draw.choices([*NUMBERS], k=draw.randint(1, 3)) for _ in range(count)]
+    rng = random.Random(0)
+    chosen = [rng.choices([*NUMBERS], k=rng.randint(1, 3)) for _ in range(count)]
     return [(" ".join(words), " ".join(NUMBERS[word] for word in words)) for words in chosen]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("system", WRITERS, ids=["transformer", "seq2seq"])
-def test_what_a_network_that_rewrites_learned(system: System, device: str, tmp_path: Path) -> None:
+def test_what_a_seq2seq_model_learned(system: System, device: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 300, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
     there, here = learned(system, numbers(200), device, tmp_path / "m", task="seq2seq", **settings)
     texts, right = ["two", "five one", "three four two"], ["Zwei", "Fünf Eins", "Drei Vier Zwei"]

@@ -63,7 +63,7 @@ def test_the_four_inputs_id_by_id(base: keel.Model):
     ]
 
 
-def test_the_head_reads_the_last_place_and_new_marks_learn(base: keel.Model):
+def test_the_head_reads_the_last_position_and_new_special_tokens_learn(base: keel.Model):
     before = {name: tensor.clone() for name, tensor in base.encoder.state_dict().items()}
     model = keel.finetune(base, TEXTS, lr=1e-3, **QUICK)
     old, new = len(base.tokenizer), len(model.tokenizer)
@@ -130,7 +130,7 @@ def test_a_weight_that_is_one_number_is_taken_along(tmp_path: Path, monkeypatch:
     assert tuned.encoder.get_buffer("seen") == 7.0
 
 
-def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
+def test_gpt_1_has_an_auxiliary_lm_loss(tmp_path: Path):
     first = keel.pretrain(
         replace(GPT, pre_norm=False),
         keel.Corpus.of(CORPUS),
@@ -140,20 +140,20 @@ def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
         vocabulary=300,
         held_out=0.0,
     )
-    heard: list[dict[str, Any]] = []
-    keel.finetune(first, TEXTS, on_event=heard.append, log_every=1, **QUICK)
-    assert any("--lm-loss 0.5, 0 for none" in event.get("text", "") for event in heard)
-    assert all(set(event["losses"]) == {"loss", "language"} for event in heard if event.get("event") == "step")
-    heard.clear()
-    keel.finetune(first, TEXTS, on_event=heard.append, lm_loss=0.0, log_every=1, **QUICK)
-    assert all(set(event["losses"]) == {"loss"} for event in heard if event.get("event") == "step")
-    heard.clear()
+    events: list[dict[str, Any]] = []
+    keel.finetune(first, TEXTS, on_event=events.append, log_every=1, **QUICK)
+    assert any("--lm-loss 0.5, 0 for none" in event.get("text", "") for event in events)
+    assert all(set(event["losses"]) == {"loss", "language"} for event in events if event.get("event") == "step")
+    events.clear()
+    keel.finetune(first, TEXTS, on_event=events.append, lm_loss=0.0, log_every=1, **QUICK)
+    assert all(set(event["losses"]) == {"loss"} for event in events if event.get("event") == "step")
+    events.clear()
     for settings in ({"freeze": True}, {"mix": True}):
-        keel.finetune(first, TEXTS, on_event=heard.append, **settings, **QUICK)
-    assert not any("lm-loss" in event.get("text", "") for event in heard)
+        keel.finetune(first, TEXTS, on_event=events.append, **settings, **QUICK)
+    assert not any("lm-loss" in event.get("text", "") for event in events)
 
 
-def test_from_labels_alone_gpt_has_its_marks_too():
+def test_gpt_from_scratch_has_its_special_tokens():
     model = keel.finetune(GPT, TEXTS * 3, **QUICK)
     assert model.tokenizer.special_token_id(TASK_TOKENS[2]) == len(model.tokenizer) - 1
     assert model.encoder.vocab_size == len(model.tokenizer)

@@ -63,10 +63,10 @@ def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Text
     long = ("red " * 30).strip(), ("blue " * 17).strip()
     examples = read_examples([(*long, 1.5), ("old", "new", 0.5)], pair=True)
     task = both(make_task, examples, positions=positions)
-    heard: list[str] = []
-    data = task.encode_examples(examples, batch_size=2, on_event=lambda event: heard.append(event["text"]))
+    events: list[str] = []
+    data = task.encode_examples(examples, batch_size=2, on_event=lambda event: events.append(event["text"]))
     windows = (len(data.example_indices) - 2) // 2
-    assert f"1 of 2 examples are longer than {positions - 3} tokens: split into {windows} windows" in heard[0]
+    assert f"1 of 2 examples are longer than {positions - 3} tokens: split into {windows} windows" in events[0]
     assert data.weights.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
@@ -101,7 +101,7 @@ def test_where_there_is_no_order_it_is_refused():
         keel.finetune("cnn", [("a", "yes"), ("b", "no")] * 4, orders="both", dev=None)
 
 
-def test_groups_are_drawn_whole(make_task: Callable[..., TextClassification], pairs: Examples):
+def test_groups_are_sampled_whole(make_task: Callable[..., TextClassification], pairs: Examples):
     task = both(make_task, pairs)
     data = task.encode_examples(pairs, batch_size=3)
     index, members = data.expand_groups(np.array([2, 0]))

@@ -44,8 +44,8 @@ Pairs = list[tuple[str, str]]
 
 
 def numbers(count: int, seed: int = 0) -> Pairs:
-    draw = random.Random(seed)
-    chosen = [draw.choices([*NUMBERS], k=draw.randint(1, 4)) for _ in range(count)]
+    rng = random.Random(seed)
+    chosen = [rng.choices([*NUMBERS], k=rng.randint(1, 4)) for _ in range(count)]
     return [(" ".join(words), " ".join(NUMBERS[word] for word in words)) for words in chosen]
 
 
@@ -158,9 +158,9 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
         with pytest.raises(UsageError, match=f"^{name} is .* shape and cannot change: "):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
-    places = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
+    positions = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
     with pytest.raises(UsageError, match="max_positions is the model's shape"):
-        keel.finetune(places, numbers(8), **settings, max_positions=16)
+        keel.finetune(positions, numbers(8), **settings, max_positions=16)
 
 
 def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
@@ -198,7 +198,7 @@ def test_one_vocabulary_shares_its_vectors(task: SequenceToSequence, tokenizer: 
     assert copy.decoder.logits(vectors).std() < 1e-6
 
 
-def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
+def test_the_loss_is_cross_entropy_per_token(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
     batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.inputs is not None
@@ -214,11 +214,11 @@ def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer:
     assert float(task.counts(batch)["loss"]) == int(inside.sum())
     first = data.examples.texts.index(tokenizer.decode(batch.inputs.ids[0].tolist()))
     assert tokenizer.decode(batch.targets[0].tolist()) == data.examples.values[first]
-    by_row, pieces = task.target_losses(data)
+    by_row, subwords = task.target_losses(data)
     index = np.concatenate([data.epoch_order(0, 0)[:4]])
     task.eval()
     torch.testing.assert_close(float(by_row[index].sum()), float(task(batch)[0]["loss"].detach()), rtol=1e-4, atol=0)
-    assert int(pieces[index].sum()) == int(inside.sum())
+    assert int(subwords[index].sum()) == int(inside.sum())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -279,22 +279,24 @@ UNEQUAL = ["one", " ".join(["one two"] * 9)]
 
 
 def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSequence, tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
-    together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: said.append(event["text"]))
+    together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: messages.append(event["text"]))
     assert together[0].text == alone[0].text
     assert together[0].ended is False
     assert together.to_dicts()[0]["ended"] is False
     (size,) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
-    assert said == [
+    assert messages == [
         f"2 of 2 texts, such as that for item 0 of the list, have no end token after {size} tokens: truncated; "
         "try --length-penalty 0"
     ]
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
     endless.train()
-    traced = keel.translate("one", model=model, trace=tmp_path / "t.json", on_event=lambda e: said.append(e["text"]))
+    traced = keel.translate(
+        "one", model=model, trace=tmp_path / "t.json", on_event=lambda e: messages.append(e["text"])
+    )
     assert traced.text == alone[0].text
-    assert any("1 of 1 texts" in text for text in said)
+    assert any("1 of 1 texts" in text for text in messages)
     assert endless.training, "it may go on learning"
 
 
@@ -328,16 +330,16 @@ def test_an_interruption_gives_what_is_done(
 
 def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     long = {word: " ".join(f"{word[0]}{number}" for number in range(40)) for word in ("alpha", "beta")}
-    said: list[str] = []
+    messages: list[str] = []
     model = keel.finetune(
         replace(SYSTEM, max_positions=100), [*long.items()] * 8, task="seq2seq", dev=None, tokenizer="words", steps=150,
         batch=8, lr=1e-2, schedule="linear", device="cpu", out=tmp_path / "m",
     )  # fmt: skip
     assert keel.translate("alpha", model=model).text == long["alpha"]
     copy = Model.load(tmp_path / "m")
-    texts = keel.translate([*long], model=copy, on_event=lambda event: said.append(event["text"]))
+    texts = keel.translate([*long], model=copy, on_event=lambda event: messages.append(event["text"]))
     assert [*map(str, texts)] == [*long.values()]
-    assert said == []
+    assert messages == []
     assert isinstance(copy.task, SequenceToSequence)
     source = len(copy.task.encode_examples(read_aligned(["alpha"]), labelled=False).ids)
     assert copy.task.max_new_tokens(np.array([source, source + 1, 99])) == [41, 43, 100]
@@ -346,9 +348,9 @@ def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     assert further.task.extra_length == copy.task.extra_length, "it has not unlearned them"
 
 
-def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_computed_in_small_batches(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(30)))
-    expected, pieces = task.target_losses(data)
+    expected, subwords = task.target_losses(data)
     sizes: list[int] = []
     whole = task._losses
 
@@ -360,7 +362,7 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
     monkeypatch.setattr(sequence_to_sequence, "MAX_LOGITS", 60 * len(task.target_tokenizer))
     found, again = task.target_losses(data)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert (again == pieces).all()
+    assert (again == subwords).all()
     assert max(sizes) <= 60
     assert len(sizes) > 2
 
@@ -386,20 +388,20 @@ UPPER, LOWER = "春风花月红山水云雨天明人来去新", "秋雨草星绿
 
 
 def couplets(count: int, seed: int = 0) -> Pairs:
-    draw = random.Random(seed)
-    lines = ["".join(draw.choices(UPPER, k=5)) for _ in range(count)]
+    rng = random.Random(seed)
+    lines = ["".join(rng.choices(UPPER, k=5)) for _ in range(count)]
     return [(line, line.translate(str.maketrans(UPPER, LOWER))) for line in lines]
 
 
 def test_couplets_are_learned_by_the_character() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     model = keel.finetune(
         SYSTEM, couplets(400), task="seq2seq", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
-        schedule="linear", device="cpu", on_event=lambda event: said.append(event.get("text", "")),
+        schedule="linear", device="cpu", on_event=lambda event: messages.append(event.get("text", "")),
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
     assert (model.tokenizer.kind, model.task.target_tokenizer.kind) == ("characters", "characters")
-    assert any("the texts look Chinese" in text and "--tokenizer bpe" in text for text in said)
+    assert any("the texts look Chinese" in text and "--tokenizer bpe" in text for text in messages)
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
     assert keel.translate("红山新春风", model=model).text == "绿海旧秋雨"
     assert aligned("春风花", "秋雨草", model=model).target[:-1] == [*"秋雨草"]
@@ -418,39 +420,41 @@ ENGLISH_LINES, CHINESE_LINES = ["a red moon", "the sea"], ["Linux 内核的 Boat
         (ENGLISH_LINES, ENGLISH_LINES, {"separate": True}, ("bpe", "bpe")),
     ],
 )
-def test_text_that_is_chinese_on_both_sides_or_apart_is_cut_by_the_character(
+def test_chinese_text_gets_a_character_tokenizer(
     sources: list[str], targets: list[str], settings: dict[str, Any], kinds: tuple[str, str]
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     model = keel.finetune(
         SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="seq2seq", dev=None, steps=1, batch=2, device="cpu",
-        on_event=lambda event: said.append(event.get("text", "")), **settings,
+        on_event=lambda event: messages.append(event.get("text", "")), **settings,
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
     written = model.task.target_tokenizer
     assert (model.tokenizer.kind, written.kind) == kinds
-    assert any("look Chinese" in text for text in said) == ("characters" in kinds)
+    assert any("look Chinese" in text for text in messages) == ("characters" in kinds)
     assert [written.decode(written.encode(text).ids) for text in targets] == targets
 
 
-def test_texts_too_long_are_said(task: SequenceToSequence) -> None:
-    said: list[str] = []
+def test_long_texts_are_reported(task: SequenceToSequence) -> None:
+    messages: list[str] = []
 
     def listen(event: dict[str, Any]) -> None:
-        said.append(event["text"])
+        messages.append(event["text"])
 
     long = " ".join(["one"] * 100)
     pairs = [*numbers(3), (long, "Eins"), ("one", long)]
     data = task.encode_examples(read_aligned(pairs), on_event=listen)
     assert len(data) == 3
-    assert said == ["2 of 5 pairs, such as item 3 of the list, have a text of more than 23 tokens: skipped"]
+    assert messages == ["2 of 5 pairs, such as item 3 of the list, have a text of more than 23 tokens: skipped"]
     task.predict(read_aligned(["one", long]), on_event=listen)
-    assert "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: truncated to the first 23" in said[1]
+    assert (
+        "1 of 2 texts, such as item 1 of the list, have more than 23 tokens: truncated to the first 23" in messages[1]
+    )
     with pytest.raises(KeelError, match="every pair has a text of more than 23 tokens"):
         task.encode_examples(read_aligned([(long, "Eins")] * 2))
 
 
-def test_pairs_too_long_have_no_loss_and_that_is_said(task: SequenceToSequence) -> None:
+def test_long_pairs_have_no_loss(task: SequenceToSequence) -> None:
     def scored(pairs: Pairs) -> Scores:
         examples = read_aligned(pairs)
         return task.score(examples, task.predict(examples))
@@ -490,12 +494,12 @@ def test_without_what_scores_nothing_is_learned_in_vain(
         keel.evaluate(model, numbers(4))
 
 
-def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
-    said: list[str] = []
+def test_an_unknown_symbol_is_reported(tokenizer: Tokenizer) -> None:
+    messages: list[str] = []
     letters = Tokenizer.train(Corpus.of(["one two Eins Zwei"]), kind="characters", size=40)
     task = SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(letters)), letters, Labels(kind=TextTarget()))
-    task.predict(read_aligned(["one 龙"]), on_event=lambda event: said.append(event["text"]))
-    assert "such as '龙', are not in the vocabulary and become [UNK]" in said[0]
+    task.predict(read_aligned(["one 龙"]), on_event=lambda event: messages.append(event["text"]))
+    assert "such as '龙', are not in the vocabulary and become [UNK]" in messages[0]
 
 
 def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -525,6 +529,6 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
 def test_rows_have_few_shapes_on_a_gpu(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(40)), batch_size=4)
     draws = [CounterRng(seed=0, step=step, first_example=4 * step, batch_size=4) for step in range(10)]
-    free = {task.batch(data, draw, range(4)).signature() for draw in draws}
+    free = {task.batch(data, rng, range(4)).signature() for rng in draws}
     monkeypatch.setattr(SequenceToSequence, "_padding_multiple", 8)
-    assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)
+    assert len({task.batch(data, rng, range(4)).signature() for rng in draws}) < len(free)

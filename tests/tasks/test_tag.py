@@ -39,18 +39,18 @@ OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"
 
 def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
     """People have two names, of which the second could be anybody's; places follow one another without a word."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     found: list[tuple[list[str], list[str]]] = []
     for _ in range(count):
         words: list[str] = []
         tags: list[str] = []
-        length = draw.randint(3, longest)
+        length = rng.randint(3, longest)
         while len(words) < length:
-            more, kinds = draw.choice(
+            more, kinds = rng.choice(
                 [
-                    ([draw.choice(OTHERS)], ["O"]),
-                    ([draw.choice(PLACES)], ["B-LOC"]),
-                    ([draw.choice(PEOPLE), draw.choice(OTHERS)], ["B-PER", "I-PER"]),
+                    ([rng.choice(OTHERS)], ["O"]),
+                    ([rng.choice(PLACES)], ["B-LOC"]),
+                    ([rng.choice(PEOPLE), rng.choice(OTHERS)], ["B-PER", "I-PER"]),
                 ]
             )
             words, tags = words + more, tags + kinds
@@ -59,18 +59,18 @@ def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
 
 
 @pytest.fixture(scope="session")
-def pieces() -> Tokenizer:
+def subwords() -> Tokenizer:
     """Some words are whole, others fall into pieces."""
     text = " ".join([*PLACES, *PEOPLE, "goes to meets and in the evening"])
     return Tokenizer.train(Corpus.of([*[text] * 8, "q u e s t i o n a b l y"]), kind="wordpiece", size=100)
 
 
 @pytest.fixture
-def make(pieces: Tokenizer) -> Callable[..., TokenClassification]:
+def make(subwords: Tokenizer) -> Callable[..., TokenClassification]:
     def make(examples: Examples, **settings: Any) -> TokenClassification:
         torch.manual_seed(0)
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-        return TokenClassification(system, system.build_encoder(len(pieces)), pieces, examples.labels, **settings)
+        return TokenClassification(system, system.build_encoder(len(subwords)), subwords, examples.labels, **settings)
 
     return make
 
@@ -89,16 +89,16 @@ def test_tags_are_learned(make: Callable[..., TokenClassification], settings: di
     assert moved is not settings.get("frozen", False)
 
 
-def test_the_first_piece_speaks_for_a_word(make: Callable[..., TokenClassification], pieces: Tokenizer) -> None:
+def test_the_first_subword_represents_a_word(make: Callable[..., TokenClassification], subwords: Tokenizer) -> None:
     examples = read_tagged_sentences([(["anna", "unquestionably", "oslo"], ["B-PER", "O", "B-LOC"]), (["to"], ["O"])])
     task = make(examples).eval()
     data = task.encode_examples(examples)
-    ids = [pieces.encode_words([word])[0] for word in examples[0].words]
+    ids = [subwords.encode_words([word])[0] for word in examples[0].words]
     assert len(ids[1]) > 3
     rows = data.padded_batch(np.array([1, 0]))
     asked, numbers = data.select_tokens(np.array([1, 0]), rows)
     assert asked is not None
-    assert rows.ids[1, : rows.lengths[1]].tolist() == [pieces.cls_id, *ids[0], *ids[1], *ids[2], pieces.sep_id]
+    assert rows.ids[1, : rows.lengths[1]].tolist() == [subwords.cls_id, *ids[0], *ids[1], *ids[2], subwords.sep_id]
     firsts = np.cumsum([1, *map(len, ids)])[:3]
     assert asked.positions[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
     assert asked.counts.tolist() == [1, 3]
@@ -126,9 +126,9 @@ def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monk
 
 @pytest.mark.parametrize("room", [4, 10, 31, 62, 1000])
 def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
-    draw = random.Random(room)
+    rng = random.Random(room)
     for count in (0, 1, 5, 40, 200):
-        sizes = [draw.randint(1, max(1, min(9, room // 2))) for _ in range(count)]
+        sizes = [rng.randint(1, max(1, min(9, room // 2))) for _ in range(count)]
         spans = word_windows(sizes, room)
         assert [number for _, mine in spans for number in mine] == list(range(count))
         for span, mine in spans:
@@ -143,11 +143,11 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., TokenClassific
     examples = sentences(6, longest=200)
     task = make(examples, crf=True)
     torch.nn.init.normal_(task.classifier.weight)
-    said: list[str] = []
-    data = task.encode_examples(examples, on_event=lambda event: said.append(event["text"]))
+    messages: list[str] = []
+    data = task.encode_examples(examples, on_event=lambda event: messages.append(event["text"]))
     assert data.lengths.max() <= 64
     assert len(data) > len(examples) + 3
-    assert "each word is tagged once" in said[0]
+    assert "each word is tagged once" in messages[0]
     together = task.predict(examples)
     assert [len(answer.tags) for answer in map(together.__getitem__, range(6))] == [len(e.words) for e in examples]
     for number in range(len(examples)):
@@ -156,17 +156,17 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., TokenClassific
         assert alone.probabilities == pytest.approx(together[number].probabilities, abs=1e-4)
 
 
-def test_words_without_pieces_and_endless_words_are_read_as_something(make: Callable[..., TokenClassification]) -> None:
+def test_words_without_tokens_and_very_long_words_become_unknown(make: Callable[..., TokenClassification]) -> None:
     task = make(sentences(5))
-    said: list[str] = []
+    messages: list[str] = []
     odd = read_tagged_sentences([["anna", "\u200d", "e" * 5000, "=" * 5000, "oslo"], ["\x07"]])
-    found = task.predict(odd, on_event=lambda event: said.append(event["text"]))
+    found = task.predict(odd, on_event=lambda event: messages.append(event["text"]))
     assert [len(answer) for answer in (found[0].tags, found[1].tags)] == [5, 1]
-    assert "2 words, such as" in said[0]
+    assert "2 words, such as" in messages[0]
     assert task.encode_examples(odd, labelled=False).lengths.max() <= 64
 
 
-def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
+def test_a_word_tokenizer_looks_up_whole_words() -> None:
     tokenizer = Tokenizer.from_words(["1996-08-22", "u.s.", "the", "anglo", "french"])
     known, unknown = tokenizer.id_of("1996-08-22"), tokenizer.unknown_id
     found = tokenizer.encode_words(["1996-08-22", "U.S.", "Anglo-French", "zebra"])
@@ -178,9 +178,9 @@ def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
     assert tokenizer.encode_words(["the", "\ud800x"], oov_ids=True)[0] == [tokenizer.id_of("the")]  # half a letter
 
 
-def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
+def test_the_whole_path(tmp_path: Path, subwords: Tokenizer) -> None:
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-    base = Model(system=system, encoder=system.build_encoder(len(pieces)), tokenizer=pieces)
+    base = Model(system=system, encoder=system.build_encoder(len(subwords)), tokenizer=subwords)
     path = tmp_path / "train.conll"
     lines = [
         "\n".join(map(" ".join, zip(example.words, example.names, strict=True))) + "\n" for example in sentences(80)
@@ -231,7 +231,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_says_the_same(make: Callable[..., TokenClassification]) -> None:
+def test_a_gpu_predicts_the_same(make: Callable[..., TokenClassification]) -> None:
     examples = sentences(40, longest=100)
     task = make(examples, crf=True).eval()
     torch.nn.init.normal_(task.classifier.weight)
@@ -248,14 +248,14 @@ def test_a_gpu_says_the_same(make: Callable[..., TokenClassification]) -> None:
 
 
 def test_transformers_reads_the_tagger_and_keel_reads_theirs(
-    tmp_path: Path, pieces: Tokenizer, make: Callable[..., TokenClassification]
+    tmp_path: Path, subwords: Tokenizer, make: Callable[..., TokenClassification]
 ) -> None:
     from transformers import AutoModelForTokenClassification
 
     examples = sentences(4)
     task = make(examples).eval()
     torch.nn.init.normal_(task.classifier.weight)
-    model = Model(system=task.system, encoder=task.encoder, tokenizer=pieces, task=task)
+    model = Model(system=task.system, encoder=task.encoder, tokenizer=subwords, task=task)
     model.save(tmp_path / "ours")
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "ours").eval()
     rows = task.encode_examples(examples).padded_batch(np.array([0]))
@@ -264,7 +264,7 @@ def test_transformers_reads_the_tagger_and_keel_reads_theirs(
         torch.testing.assert_close(task.classifier(task.encoder(rows).top), logits, rtol=1e-4, atol=1e-4)
     assert theirs.config.id2label[0] == "B-LOC"
     theirs.save_pretrained(tmp_path / "theirs")
-    pieces.save(tmp_path / "theirs")
+    subwords.save(tmp_path / "theirs")
     back = Model.load(tmp_path / "theirs")
     assert isinstance(back.task, TokenClassification)
     assert back.predict(examples[0].words) == model.predict(examples[0].words)
@@ -347,9 +347,9 @@ def test_tags_of_every_scheme_that_is_recognised_are_learned(first: str, second:
 
 
 @pytest.mark.parametrize("more", [{}, {"crf": True}, {"network": "lstm", "network_width": 4, "characters": "cnn"}])
-def test_a_frozen_tagger_has_nothing_to_say_about_nothing(pieces: Tokenizer, more: dict[str, Any]) -> None:
+def test_a_frozen_tagger_has_nothing_to_say_about_nothing(subwords: Tokenizer, more: dict[str, Any]) -> None:
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-    base = Model(system=system, encoder=system.build_encoder(len(pieces)), tokenizer=pieces)
+    base = Model(system=system, encoder=system.build_encoder(len(subwords)), tokenizer=subwords)
     model = finetune(base, sentences(8), task="tag", freeze=True, dev=None, epochs=1, device="cpu", **more)
     assert model.predict("").tags == ()
     assert [answer.tags for answer in model.predict(["", []])] == [(), ()]
@@ -371,15 +371,15 @@ def test_columns_can_be_chosen_for_every_file_of_a_run(tmp_path: Path) -> None:
     assert TokenClassification.read_examples(path, Columns(label_column="3")).labels.names == ("B-X", "I-X", "O")
 
 
-def test_finetune_says_of_nul_bytes_what_check_says(tmp_path: Path) -> None:
+def test_finetune_and_check_report_nul_bytes_alike(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a O\nc\0at B-X\n\nthe O\ndog B-X\n\n" + b"a O\ndog B-X\n\n" * 4)
-    said: list[str] = []
+    messages: list[str] = []
     settings: dict[str, Any] = {"task": "tag", "dev": None, "epochs": 1, "device": "cpu"}
-    finetune(Word2vec(width=4), path, on_event=lambda event: said.append(event.get("text", "")), **settings)
+    finetune(Word2vec(width=4), path, on_event=lambda event: messages.append(event.get("text", "")), **settings)
     (warning,) = [found for found in check([path], task="tag").findings if "NUL" in found.cause]
     assert warning.where == f"{path}:2"
-    assert f"{warning.where}: {warning.cause}" in said
+    assert f"{warning.where}: {warning.cause}" in messages
     path.write_bytes(b"a\0\0 O\0\n\nb\0 B-X\n")
     with pytest.raises(KeelError, match=r"a\.txt is not text \(it holds NUL bytes\)") as error:
         finetune(Word2vec(width=4), path, **settings)

@@ -27,8 +27,8 @@ MakeTask = Callable[..., TextClassification]
 
 
 def long_and_short(count: int = 40) -> Examples:
-    draw = random.Random(1)
-    texts = [" ".join(draw.choices(["film", "story", "scene"], k=draw.randint(1, 200))) for _ in range(count)]
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(["film", "story", "scene"], k=rng.randint(1, 200))) for _ in range(count)]
     return read_examples([(text, "ab"[number % 2]) for number, text in enumerate(texts)], pair=False)
 
 
@@ -69,14 +69,14 @@ def test_windows_of_a_pair_cover_both_and_fit(first: int, second: int) -> None:
         assert all(part == one for part, _ in parts)
 
 
-def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
+def test_long_texts_are_split_into_windows(make_task: MakeTask) -> None:
     examples = long_and_short()
-    said: list[str] = []
-    data = make_task(examples).encode_examples(examples, on_event=lambda event: said.append(event["text"]))
+    messages: list[str] = []
+    data = make_task(examples).encode_examples(examples, on_event=lambda event: messages.append(event["text"]))
     lengths = np.array([len(example.text.split()) for example in examples])
     long = int((lengths > 62).sum())
     assert 0 < long < len(examples)
-    assert said == [
+    assert messages == [
         f"the list: {long} of 40 examples are longer than 62 tokens: split into "
         f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} windows, whose logits are averaged"
     ]
@@ -93,12 +93,12 @@ def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTas
     task = make_task(examples)
     data = task.encode_examples(examples, batch_size=8)
     count = task.epoch_size(data)
-    drawn = np.concatenate(
+    sampled = np.concatenate(
         [data.step_indices(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
     )
     for epoch in range(2):
-        assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
-    assert drawn[:count].tolist() != drawn[count : 2 * count].tolist()
+        assert sorted(sampled[epoch * count : (epoch + 1) * count]) == list(range(count))
+    assert sampled[:count].tolist() != sampled[count : 2 * count].tolist()
     assert data.epoch_order(1, 0).tolist() != data.epoch_order(2, 0).tolist()
 
 
@@ -122,8 +122,8 @@ def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -
 
 
 def test_batches_hold_next_to_no_padding(make_task: MakeTask) -> None:
-    draw = random.Random(0)
-    texts = [" ".join(["film"] * max(1, int(draw.expovariate(1 / 15)))) for _ in range(2000)]
+    rng = random.Random(0)
+    texts = [" ".join(["film"] * max(1, int(rng.expovariate(1 / 15)))) for _ in range(2000)]
     examples = read_examples([(text, "ab"[number % 2]) for number, text in enumerate(texts)], pair=False)
     task = make_task(examples)
     data = task.encode_examples(examples, batch_size=32)
@@ -156,10 +156,10 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
     assert learning == {"encoder.pooler.weight", "encoder.pooler.bias", "classifier.weight", "classifier.bias"}
     data = frozen.encode_examples(examples, batch_size=8)
     monkeypatch.setattr(frozen.encoder, "forward", lambda *_, **__: pytest.fail("the encoder ran again"))
-    draw = CounterRng(seed=0, step=0, first_example=0)
+    rng = CounterRng(seed=0, step=0, first_example=0)
     (found, _), (expected, _) = (
-        frozen(frozen.batch(data, draw, range(8))),
-        plain(plain.batch(plain.encode_examples(examples, batch_size=8), draw, range(8))),
+        frozen(frozen.batch(data, rng, range(8))),
+        plain(plain.batch(plain.encode_examples(examples, batch_size=8), rng, range(8))),
     )
     assert found["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-5)
     found["loss"].backward()
