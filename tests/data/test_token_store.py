@@ -34,7 +34,7 @@ def corpus(english_corpus: Path, chinese_corpus: Path) -> Corpus:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -77,7 +77,7 @@ def test_sizes_on_disk_are_as_promised(corpus: Corpus, tokenizer: Tokenizer, tmp
     tokens = Tokens.build(corpus, tokenizer, tmp_path)
     assert (tmp_path / "ids.bin").stat().st_size == 2 * len(tokens)
     assert (tmp_path / "bounds.bin").stat().st_size == 8 * (len(tokens.starts) - 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bounds.bin", "ids.bin", "index.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "bounds.bin", "ids.bin", "index.json"]
 
 
 def test_above_65536_pieces_an_id_takes_four_bytes(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_nothing_is_built_twice(corpus: Corpus, tokenizer: Tokenizer, monkeypatc
 
 def test_a_folder_of_other_tokens_is_refused(corpus: Corpus, tokenizer: Tokenizer, tmp_path: Path) -> None:
     Tokens.build(corpus, tokenizer, tmp_path)
-    with pytest.raises(KeelError, match="holds tokens of other text"):
+    with pytest.raises(KeelError, match="holds tokens of another corpus or tokenizer"):
         Tokens.build(Corpus.of(["other"]), tokenizer, tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_an_empty_corpus_is_refused_and_leaves_nothing(
 ) -> None:
     with pytest.raises(KeelError, match="holds no text"):
         Tokens.build(Corpus.of(documents), tokenizer, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_one_sentence_is_enough(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_flipped_bit_is_found_and_named_and_the_text_encoded_anew(
     (tmp_path / "progress.json").write_text(json.dumps({"settings": whole.index["settings"], "progress": {"ids": 900}}))
     Tokens.build(corpus, tokenizer, tmp_path, words=True, on_event=said.append)
     assert f"{tmp_path / name}: block 1 " in said[0]["text"]
-    assert "encoded anew" in said[0]["text"]
+    assert "encoding the text again" in said[0]["text"]
     assert contents(tmp_path) == before
 
 
@@ -263,10 +263,10 @@ def test_on_a_full_disk_what_is_done_is_kept(english_corpus: Path, tokenizer: To
         check=False,
     )
     assert failed.returncode == 1
-    assert "is full: free some and run again" in failed.stderr.splitlines()[-1]
+    assert "is full: free some space and rerun" in failed.stderr.splitlines()[-1]
     said: list[dict] = []
     Tokens.build(Corpus(text), tokenizer, folder, words=True, workers=1, on_event=said.append).verify()
-    assert "encoding goes on after" in said[0]["text"]
+    assert "resuming encoding after" in said[0]["text"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

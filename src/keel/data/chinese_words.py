@@ -219,7 +219,7 @@ def _is_word(codes, begin, end, keys, nodes, scores):
 
 @njit(cache=True, nogil=True)
 def _unknown(codes, begin, end, start_log_probs, transitions, emit, log_probs, previous, starts):
-    """Segment what is not in the dictionary: Chinese by the HMM, the rest by character class."""
+    """Segment what is not in the dictionary: Chinese by the HMM, the rest by the class of its characters."""
     place = begin
     while place < end:
         stop = place

@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 class Corpus:
-    """Text as a stream of documents: a blank line ends one in plain text, every row is one in a table."""
+    """Text as a stream of documents: separated by blank lines in plain text, one per row in a table."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Corpus:
         self.encoding = encoding
         self.dedup: Dedup = dedup
         self.sentences: Sentences = "split" if sentences == "auto" else sentences
-        self._told = sentences != "auto"
+        self._sentences_given = sentences != "auto"
         self.on_event = on_event
         self._texts: list[str] = []
         self._spool = None
@@ -90,18 +90,18 @@ class Corpus:
                 raise KeelError(f"document {number} of the list is a {type(text).__name__}: give strings only")
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
-        corpus.sentences, corpus._told = "split" if sentences == "auto" else sentences, sentences != "auto"
+        corpus.sentences, corpus._sentences_given = "split" if sentences == "auto" else sentences, sentences != "auto"
         corpus.files, corpus._spool, corpus._texts = [], None, replace_all_surrogates(texts)
         return corpus
 
     def with_sentences(self, sentences: Sentences) -> "Corpus":
-        """The same text with sentences told apart in this way, unless it was told how."""
+        """The same text with this sentence splitting, unless it was set explicitly."""
         corpus = copy(self)
-        corpus.sentences = self.sentences if self._told else sentences
+        corpus.sentences = self.sentences if self._sentences_given else sentences
         return corpus
 
     def documents(self) -> Iterator[str]:
-        """Give every document as one string, its lines joined by line breaks."""
+        """Every document as one string."""
         parts: list[str] = []
         for block in self.blocks():
             if block.begins and parts:
@@ -112,7 +112,7 @@ class Corpus:
             yield "".join(parts).strip("\n")
 
     def blocks(self) -> Iterator[Block]:
-        """Give the text in parts of about a megabyte at most."""
+        """The text in blocks of about a megabyte at most."""
         match self.dedup:
             case "lines":
                 return self._distinct_lines()
@@ -122,15 +122,15 @@ class Corpus:
                 return self._blocks()
 
     def chunks(self, size: int = BLOCK // 2) -> Iterator[list[Block]]:
-        """Give blocks together that have about so many characters; the same corpus always gives the same ones."""
+        """Blocks in chunks of about `size` characters; deterministic."""
         return _together(((block, len(block.text)) for block in self.blocks()), size)
 
     def texts(self, size: int = BLOCK // 2) -> Iterator[list[str]]:
-        """Give the texts of the same chunks, without a word on where they stand."""
+        """The texts of the same chunks."""
         return _together(((block.text, len(block.text)) for block in self.blocks()), size)
 
     def fingerprint(self) -> str:
-        """Hash what the corpus holds and how it is read; equal hashes mean equal documents."""
+        """Hash of the contents and the settings; equal hashes mean equal documents."""
         read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
@@ -147,7 +147,7 @@ class Corpus:
 
     @property
     def paths(self) -> str:
-        """Its files as they were named, where `str` gives their last names alone."""
+        """Its files with their paths, where `str` gives only file names."""
         return self._listed([self._name(path) for path in self.files[:3]])
 
     def _listed(self, names: list[str]) -> str:
@@ -273,7 +273,7 @@ def _matching(pattern: str, remedy: str) -> list[Path]:
 
 
 def _paragraphs(file: TextFile) -> Iterator[Block]:
-    """Cut plain text at blank lines, and a longer document between lines."""
+    """Split plain text at blank lines, and longer documents between lines."""
     begins, lines, size, continued, start = True, [], 0, False, 1
     for number, line in file.line_chunks(BLOCK):
         if line.isspace() and not continued:
@@ -295,7 +295,7 @@ def _paragraphs(file: TextFile) -> Iterator[Block]:
 
 
 def cut_text(text: str, size: int = BLOCK) -> Iterator[tuple[bool, str]]:
-    """Cut a document into parts of at most `size` characters, each with whether it is the first."""
+    """Split a document into parts of at most `size` characters, each with whether it is the first."""
     start = 0
     while len(text) - start > size:
         end = start + _good_end(text[start : start + size])

@@ -1,4 +1,4 @@
-"""A corpus as the systems read it: tokens on a device, in documents and sentences, met in shuffled windows."""
+"""Tokens of a corpus as tensors on a device, in documents and sentences, read in shuffled windows or streams."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -15,7 +15,7 @@ from keel.training.objective import Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class Documents(Tensors):
-    """Tokens as tensors: some documents, each a range of sentences, in one long row of ids."""
+    """Documents as tensors, each a range of sentences in one array of ids."""
 
     ids: Tensor  # [tokens] int16 or int32: the unsigned ids on disk, read as signed
     starts: Tensor  # [sentences + 1] where each sentence starts in ids
@@ -28,7 +28,7 @@ class Documents(Tensors):
 
     @classmethod
     def of(cls, tokens: Tokens, least: int = 2) -> Self:
-        """The documents of so many tokens or more: one token is no context."""
+        """Documents of `least` tokens or more: one token is no context."""
         bounds = torch.from_numpy(np.asarray(tokens.documents))
         return cls._over(
             torch.from_numpy(tokens.ids.view(f"i{tokens.ids.itemsize}")),
@@ -48,22 +48,22 @@ class Documents(Tensors):
         return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
 
     def tokens_before(self, document: Tensor) -> Tensor:
-        """How many tokens stand before each of these documents."""
+        """Number of tokens before each of these documents."""
         return torch.where(document > 0, self.ends[document - 1], 0)
 
     def window_count(self, room: int) -> int:
-        """How many windows of `room` tokens an epoch reads."""
+        """Number of windows of `room` tokens in an epoch."""
         return self._cut(room)[1]
 
-    def epoch_windows(self, draw: CounterRng, rows: Tensor, room: int) -> Tensor:
-        """[rows] where each row's window starts, as the number of a token; an epoch reads all in shuffled order."""
+    def epoch_windows(self, rng: CounterRng, rows: Tensor, room: int) -> Tensor:
+        """[examples] first token of each example's window; an epoch reads all windows in shuffled order."""
         before, count = self._cut(room)
-        index, _ = draw.epoch_order(rows, count)
+        index, _ = rng.epoch_order(rows, count)
         document = torch.searchsorted(before, index, right=True) - 1
         return self.tokens_before(document) + (index - before[document]) * _stride(room)
 
     def _cut(self, room: int) -> tuple[Tensor, int]:
-        """[documents] how many windows come before each document, and how many there are; computed once."""
+        """[documents] number of windows before each document, and in all; computed once."""
         key = (room, str(self.ends.device))
         if key not in self._cuts:
             sizes = self.ends.diff(prepend=self.ends.new_zeros(1))
@@ -71,36 +71,36 @@ class Documents(Tensors):
             self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
         return self._cuts[key]
 
-    def read_streams(self, draw: CounterRng, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
-        """[rows, length + 1] ids, the last of which is the first of the same row in the next step.
+    def read_streams(self, rng: CounterRng, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
+        """[examples, length + 1] ids for truncated BPTT; the last id is the first one of the same example's next step.
 
-        All text lies on a ring, with `end` after each sentence and once more after each document. So many readers as
-        the step has rows stand on it at equal distances, and every step takes each of them `length` places on.
+        All text is circular, with `end` after each sentence and once more after each document. The examples of a step
+        are parallel streams at equal distances, and every step advances each by `length` tokens.
         """
         size = self.stream_size
-        place = rows * size // draw.batch_size + draw.first_example // draw.batch_size * length
+        place = rows * size // rng.batch_size + rng.first_example // rng.batch_size * length
         place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
         return self._on_ring(size - 1 - place if backwards else place, end)
 
     def read_stream_window(
         self, number: int, length: int, *, end: int, backwards: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """[1, length + 1] ids of the same text as one reader meets it, who begins at the mark before it, with nothing
-        read, and stops at its end, where the last stretch is shorter; and weights [1, length, 2] of what is foretold.
+        """[1, length + 1] ids of the `number`-th window of the same text as one stream, from the `end` before it to its
+        end, where the last window is shorter; and weights [1, length, 2] of the predicted tokens.
 
-        They are for two sums: of all, and of what does not end a document.
+        The weights are for two sums: of all tokens, and of those that do not end a document.
         """
         size = self.stream_size
         place = torch.arange(number * length, min((number + 1) * length, size) + 1, device=self.ends.device)
         place = (size - 1 - place if backwards else place - 1) % size
         first, last = self.spans.unbind(1)
-        after = self.ends + (last - first + 1).cumsum(0)  # the documents' last marks
+        after = self.ends + (last - first + 1).cumsum(0)  # the last end token of each document
         inner = ~torch.isin(place[1:], torch.cat([after - 1, after - 2]))
         weights = torch.stack([torch.ones_like(inner), inner], -1).float()
         return self._on_ring(place, end)[None], weights[None]
 
     def _on_ring(self, place: Tensor, end: int) -> Tensor:
-        begins, sizes, ends, _ = self._marked()
+        begins, sizes, ends, _ = self._stream_index()
         sentence = torch.searchsorted(ends, place, right=True)
         inside = place - torch.where(sentence > 0, ends[sentence - 1], 0)
         word = inside < sizes[sentence]
@@ -108,12 +108,12 @@ class Documents(Tensors):
 
     @property
     def stream_size(self) -> int:
-        """How many tokens and marks `read_on` goes through until it has read all."""
-        return self._marked()[3]
+        """Tokens and end tokens that `read_streams` reads in an epoch."""
+        return self._stream_index()[3]
 
-    def _marked(self) -> tuple[Tensor, Tensor, Tensor, int]:
-        """[sentences] where each starts in ids, its tokens, how many tokens and marks stand up to its end, and in all;
-        computed once, as a GPU would be waited for."""
+    def _stream_index(self) -> tuple[Tensor, Tensor, Tensor, int]:
+        """[sentences] start in ids, tokens, tokens and end tokens up to its end, and the total; computed once, as it
+        synchronizes with a GPU."""
         key = str(self.ends.device)
         if key not in self._rings:
             first, last = self.spans.unbind(1)
@@ -121,35 +121,35 @@ class Documents(Tensors):
             sentences = torch.arange(int(counts.sum()), device=first.device)
             sentences += (first - (counts.cumsum(0) - counts)).repeat_interleave(counts)
             sizes = self.starts[sentences + 1] - self.starts[sentences]
-            marks = torch.ones_like(sizes)
-            marks[counts.cumsum(0) - 1] += 1
-            ends = (sizes + marks).cumsum(0)
+            end_tokens = torch.ones_like(sizes)
+            end_tokens[counts.cumsum(0) - 1] += 1
+            ends = (sizes + end_tokens).cumsum(0)
             self._rings[key] = self.starts[sentences], sizes, ends, int(ends[-1])
         return self._rings[key]
 
     @property
     def concatenated_size(self) -> int:
-        """How many tokens there are, and marks after the documents."""
+        """Number of tokens, and of end tokens after the documents."""
         return self.size + len(self.spans)
 
-    def read_concatenated(self, places: Tensor, *, end: int) -> Tensor:
-        """The ids at these places of all text on a ring, with `end` after each document alone."""
-        places = places % self.concatenated_size
-        ends = self.ends + torch.arange(1, len(self.ends) + 1, device=places.device)
-        document = torch.searchsorted(ends, places, right=True)
-        left = ends[document] - 1 - places  # tokens up to the document's end
+    def read_concatenated(self, positions: Tensor, *, end: int) -> Tensor:
+        """Ids at these positions of all text, circular, with `end` after each document."""
+        positions = positions % self.concatenated_size
+        ends = self.ends + torch.arange(1, len(self.ends) + 1, device=positions.device)
+        document = torch.searchsorted(ends, positions, right=True)
+        left = ends[document] - 1 - positions  # tokens up to the document's end
         stop = self.starts[self.spans[document, 1]]
         return torch.where(left > 0, self.read(stop - left.clamp(min=1)), end)
 
     def locate_token(self, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in ids the n-th token stands, and which document that is in."""
+        """Index in ids of the n-th token, and its document."""
         document = torch.searchsorted(self.ends, token, right=True)
         return self.starts[self.spans[document, 1]] - (self.ends[document] - token), document
 
     def window_around(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
-        """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
+        """Start of a window that contains the n-th token, the end of its document, and the document.
 
-        Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
+        The window starts with a sentence if one starts nearby, and early enough to be full before the document ends.
         """
         token, document = self.locate_token(token)
         first, last = self.spans[document].unbind(1)
@@ -161,34 +161,34 @@ class Documents(Tensors):
         filling = torch.where(2 * (stop - fitting) >= room, fitting, torch.maximum(stop - room, self.starts[first]))
         return torch.minimum(begin, filling), stop, document
 
-    def read(self, places: Tensor) -> Tensor:
-        """The ids at these places, as int64."""
-        return self.ids[places].long() & ((1 << 8 * self.ids.element_size()) - 1)
+    def read(self, positions: Tensor) -> Tensor:
+        """Ids at these positions, as int64."""
+        return self.ids[positions].long() & ((1 << 8 * self.ids.element_size()) - 1)
 
-    def starts_word(self, places: Tensor) -> Tensor:
-        """Whether the token at each place starts a word."""
+    def starts_word(self, positions: Tensor) -> Tensor:
+        """Whether the token at each position starts a word."""
         if self.word_starts is None:
             raise KeelError("these tokens were built without word bounds: build them again with words=True")
-        return (self.word_starts[places >> 3] >> (places & 7)) & 1 == 1
+        return (self.word_starts[positions >> 3] >> (positions & 7)) & 1 == 1
 
     def split_held_out(self, share: float, seed: int) -> tuple[Self, Self | None]:
-        """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
+        """Training and held-out documents: whole documents if there are many, else the ends of long ones."""
         documents = len(self.spans)
         if documents >= 100:
             chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(derive_seed(seed, "held out")))
             held = (chosen < max(2, round(share * documents))).to(self.spans.device)
-            learned, apart = self.spans[~held], self.spans[held]
+            learned, held_out = self.spans[~held], self.spans[held]
         else:
             first, last = self.spans.unbind(1)
             cut = last - torch.where(last - first >= 20, ((last - first) * share).ceil().long(), 0)
-            learned, apart = torch.stack([first, cut], 1), torch.stack([cut, last], 1)[cut < last]
-        apart = apart[self.starts[apart[:, 1]] - self.starts[apart[:, 0]] > 1]
-        if share <= 0 or len(apart) < min(2, documents):  # pairs are drawn from two documents, held out as well
+            learned, held_out = torch.stack([first, cut], 1), torch.stack([cut, last], 1)[cut < last]
+        held_out = held_out[self.starts[held_out[:, 1]] - self.starts[held_out[:, 0]] > 1]
+        if share <= 0 or len(held_out) < min(2, documents):  # sentence pairs need two documents
             return self, None
         return (self._over(self.ids, self.starts, learned, self.word_starts),
-                self._over(self.ids, self.starts, apart, self.word_starts))  # fmt: skip
+                self._over(self.ids, self.starts, held_out, self.word_starts))  # fmt: skip
 
 
 def _stride(room: int) -> int:
-    """From window to window: short of the room by as much as `place` may go back to the start of a sentence."""
+    """Distance of windows: less than the room by as much as `window_around` may move back to a sentence start."""
     return room - room // 4

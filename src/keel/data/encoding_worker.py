@@ -1,4 +1,4 @@
-"""Sentence splitting and encoding in processes of their own.
+"""Sentence splitting and encoding in worker processes.
 
 A worker is a plain Python process that answers pickled messages on its standard streams: unlike
 multiprocessing it never runs the caller's script again, needs no fork of a threaded process, and ends with its parent.
@@ -29,27 +29,27 @@ Chunk = list[tuple[bool, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """A chunk as ids, with `place << 1 | begins a document` for each sentence."""
+    """A chunk as ids, with `position << 1 | begins a document` for each sentence."""
 
     ids: np.ndarray
     bounds: np.ndarray
     words: np.ndarray | None
     open_document: bool
-    """Whether a document has begun of which no sentence has come yet."""
+    """Whether a document has begun without a sentence so far."""
 
 
 def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, sentences: Sentences = "split") -> Encoded:
     """Split the text of a chunk into sentences and encode them; what gives no ids is dropped."""
     found: list[str] = []
-    firsts: set[int] = set()
+    begin_indices: set[int] = set()
     for begins, text in chunk:
         if begins:
-            firsts.add(len(found))
+            begin_indices.add(len(found))
         found += SPLITTERS[sentences](text)
     ids, lengths = tokenizer.encode_flat(found)
     kept = np.flatnonzero(lengths)
     begins = np.zeros(len(found) + 1, np.int64)
-    begins[list(firsts)] = 1
+    begins[list(begin_indices)] = 1
     begun = np.cumsum(begins)  # documents begun at each sentence, and at the end
     before = np.concatenate([[0], begun[kept]])
     return Encoded(
@@ -61,14 +61,14 @@ def encode_chunk(tokenizer: Tokenizer, chunk: Chunk, words: bool, sentences: Sen
 
 
 def id_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """Choose the smallest type that holds every id."""
+    """The smallest integer type for the ids."""
     return np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
 
 
 def encode_chunks(
     tokenizer: Tokenizer, chunks: Iterable[Chunk], *, words: bool, sentences: Sentences = "split", workers: int
 ) -> Iterator[Encoded]:
-    """Encode chunks on so many processes (threads, for compiled code) at once, and give them in order."""
+    """Encode chunks in parallel processes (threads, for compiled code); yields them in order."""
     chunks = iter(chunks)
     first, second = next(chunks, None), next(chunks, None)
     if first is None:
@@ -82,8 +82,8 @@ def encode_chunks(
         yield from ordered_map(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
         return
     idle: SimpleQueue[_Worker] = SimpleQueue()
-    crew = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
-    for worker in crew:
+    pool = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
+    for worker in pool:
         idle.put(worker)
 
     def encode(chunk: Chunk) -> Encoded:
@@ -96,7 +96,7 @@ def encode_chunks(
     try:
         yield from ordered_map(encode, chunks, workers)
     finally:
-        for worker in crew:
+        for worker in pool:
             worker.end()
 
 
@@ -124,7 +124,7 @@ class _Worker:
             self._send(chunk)
             answer = pickle.load(self.answers)
         except (OSError, EOFError, pickle.UnpicklingError):
-            raise KeelError("a process that encodes text was ended (too little memory?): run again to go on") from None
+            raise KeelError("an encoding process was killed (out of memory?): rerun the command to resume") from None
         if isinstance(answer, str):
             raise KeelError(answer)
         return answer
@@ -133,7 +133,7 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self.answers.close()
-        with suppress(OSError):  # what was not sent yet has nobody to read it
+        with suppress(OSError):  # unsent data
             self.requests.close()
 
     def _send(self, message: object) -> None:
@@ -159,6 +159,6 @@ def serve() -> None:
             answer = str(error)
         except Exception as error:
             what = f"{type(error).__name__}: {error}".removesuffix(": ")
-            answer = f"a process that encodes text failed ({what}): run again to go on, and report it if it comes again"
+            answer = f"an encoding process failed ({what}): rerun the command to resume, and report repeated failures"
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()

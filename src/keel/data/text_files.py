@@ -1,4 +1,4 @@
-"""Other people's text files: compression, encodings, faults and tables, read as a stream."""
+"""Text files as a stream: compression, encodings, invalid bytes, tables."""
 
 import bz2
 import csv
@@ -16,13 +16,13 @@ from keel.errors import KeelError, MissingExtra
 from keel.events import OnEvent, counted, ignore, note
 
 SAMPLE = 1 << 22
-"""How many bytes are looked at to find out the encoding."""
+"""Bytes to detect the encoding from."""
 
 MOST_FAULTS = 0.2
-"""The share of its characters that may be no text; of French in Latin-1 it is a twentieth, of random bytes half."""
+"""Maximum share of invalid characters: French in Latin-1 has a twentieth, random bytes half."""
 
 TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -32,7 +32,7 @@ csv.field_size_limit(1 << 30)
 
 
 def replace_surrogates(text: str) -> str:
-    """Give the text without lone surrogates, which no encoding can write: pairs are joined, others become U+FFFD."""
+    """The text without lone surrogates, which no encoding can represent: pairs are joined, others become U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -41,7 +41,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def replace_all_surrogates(texts: list[str]) -> list[str]:
-    """Give texts without lone surrogates; if there is none, which is seen at once, the very same."""
+    """The texts without lone surrogates; the same list if there are none, which is fast to check."""
     try:
         "".join(texts).encode("utf-8")
     except UnicodeEncodeError:
@@ -50,13 +50,13 @@ def replace_all_surrogates(texts: list[str]) -> list[str]:
 
 
 def file_kind(path: Path) -> str:
-    """Say what a file's name promises: csv, tsv, jsonl, parquet or txt, compressed or not."""
+    """Kind of a file by its name: csv, tsv, jsonl, parquet or txt, compressed or not."""
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
     return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a plain, gz, xz, zst or bz2 file; the first bytes tell which, not the name."""
+    """Open a plain, gz, xz, zst or bz2 file, detected by its first bytes."""
     if path.is_dir():
         raise KeelError(f"{path} is a folder: name the files in it, for example '{path}/*.txt'")
     try:
@@ -115,9 +115,9 @@ class _Zstandard(io.RawIOBase):
 
 
 def detect_encoding(sample: bytes) -> str:
-    """Name the encoding of some text: by its byte order mark, else UTF-8, else GB18030 where it looks like Chinese."""
-    for mark, encoding in MARKS.items():
-        if sample.startswith(mark):
+    """Detect the encoding: by the byte order mark, else UTF-8, else GB18030 if it looks like Chinese."""
+    for bom, encoding in BOMS.items():
+        if sample.startswith(bom):
             return encoding
     high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
     faults = sample.decode("utf-8", "replace").count("\ufffd") - sample.count(b"\xef\xbf\xbd")
@@ -129,7 +129,7 @@ def detect_encoding(sample: bytes) -> str:
 
 
 class TextFile:
-    """A text file as a stream of lines without their ends; faults are mended, counted, and said at the end."""
+    """A text file as a stream of lines; invalid bytes are replaced, counted, and reported at the end."""
 
     def __init__(self, path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore, name: str = ""):
         self.path = Path(path)
@@ -140,7 +140,7 @@ class TextFile:
                 sample = file.read(SAMPLE)
         except DAMAGED as error:
             raise self._damaged(error) from None
-        self.marked = sample.startswith(b"\xef\xbb\xbf")
+        self.has_bom = sample.startswith(b"\xef\xbb\xbf")
         self.encoding = detect_encoding(sample) if encoding == "auto" else encoding
         try:
             sample[:4].decode(self.encoding, "replace")
@@ -161,12 +161,12 @@ class TextFile:
             note(on_event, f"{self.name} is read as {self.encoding} (say --encoding to change that)")
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Give every line with its number, counted from 1."""
+        """Every line with its number, from 1."""
         for number, line in self.line_chunks(-1):
             yield number, line.removesuffix("\n")
 
     def lines(self) -> list[str]:
-        """Give all lines at once, in a fraction of the time: for what is held in memory anyway."""
+        """All lines at once, much faster."""
         try:
             with self._open() as text:
                 whole = text.read()
@@ -178,12 +178,12 @@ class TextFile:
 
     def _open(self) -> io.TextIOWrapper:
         raw = open_bytes(self.path)
-        if self.marked:
+        if self.has_bom:
             raw.read(3)
         return io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
 
     def line_chunks(self, limit: int) -> Iterator[tuple[int, str]]:
-        """Give every line with its number and end, in pieces of at most `limit` characters where it is longer."""
+        """Every line with its number and line end, in chunks of at most `limit` characters."""
         number = 1
         faults = nulls = 0
         first_fault = first_null = 0
@@ -220,7 +220,7 @@ def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = igno
 
 
 def read_rows(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> Iterator[tuple[int, list[str]]]:
-    """Read a csv (quotes as usual) or tsv (quotes are letters, as GLUE has it) file as (line number, fields)."""
+    """Read a csv or tsv (quotes are ordinary characters, as in GLUE) file as (line number, fields)."""
     file = TextFile(path, encoding, on_event)
     yield from _rows(file, file_kind(file.path))
 

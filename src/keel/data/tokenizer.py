@@ -307,7 +307,7 @@ class Tokenizer:
     def encode_words(self, words: list[str], *, oov_ids: bool = False) -> list[list[int]]:
         """Encode each word separately; words in the vocabulary, and all words with `oov_ids`, get a single id."""
         words = replace_all_surrogates(words)
-        # Byte-level BPE marks the start of a word by the space before it.
+        # In byte-level BPE the space before a word is part of its first token.
         found = self.encode_many([f" {word}" for word in words] if self.kind == "bpe" else words)
         if self.kind == "words":
             self._unseen.begin()

@@ -57,8 +57,8 @@ class WordTable:
         lengths = self._ends[kept + 1] - self._ends[kept]
         ends = np.cumsum(lengths)
         table = WordTable(len(kept) + 1)
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._ends[kept] - (ends - lengths), lengths)
-        table._add(self._text[places], ends, self._keys[kept], self._counts[kept])
+        index = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._ends[kept] - (ends - lengths), lengths)
+        table._add(self._text[index], ends, self._keys[kept], self._counts[kept])
         return table
 
     def _add(self, text: np.ndarray, ends: np.ndarray, keys: np.ndarray, counts: np.ndarray) -> None:
