@@ -66,7 +66,7 @@ class Plain(Objective):
 
     def batch(self, data: Documents, draw: Draw, rows: range) -> Tokenwise:
         twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, twin.system.bptt, end=twin.end, backwards=b) for b in (False, True))
+        read = (data.read_on(draw, numbers, twin.system.bptt, end=twin.eos_id, backwards=b) for b in (False, True))
         ids = torch.stack(list(read), 1)
         drawn, tries = twin._drawn(draw)
         return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
@@ -102,7 +102,7 @@ class Plain(Objective):
     def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
         # The loss is the twin's own, by these weights.
         weights: Any = _Weights(self.output, self.bias, self.twin[0])
-        return ElmoPretraining._sampled(weights, vectors, words, batch.drawn, batch.tries)
+        return ElmoPretraining._sampled(weights, vectors, words, batch.sampled, batch.tries)
 
 
 class _Weights:
@@ -129,11 +129,11 @@ def products(system: Elmo, streams: ElmoBatch) -> float:
     found = sum(system.character_filters)
     lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
     softmax = tokens * system.softmax_samples * system.width
-    places = streams.letters.short.numel() + streams.letters.long.numel()
+    places = streams.words.short.numel() + streams.words.long.numel()
     letters = (
         places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
     )
-    words = len(streams.letters.short) + len(streams.letters.long)
+    words = len(streams.words.short) + len(streams.words.long)
     above = words * (2 * found * found * system.highway_layers + found * system.width)
     return 3.0 * (lstm + softmax + letters + above)
 
@@ -198,9 +198,9 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     start = deepcopy(ours.state_dict())
     streams = ours.batch(documents, Draw(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
-    words = len({*streams.places.flatten().tolist()})
+    words = len({*streams.word_index.flatten().tolist()})
     print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
-          f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
+          f"both directions, {words:,} of {streams.word_index.numel():,} distinct; {arguments.device}")  # fmt: skip
     speeds: dict[str, list[float]] = {"Keel": [], "plain torch": []}
     losses: dict[str, float] = {}
     for _ in range(arguments.rounds):

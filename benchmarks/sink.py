@@ -51,7 +51,8 @@ def main() -> None:
     print("| | bits by byte | of seeds | on the first token | evenly | on the vector before |\n" + "|---" * 6 + "|")
     for sink in (False, True):
         system = Gpt(
-            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, sequence_length=options.length,
+            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length,
+            sequence_length=options.length,
             dropout=0.0, attention_dropout=0.0, sink=sink,
         )  # fmt: skip
         losses, shares = [], []

@@ -189,7 +189,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     data = data.to("cuda")
     bert = objective.system
     config = BertConfig(
-        vocab_size=objective.vocabulary,
+        vocab_size=objective.vocab_size,
         hidden_size=bert.width,
         num_hidden_layers=bert.layers,
         num_attention_heads=bert.heads,
@@ -204,10 +204,10 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     inputs = []
     for step in range(4):
         drawn = objective.batch(data, Draw(seed=0, step=step, first=step * batch), range(batch))
-        labels = torch.full_like(drawn.rows.ids, -100)
-        labels.scatter_(1, drawn.slots, torch.where(drawn.weights > 0, drawn.targets, -100))
-        mask = (torch.arange(bert.sequence_length, device="cuda") < drawn.rows.lengths[:, None]).long()
-        inputs.append((drawn.rows.ids, mask, drawn.rows.segments, labels, drawn.not_next))
+        labels = torch.full_like(drawn.inputs.ids, -100)
+        labels.scatter_(1, drawn.masked_positions, torch.where(drawn.weights > 0, drawn.targets, -100))
+        mask = (torch.arange(bert.sequence_length, device="cuda") < drawn.inputs.lengths[:, None]).long()
+        inputs.append((drawn.inputs.ids, mask, drawn.inputs.segments, labels, drawn.not_next))
     times = []
     for number in range(30):
         ids, mask, segments, labels, unrelated = inputs[number % 4]

@@ -19,6 +19,7 @@ from keel.explain.word_alignment import Alignment, align
 from keel.generation.beam_search import Stopped
 from keel.generation.decoding_trace import Trace
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 BY_PATTERN = ("tokens", "cut")
@@ -128,7 +129,7 @@ def _task(model: Model | str | Path, on_event: OnEvent) -> SequenceToSequence:
     known = load_model(model, on_event)
     if not isinstance(known.task, SequenceToSequence):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
-        if known.task is None and known.system.is_causal_lm:
+        if known.task is None and isinstance(known.system, LanguageModelSystem):
             remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
     return known.task

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from keel.claims.claim import Finding, Say
 from keel.data.token_batch import TokenBatch
-from keel.nn.transformer_blocks import MultiHeadAttention
+from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.transformer import (
     DecoderBlock,
     Transformer,
@@ -147,7 +147,7 @@ def once_for_all(say: Say) -> Finding:
         state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
         assert isinstance(block, DecoderBlock)
-        hook = block.cross.out.register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
+        hook = block.get_submodule("cross.out").register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
         for number in torch.randint(4, 100, (8,)).tolist():
             _, state = decoder(torch.tensor([[number]]), memory, state)
         hook.remove()
@@ -227,7 +227,7 @@ def unequal_lengths(say: Say) -> Finding:
             "words with places [batch, time, width]": vectors,
             "after the encoder": output.top,
             "K and V for the decoder [batch, layers, 2, heads, time, head width]": memory.vectors,
-            "mask, true inside": memory.inside,
+            "mask, true inside": memory.mask,
             "answers so far": ids,
             "after the decoder": top,
             "scores of next words": decoder.logits(top),
@@ -298,11 +298,10 @@ def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
         head_dim=32,
         dropout=0.0,
         max_positions=16,
-        shared_vocabulary=True,
         label_smoothing=0.0,
     )
     encoder = system.build_encoder(2 + LETTERS)
-    decoder = system.build_decoder(encoder, 2 + LETTERS)
+    decoder = system.build_decoder(encoder, 2 + LETTERS, shared_vocabulary=True)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.Adam(weights, lr=2e-3, betas=(0.9, 0.98))
 

@@ -24,6 +24,7 @@ from keel.formats.fasttext_files import is_fasttext
 from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 from keel.systems import SYSTEMS
+from keel.systems.capabilities import LanguageModelSystem, MaskedLM
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.system import System
@@ -128,7 +129,7 @@ def pretrain(options: Namespace) -> Answer:
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
     if model.encoder.width:
         lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
-    if model.system.is_causal_lm:
+    if isinstance(model.system, LanguageModelSystem):
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data | probed)
@@ -138,7 +139,7 @@ def _first_use(model: Model) -> str:
     """What a model that has just learned from text can be asked."""
     if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
-    if hasattr(model.objective, "predict_masked"):
+    if isinstance(model.objective, MaskedLM):
         return 'fill "... [MASK] ..."'
     if model.encoder.word_embeddings() is not None:
         return "nearest WORD"
@@ -197,7 +198,7 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
     flags.section("columns", Columns())
     flags.section("head", HeadSettings())
     flags.section("pieces", VocabularySettings())
-    flags.section("system", *systems, without=["label_counts", "shared_vocabulary"])
+    flags.section("system", *systems, without=["label_counts"])
     flags.set_defaults(flags=flags)
 
 

@@ -17,7 +17,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore
 from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
-from keel.systems.system import SequentialEvaluation, WindowedEvaluation
+from keel.systems.capabilities import LanguageModelSystem, SequentialEvaluation, WindowedEvaluation
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective
 
@@ -91,7 +91,7 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     One that reads a window at a time moves it on by `stride` tokens, unless told by half of it: the fewer, the more
     each token is foretold from, and the longer it takes.
     """
-    if not model.system.is_causal_lm:
+    if not isinstance(model.system, LanguageModelSystem):
         what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
         raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:

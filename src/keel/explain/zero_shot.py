@@ -16,6 +16,7 @@ from keel.generation.likelihood import Likelihood, asked, likelihoods
 from keel.generation.next_token import NextTokenModel
 from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, intervals, joined, resamples
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
 
@@ -38,7 +39,7 @@ def next_token_model(model: Model) -> NextTokenModel:
         what = f"{model.system.name} does not write text"
         if model.task is not None and model.task.labels.kind == "text":
             raise KeelError(f"{what} of its own, it rewrites what it is given: use keel translate")
-        if model.task is not None and model.system.is_causal_lm:
+        if model.task is not None and isinstance(model.system, LanguageModelSystem):
             raise KeelError(f"{what} since it has learned to {model.task.name}: take the model that it was made from")
         raise KeelError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return writer

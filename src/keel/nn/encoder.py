@@ -45,6 +45,11 @@ class Encoder(nn.Module):
         """Whether its vectors are as wide as the vocabulary and next to empty: then only `gist` is worth computing."""
         return False
 
+    @property
+    def bag_of_words(self) -> bool:
+        """Whether a text is one vector of its words in any order, without a vector per token."""
+        return self.sparse
+
     def word_embeddings(self) -> Tensor | None:
         """[vocabulary, width]: the vector of each word alone, where words have one."""
         words = getattr(self, "words", None)

@@ -5,13 +5,12 @@ answer in a text ("max over time"), is as good as far deeper networks.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.convolution import ConvolutionFilters, max_over_time
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
@@ -37,7 +36,6 @@ class Cnn(WordSystem):
 
     name: ClassVar[str] = "cnn"
     pretraining_defaults: ClassVar[Train] = Train(epochs=10)
-    supervised_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("width", "filters"):
@@ -57,9 +55,6 @@ class Cnn(WordSystem):
 
     def build_encoder(self, vocab_size: int) -> "CnnEncoder":
         return CnnEncoder(self, vocab_size)
-
-    def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
-        raise UsageError("a cnn learns from labels, not from text alone: use keel finetune cnn FILE")
 
 
 class CnnEncoder(Encoder):

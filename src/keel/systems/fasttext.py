@@ -56,7 +56,6 @@ class FastText(Word2vec):
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    uses_subwords: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
@@ -197,6 +196,10 @@ class FastTextEncoder(StaticEncoder):
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
 
+    @property
+    def bag_of_words(self) -> bool:
+        return self.bags
+
     def embed(self, batch: TokenBatch) -> Tensor:
         assert batch.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
         sums, counts = self.sums(batch.subword_units)
@@ -256,6 +259,7 @@ class FastTextTraining(Word2vecTraining):
     @cached_property
     def spelling(self) -> SubwordUnits:
         """That of all words."""
+        assert isinstance(self.system, FastText)
         return self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
 
     @cached_property

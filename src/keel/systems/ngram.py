@@ -49,8 +49,7 @@ class Ngram(WordSystem):
     """GiB that sorting may take, beside the n-grams themselves; those of a larger text are sorted in parts."""
 
     name: ClassVar[str] = "ngram"
-    is_causal_lm: ClassVar[bool] = True
-    count_based: ClassVar[bool] = True
+    counted: ClassVar[str] = "n-grams"
     default_vocab_size: ClassVar[int] = 1_000_000
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own",

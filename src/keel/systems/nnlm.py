@@ -49,7 +49,6 @@ class Nnlm(StaticSystem):
 
     name: ClassVar[str] = "nnlm"
     pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
-    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
     default_vocab_size: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 

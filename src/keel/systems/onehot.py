@@ -40,7 +40,7 @@ class Onehot(WordSystem):
         optimizer="own", epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
     )
     tunable: ClassVar[tuple[str, ...]] = ("weights",)
-    count_based: ClassVar[bool] = True
+    counted: ClassVar[str] = "words"
     dropout: ClassVar[float] = 0.0
     """Of the head of a task: a word of a short text is too much to lose."""
 

@@ -38,7 +38,7 @@ class Wordclass(WordSystem):
 
     name: ClassVar[str] = "wordclass"
     default_vocab_size: ClassVar[int] = 50_000
-    count_based: ClassVar[bool] = True
+    counted: ClassVar[str] = "bigrams"
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own",
         epochs=1,

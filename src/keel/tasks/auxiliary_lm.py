@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from keel.data.collation import EncodedExamples, TaskBatch
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.systems.system import CausalLMObjective
+from keel.systems.capabilities import CausalLM, NextTokenLoss
 from keel.tasks.task import Task
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
@@ -25,11 +25,7 @@ class AuxiliaryLM(Objective):
             raise UsageError(
                 "--lm-loss reads the encoder's top layer as it is: leave out --network, --characters, --mix"
             )
-        if (
-            not system.is_causal_lm
-            or getattr(system, "bidirectional", False)
-            or not isinstance(objective, CausalLMObjective)
-        ):
+        if not (isinstance(objective, CausalLM) and isinstance(objective, NextTokenLoss) and objective.is_causal):
             what = f"{system.name} is not pre-trained to foretell the next word from those before it alone"
             raise UsageError(f"{what}: leave out --lm-loss, or take a gpt, an rnn or a ulmfit")
         self.task, self.objective, self.weight = task, objective, weight
@@ -54,7 +50,7 @@ class AuxiliaryLM(Objective):
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         rows, objective = batch.rows, self.objective
         assert rows is not None
-        assert isinstance(objective, CausalLMObjective)
+        assert isinstance(objective, NextTokenLoss)
         output = self.task.encoder(rows)
         task = self.task.loss(batch, self.task.select_features_of(output, rows, batch.asked))
         language = objective.nll(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))

@@ -29,7 +29,7 @@ class Pair(Classify):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         own = system.finetuning_policy.head_defaults(labels.kind).get("orders", "one")
         self.sequences_per_window = 2 if (own if self.head.orders == "own" else self.head.orders) == "both" else 1
-        if self.sequences_per_window == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
+        if self.sequences_per_window == 2 and encoder.bag_of_words:
             raise UsageError(f"{system.name} reads a pair without order, both ways the same: leave out --orders")
 
     @property

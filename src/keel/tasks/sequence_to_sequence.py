@@ -31,7 +31,7 @@ from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import metrics, score_texts
 from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
-from keel.systems.system import EncoderDecoderSystem, System
+from keel.systems.system import EncoderDecoderSystem, System, supports
 from keel.tasks.task import Task
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State, Tensors
@@ -91,11 +91,11 @@ class SequenceToSequence(Task):
     ):
         if settings.get("frozen"):
             raise UsageError("to rewrite, encoder and decoder learn together: leave out --freeze")
-        if isinstance(system, EncoderDecoderSystem):  # others have no decoder, and refuse below
-            system = replace(system, shared_vocabulary=labels.tokenizer is None)
+        if (obstacle := supports(system, self.name)) or not isinstance(system, EncoderDecoderSystem):
+            raise UsageError(obstacle)
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target = labels.tokenizer or tokenizer
-        self.decoder = system.build_decoder(encoder, len(self.target))
+        self.decoder = system.build_decoder(encoder, len(self.target), shared_vocabulary=labels.tokenizer is None)
         self.longer = longer
         """By how many tokens a target that it learned from is at most longer than twice its source."""
 

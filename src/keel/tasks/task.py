@@ -75,7 +75,7 @@ class HeadSettings:
         """The network that it puts on an encoder, if any."""
         if self.network == "none" and self.characters == "none":
             return None
-        if encoder.sparse or getattr(encoder, "bags", False):
+        if encoder.bag_of_words:
             what = "is for vectors of words in their order, and this model has none"
             raise UsageError(f"--network {what}: take a word2vec, a glove, a fasttext learned from text or a bert")
         return HeadNetwork(
