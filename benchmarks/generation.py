@@ -1,7 +1,7 @@
 """Greedy writing with a network of GPT-2's shape: tokens a second, Keel beside transformers' `generate`.
 
 Both have the same random weights, read the same prompts and must write the same ids, else the run ends with an error
-(in bf16 sums round differently: there the share of equal ids is told). Rounds alternate; the table has medians.
+(in bf16 sums round differently: there the share of equal ids is printed). Rounds alternate; the table has medians.
 
     python benchmarks/generation.py                          # fp32, one row and 32, on this machine's device
     python benchmarks/generation.py --precision bf16

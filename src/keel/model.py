@@ -179,7 +179,7 @@ class Model:
         """Write the folder whole or not at all; what `run/` holds stays."""
         tensors = self.tensors()
         keel: dict[str, Any] = {"card": to_dict(self.card)}
-        config: dict[str, Any] = {**self.tokenizer.published_ids, "keel": keel}
+        config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
             keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
@@ -245,7 +245,7 @@ class Model:
             found = self._gists(self.tokenizer.encode_many(many))
         else:
             sums, counts = np.zeros((len(many), self.encoder.width), np.float32), np.zeros((len(many), 1), np.float32)
-            ids = self.tokenizer.encode_many(many, spell=self.system.uses_subwords)
+            ids = self.tokenizer.encode_many(many, oov_ids=self.system.uses_subwords)
             for part, vectors in self._vectors(ids, layer, on_event, carry):
                 sums[part.text] += vectors[0] if pool == "cls" else vectors.sum(0)
                 counts[part.text] += 1 if pool == "cls" else len(vectors)
@@ -267,7 +267,7 @@ class Model:
         return found
 
     def _word_vectors(self, texts: list[str], layer: int, on_event: OnEvent, carry: bool) -> list[WordVectors]:
-        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.uses_subwords)
+        encoded = self.tokenizer.encode_with_offsets(texts, oov_ids=self.system.uses_subwords)
         found = [
             WordVectors(
                 [self.tokenizer.token_of(number) for number in pieces.ids],
@@ -357,9 +357,9 @@ class Model:
         """What the task says of one text, or a list of answers for many; a pair is a tuple (a, b)."""
         if self.task is None:
             raise KeelError("this model has learned no task: fine-tune it first (keel finetune)")
-        one = self.task.is_one(texts)
+        one = self.task.is_single_input(texts)
         asked = texts if isinstance(texts, Iterable) and not one else [texts]
-        items = [self.task.example(item, number) for number, item in enumerate(asked)]
+        items = [self.task.make_example(item, number) for number, item in enumerate(asked)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
 

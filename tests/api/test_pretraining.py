@@ -89,7 +89,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
     assert not (tmp_path / "n").exists()
     heard: list[dict[str, Any]] = []
-    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "rewrite", "on_event": heard.append}
+    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}
     with pytest.raises(UsageError, match="bert reads text and writes none"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
     assert not any(event.get("event") == "step" for event in heard)
@@ -187,7 +187,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
         "holds no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
-        "reads text and writes none": lambda: finetune(base, reviews, task="rewrite", **anew),
+        "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
         "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
     }
     for said, refusal in refusals.items():
@@ -306,7 +306,8 @@ def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_
 @pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
 def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
     said: list[str] = []
-    shape = {} if name == "onehot" else {"width": 4, "length": 200, "steps": 1}
+    length = {"rnn": "bptt", "word2vec": "chunk_length"}.get(name, "")
+    shape = {"width": 4, length: 200, "steps": 1} if length else {}
     settings: dict[str, Any] = {"batch": batch, "device": "cpu", "threads": 1, **shape}
     pretrain(
         name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
@@ -539,7 +540,7 @@ def test_import_is_light() -> None:
         _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
 
 
-WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "length": 40, "threads": 1}
+WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}
 
 
 def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:

@@ -93,6 +93,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
             (desk / f"{name}.{side}").write_text("".join(f"{word} {number}\n" for number in range(count)))
     sides = [str(desk / f"train.{side}") for side in ("en", "de")]
     held = [str(desk / f"val.{side}") for side in ("en", "de")]
-    words = ["finetune", "transformer", *sides, "--task", "rewrite", "--dev", *held, *small]
+    words = ["finetune", "transformer", *sides, "--task", "seq2seq", "--dev", *held, *small]
     assert main([*words, "--out", str(desk / "ende")]) == 0
     return desk

@@ -82,7 +82,7 @@ def test_who_knows_fewer_words_does_not_win(
 def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
     english_corpus: Path, tmp_path: Path, loss: Any
 ) -> None:
-    system = Nnlm(width=8, hidden=8, order=3, loss=loss, length=5)
+    system = Nnlm(width=8, hidden=8, order=3, loss=loss, chunk_length=5)
     model = pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=60, steps=20, device="cpu")
     assert isinstance(model.objective, NnlmTraining)
     found = perplexity(model, Corpus.of(TEXTS))
@@ -182,16 +182,16 @@ class Counting(Objective):
         self.end, self.weight = end, nn.Parameter(torch.zeros(1))
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.length)
+        return math.ceil(data.stream_size / self.length)
 
-    def initial_state(self, rows: int) -> Seen:
-        return Seen(steps=torch.zeros(rows))
+    def initial_state(self, batch_size: int) -> Seen:
+        return Seen(steps=torch.zeros(batch_size))
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Seen:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Seen:
         raise AssertionError("rows of a step are not the text in its order")
 
     def sequential_batch(self, data: Documents, number: int) -> Seen:
-        return Seen(steps=data.read_once(number, self.length, end=self.end)[0])
+        return Seen(steps=data.read_stream_window(number, self.length, end=self.end)[0])
 
     def counts(self, batch: Seen) -> dict[str, Tensor]:
         count = torch.tensor(batch.steps.shape[1] - 1.0)

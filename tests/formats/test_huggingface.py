@@ -16,7 +16,7 @@ from keel.errors import KeelError
 from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import Bert, BertPretraining
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")]
 SMALL: dict[str, Any] = {
@@ -367,7 +367,7 @@ def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:
     saved(tmp_path / "theirs")
     base = Model.load(tmp_path / "theirs")
     labels = Labels(kind="several", names=("a", "b", "c"))
-    base.task = Classify(base.system, base.encoder, base.tokenizer, labels)
+    base.task = TextClassification(base.system, base.encoder, base.tokenizer, labels)
     base.save(tmp_path / "both")
     config = json.loads((tmp_path / "both" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]

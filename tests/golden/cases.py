@@ -93,14 +93,16 @@ SYSTEM_CASES: dict[str, Case] = {
     "ngram": Case(system="ngram", pretrain={"order": 3}, queries=("perplexity", "generate"), finetune=None),
     "nnlm": Case(
         system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "steps": 15, "batch": 4, **ADAMW},
+        pretrain={"width": 8, "hidden": 8, "order": 3, "chunk_length": 8, "steps": 15, "batch": 4, **ADAMW},
         queries=(*CAUSAL, "nearest"),
     ),
-    "word2vec": Case(system="word2vec", pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4}, queries=WORDS),
+    "word2vec": Case(
+        system="word2vec", pretrain={"width": 8, "chunk_length": 40, "steps": 15, "batch": 4}, queries=WORDS
+    ),
     "glove": Case(system="glove", pretrain={"width": 8, "steps": 15, "batch": 4}, queries=WORDS),
     "fasttext": Case(
         system="fasttext",
-        pretrain={"width": 8, "length": 40, "buckets": 200, "steps": 15, "batch": 4},
+        pretrain={"width": 8, "chunk_length": 40, "buckets": 200, "steps": 15, "batch": 4},
         queries=WORDS,
         finetune=FASTTEXT,
     ),
@@ -124,14 +126,14 @@ SYSTEM_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "seq2seq": Case(
         system="seq2seq",
         new=SEQ2SEQ,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "gpt": Case(system="gpt", pretrain=GPT, queries=CAUSAL, finetune=LOW_RATE),
@@ -163,13 +165,20 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "word2vec, CBOW, hierarchical softmax": Case(
         system="word2vec",
-        pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4, "architecture": "cbow", "loss": "hierarchical"},
+        pretrain={
+            "width": 8,
+            "chunk_length": 40,
+            "steps": 15,
+            "batch": 4,
+            "architecture": "cbow",
+            "loss": "hierarchical",
+        },
         queries=WORDS,
         finetune=None,
     ),
     "nnlm, noise-contrastive": Case(
         system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "loss": "nce", "direct": True}
+        pretrain={"width": 8, "hidden": 8, "order": 3, "chunk_length": 8, "loss": "nce", "direct_connections": True}
         | {"steps": 15, "batch": 4, **ADAMW},
         queries=("perplexity",),
         finetune=None,
@@ -261,7 +270,7 @@ TASK_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER | {"r_drop": 1.0},
         finetune=Labelled(
-            task="rewrite",
+            task="seq2seq",
             examples=texts.translations(40),
             inputs=["one two", "five"],
             settings=TRANSLATE | {"separate": True},

@@ -32,13 +32,13 @@ def objective() -> GptPretraining:
 def laid_out(monkeypatch: pytest.MonkeyPatch) -> "Counter[bool]":
     """How many matrices were laid out, for one row and for many."""
     count: Counter[bool] = Counter()
-    plain = incremental_decoding.product
+    plain = incremental_decoding.pack_linear
 
     def counted(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
         count[rows > 1] += 1
         return plain(weight, bias, rows)
 
-    monkeypatch.setattr(incremental_decoding, "product", counted)
+    monkeypatch.setattr(incremental_decoding, "pack_linear", counted)
     return count
 
 

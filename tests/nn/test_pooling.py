@@ -51,7 +51,7 @@ def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples,
     assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
     data = task.encode_examples(reviews)
     assert (data.features is not None) == frozen
-    rows = data.rows(np.arange(4))
+    rows = data.padded_batch(np.arange(4))
     picked = task.select_features(rows)
     torch.testing.assert_close(picked, pool_tokens(task.encoder(rows).top, rows, "concat"))
     if data.features is not None:
@@ -72,8 +72,8 @@ def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples
     again = Model.load(tmp_path / "m")
     texts = ["a wonderful film", "a dreadful story of it"]
     for one, other in zip(tuned.predict(texts), again.predict(texts), strict=True):
-        assert one.name == other.name
-        assert one.probability == pytest.approx(other.probability, abs=1e-6)
+        assert one.label == other.label
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-6)
     # Their own classifier would read [CLS]: what they find is an encoder without one.
     transformers = pytest.importorskip("transformers")
     assert type(transformers.AutoModel.from_pretrained(tmp_path / "m")).__name__ == "BertModel"

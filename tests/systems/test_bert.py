@@ -50,7 +50,9 @@ def make_objective(data: Documents, **fields: Any) -> BertPretraining:
 
 
 def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields: Any) -> BertBatch:
-    return make_objective(data, **fields).batch(data, CounterRng(seed=1, step=step, first=step * len(rows)), rows)
+    return make_objective(data, **fields).batch(
+        data, CounterRng(seed=1, step=step, first_example=step * len(rows)), rows
+    )
 
 
 def unmask(batch: BertBatch) -> Tensor:
@@ -200,7 +202,7 @@ def test_unchosen_tokens_are_left_as_they_are() -> None:
 def test_loss_has_no_weight_off_the_chosen_places() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     spare = batch.weights == 0
     assert spare.any()
     changed = BertBatch(
@@ -233,7 +235,7 @@ def test_loss_has_no_weight_off_the_chosen_places() -> None:
 def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     scores: list[Tensor] = []
 
     def keep(top: Tensor, slots: Tensor) -> Tensor:
@@ -253,7 +255,7 @@ def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_counts_are_what_the_losses_sum_over() -> None:
     data = random_documents(50)
     objective = make_objective(data)
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     counts = objective.counts(batch)
     assert counts["mlm"] == (batch.weights > 0).sum()
     assert counts["nsp"] == 16
@@ -267,7 +269,7 @@ def test_counts_are_what_the_losses_sum_over() -> None:
 def test_losses_are_summed_in_full_precision_under_bf16() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(64))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(64))
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = objective(batch)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
@@ -347,7 +349,7 @@ def coverage(data: Documents, objective: BertPretraining, epochs: int) -> float:
     rows = objective.epoch_size(data)
     seen = torch.zeros(len(data.ids) + 10, dtype=torch.bool)
     for epoch in range(epochs):
-        batch = objective.batch(data, CounterRng(seed=1, step=epoch, first=epoch * rows), range(rows))
+        batch = objective.batch(data, CounterRng(seed=1, step=epoch, first_example=epoch * rows), range(rows))
         seen[unmask(batch)] = True
     return float(seen[10:].float().mean())
 
@@ -379,7 +381,7 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
 def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
     data = random_documents(60)
     objective = make_objective(data, next_sentence=next_sentence)
-    draw = CounterRng(seed=4, step=7, first=7 * 32)
+    draw = CounterRng(seed=4, step=7, first_example=7 * 32)
     whole = objective.batch(data, draw, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
         found = objective.batch(data, draw, part)
@@ -389,7 +391,7 @@ def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None
         assert torch.equal(found.masked_positions, whole.masked_positions[rows])
         assert torch.equal(found.targets, whole.targets[rows])
         assert torch.equal(found.weights, whole.weights[rows])
-    other = objective.batch(data, CounterRng(seed=5, step=7, first=7 * 32), range(32))
+    other = objective.batch(data, CounterRng(seed=5, step=7, first_example=7 * 32), range(32))
     assert not torch.equal(other.inputs.ids, whole.inputs.ids)
 
 
@@ -423,7 +425,7 @@ def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> N
 def test_without_pairs_nothing_idle_is_trained() -> None:
     data = make_documents([[9, 8, 7]])
     objective = make_objective(data, next_sentence=False)
-    losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first=0), range(4)))
+    losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(4)))
     losses["mlm"].backward()
     assert all((value.grad is not None) == value.requires_grad for value in objective.parameters())
 
@@ -607,7 +609,7 @@ def test_the_last_steps_read_longer_rows() -> None:
     assert (short.share, long.share) == (0.75, 0.25)
     assert long.batch_share == system.sequence_length / 96
     for phase, length in enumerate((system.sequence_length, 96)):
-        batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, phase=phase), range(8))
+        batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, phase=phase), range(8))
         assert batch.inputs.ids.shape == (8, length)
         assert batch.masked_positions.shape == (8, system.prediction_slots(length))
         losses, _ = objective(batch)
@@ -620,7 +622,7 @@ def test_the_last_steps_read_longer_rows() -> None:
     "fields", [{"final_sequence_length": 8}, {"final_sequence_length": 4096}, {"final_share": 0.0}]
 )
 def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="final_|exceeds the 64 position embeddings"):
+    with pytest.raises(UsageError, match=r"final_|exceeds the 64 position embeddings"):
         Bert(**{**TINY, **fields})
 
 
@@ -629,9 +631,9 @@ def test_a_step_as_a_tensor_draws_the_same() -> None:
     documents = random_documents(100)
     objective = make_objective(documents)
     for step, first in ((0, 0), (7, 56), (123_456, 987_648)):
-        one = objective.batch(documents, CounterRng(seed=3, step=step, first=first), range(8))
+        one = objective.batch(documents, CounterRng(seed=3, step=step, first_example=first), range(8))
         tensors = torch.tensor([step, first])
-        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first=tensors[1]), range(8))
+        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first_example=tensors[1]), range(8))
         assert all(map(torch.equal, one.tensors(), two.tensors()))
 
 
@@ -639,7 +641,7 @@ def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch:
     """On a GPU the blocks, the embeddings and the head are cut otherwise; here by the kernels' twins, in fp32."""
     data = random_documents(40)
     objective = make_objective(data, dropout=0.0, attention_dropout=0.0, whole_word_masking=False)
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(8))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(8))
 
     def outcome() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         objective.zero_grad()
@@ -649,7 +651,7 @@ def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch:
 
     losses, gradients = outcome()
     for kernel in ("attention", "gelu", "layer_norm", "cross_entropy"):
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     monkeypatch.setattr("keel.systems.bert.use_kernels", lambda x: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
     fused_losses, fused_gradients = outcome()

@@ -67,12 +67,14 @@ def training(tokenizer: Tokenizer, **fields: Any) -> ElmoPretraining:
 
 
 def batch(objective: ElmoPretraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoBatch:
-    return objective.batch(documents, CounterRng(seed=0, step=step, first=step * rows, rows=rows), range(rows))
+    return objective.batch(
+        documents, CounterRng(seed=0, step=step, first_example=step * rows, batch_size=rows), range(rows)
+    )
 
 
 def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: Tokenizer) -> None:
     long = "x" * 5000
-    (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], spell=True)
+    (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], oov_ids=True)
     spelling = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
     words = [part.tolist() for part in spelling.unit_ids.tensor_split(spelling.unit_starts[1:])]
     assert words[:3] == [[WORD_BEGIN, BOS, WORD_END], [WORD_BEGIN, EOS, WORD_END], [WORD_BEGIN, WORD_END]]
@@ -119,8 +121,10 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
     objective = training(tokenizer, cell_clip=0.0, projection_clip=0.0)
     drawn = batch(objective, documents)
     encoder = objective.encoder
-    rng, numbers = CounterRng(seed=0, step=0, first=0, rows=2), torch.arange(2)
-    directions = [documents.read_on(rng, numbers, 6, end=objective.eos_id, backwards=back) for back in (False, True)]
+    rng, numbers = CounterRng(seed=0, step=0, first_example=0, batch_size=2), torch.arange(2)
+    directions = [
+        documents.read_streams(rng, numbers, 6, end=objective.eos_id, backwards=back) for back in (False, True)
+    ]
     ids = torch.stack(directions, 1)
     assert torch.equal(ids[..., 1:], drawn.targets)
     losses, _ = objective(drawn)
@@ -180,7 +184,7 @@ def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: D
 
 def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
-    texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], spell=True)
+    texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], oov_ids=True)
     framed = [SMALL.build_inputs(tokenizer, ids).ids for ids in texts]
     outputs = []
     for rows in ([framed[0]], framed):

@@ -127,7 +127,7 @@ def test_every_probability_is_the_formulas(tokenizer: Tokenizer, tmp_path: Path,
         for place in range(1, len(marked)):
             expected -= math.log(chance(tuple(marked[max(0, place - order + 1) : place]), marked[place]))
     data = documents_of(held, tokenizer, tmp_path / "b")
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0), range(objective.epoch_size(data)))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(objective.epoch_size(data)))
     assert objective.counts(batch)["ngram"] == sum(map(len, held)) + len(held)
     assert objective(batch)[0]["ngram"].item() == pytest.approx(expected, rel=1e-6)
 

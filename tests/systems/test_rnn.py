@@ -123,11 +123,14 @@ def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Docu
     short = training(tokenizer, system)
     long = training(tokenizer, replace(system, bptt=2 * system.bptt))
     state, sums, losses = short.initial_state(3), dict[str, Tensor](), dict[str, Tensor]()
-    windows = [short.batch(documents, CounterRng(seed=0, step=n, first=3 * n, rows=3), range(3)) for n in range(2)]
+    windows = [
+        short.batch(documents, CounterRng(seed=0, step=n, first_example=3 * n, batch_size=3), range(3))
+        for n in range(2)
+    ]
     for batch in windows:
         losses, state = short(batch, state)
         sums = {name: sums.get(name, 0) + loss for name, loss in losses.items()}
-    wanted, after = long(long.batch(documents, CounterRng(seed=0, step=0, first=0, rows=3), range(3)))
+    wanted, after = long(long.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=3), range(3)))
     assert sums.keys() == wanted.keys() == ({"next", "previous"} if system.bidirectional else {"next"})
     for name, loss in wanted.items():
         assert torch.allclose(sums[name], loss, rtol=1e-5)
@@ -139,7 +142,7 @@ def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Docu
 
 def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer, replace(SMALL, bidirectional=True))
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     losses, _ = objective(batch)
     counts = objective.counts(batch)
     assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.bptt
@@ -157,7 +160,7 @@ def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, toke
 
 def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     state, loss = objective.new_state(2), torch.zeros(())
     for place in range(SMALL.bptt):
         scores, state = objective.step(batch.forwards[:, place, None], state)

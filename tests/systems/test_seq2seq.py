@@ -114,14 +114,14 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
     ids = torch.randint(8, (6, 4))
     beams, after = decoder(ids, source)
     texts = torch.tensor([0, 0, 1, 1, 2, 2])
-    repeated, _ = decoder(ids, source.take(texts))
+    repeated, _ = decoder(ids, source.index_select(texts))
     torch.testing.assert_close(beams, repeated)
     # Rows 3 and 2 of text 1 go on, in this order, and the other texts are done.
     going_on = DecodingState(source=source, own=after).select(torch.tensor([3, 2]), torch.tensor([1]))
     found, _ = decoder(torch.tensor([[4], [6]]), going_on.source, going_on.own)
     for place, row in enumerate((3, 2)):
         longer = torch.cat([ids[row], torch.tensor([[4], [6]])[place]])[None]
-        expected, _ = decoder(longer, source.take(torch.tensor([1])))
+        expected, _ = decoder(longer, source.index_select(torch.tensor([1])))
         torch.testing.assert_close(found[place, 0], expected[0, -1])
 
 

@@ -154,7 +154,7 @@ def test_rows_may_change_their_order_and_texts_leave() -> None:
     _, state = written(decoder, source, ids[:, :5], [5])
     rows = torch.tensor([3, 2, 5, 5])  # of the second text both, of the third one twice
     with torch.no_grad():
-        found, _ = decoder(ids[rows, 5:], source.take(torch.tensor([1, 2])), state.take(rows))
+        found, _ = decoder(ids[rows, 5:], source.index_select(torch.tensor([1, 2])), state.index_select(rows))
         torch.testing.assert_close(found, whole[rows, 5:], rtol=1e-4, atol=1e-5)
         again, _ = decoder(ids[:, 5:], source, state)  # what was taken is a copy
         torch.testing.assert_close(again, whole[:, 5:], rtol=1e-4, atol=1e-5)
@@ -276,7 +276,7 @@ def test_at_the_start_scaled_words_and_every_projection_keep_their_size() -> Non
 
 def test_rows_that_are_too_long_are_refused() -> None:
     encoder, decoder = made()
-    with pytest.raises(KeelError, match="33 tokens exceeds .* 32"):
+    with pytest.raises(KeelError, match="33 tokens exceeds"):
         encoder(TokenBatch.pad([[5] * 33]))
     source = read(encoder, decoder)
     with torch.no_grad():

@@ -22,7 +22,7 @@ from keel.events import Event
 from keel.model import Model
 from keel.systems.rnn import RnnBatch
 from keel.systems.ulmfit import DROPOUTS, Ulmfit, UlmfitPretraining, WeightDropLstm, variational_dropout
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.parameter_groups import layer_groups, lr_multipliers
 
 TINY: dict[str, Any] = {"width": 12, "hidden_size": 20, "layers": 3, "bptt": 10}
@@ -135,7 +135,7 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
     words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
     data = Documents.of(Tokens.build(corpus, Tokenizer.from_whitespace_words(words)), least=1)
     assert "<unk>" in words
-    assert data.marked_size == 245_569 - 147
+    assert data.stream_size == 245_569 - 147
 
 
 def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:
@@ -152,7 +152,7 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = Classify(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    task = TextClassification(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]

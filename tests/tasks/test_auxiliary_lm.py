@@ -16,7 +16,7 @@ from keel.systems.gpt import Gpt, GptBatch
 from keel.systems.rnn import Rnn, RnnBatch, RnnEncoder, RnnPretraining
 from keel.systems.ulmfit import Ulmfit
 from keel.tasks.auxiliary_lm import AuxiliaryLM, has_next_token
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 RNN = Rnn(width=16, layers=1, dropout=0.0)
@@ -29,10 +29,10 @@ SYSTEMS = [
 ]
 
 
-def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
+def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> TextClassification:
     torch.manual_seed(0)
     labels = read_examples(TEXTS, pair=False).labels
-    return Classify(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
+    return TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
 
 
 @pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
@@ -41,8 +41,8 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
     objective = system.build_objective(task.encoder, tokenizer).eval()
     both = AuxiliaryLM(task, objective, 0.5).eval()
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
-    batch = both.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
-    assert batch.rows is not None
+    batch = both.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    assert batch.inputs is not None
     with torch.no_grad():
         losses, _ = both(batch)
         alone = 0.0
@@ -61,7 +61,7 @@ def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
     index = np.arange(4)
     lengths = data.lengths.tolist()
-    padded, packed = has_next_token(data.rows(index)), has_next_token(data.packed(index))
+    padded, packed = has_next_token(data.padded_batch(index)), has_next_token(data.packed_batch(index))
     assert padded.sum(1).tolist() == [length - 1 for length in lengths]
     ends = (np.cumsum(lengths) - 1).tolist()
     assert packed[0, : sum(lengths)].tolist() == [float(place not in ends) for place in range(sum(lengths))]

@@ -87,13 +87,13 @@ def numbers(count: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("system", WRITERS, ids=["transformer", "seq2seq"])
 def test_what_a_network_that_rewrites_learned(system: System, device: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 300, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
-    there, here = learned(system, numbers(200), device, tmp_path / "m", task="rewrite", **settings)
+    there, here = learned(system, numbers(200), device, tmp_path / "m", task="seq2seq", **settings)
     texts, right = ["two", "five one", "three four two"], ["Zwei", "Fünf Eins", "Drei Vier Zwei"]
     for model in (there, here):
         assert [found.text for found in keel.translate(texts, model=model, beams=1)] == right
     for found, text in zip(keel.translate(texts, model=there, beams=3, best=3), right, strict=True):
         assert found.text == text
-        scores = [each.score or 0.0 for each in (found, *found.others)]
+        scores = [each.score or 0.0 for each in (found, *found.alternatives)]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         assert all(map(math.isfinite, scores))

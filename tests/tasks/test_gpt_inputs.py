@@ -53,12 +53,12 @@ def test_the_four_inputs_id_by_id(base: keel.Model):
     assert rows_of(similar, pairs) == [one, [start, *ids("old"), delimiter, *ids("the film"), extract]]
     there, back = similar.predict([("the film", "old"), ("old", "the film")])
     assert there == pytest.approx(back, abs=1e-5)
-    forced = keel.finetune(base, alike, task="pair", orders="one", **QUICK)
+    forced = keel.finetune(base, alike, task="pair", orders="given", **QUICK)
     assert rows_of(forced, pairs) == [one]
 
     questions = [(("the film was", ["old", "a house", "long"]), 0), (("the actor was", ["quiet", "it"]), 1)] * 4
     chooser = keel.finetune(base, questions, task="choose", **QUICK)
-    assert rows_of(chooser, MultipleChoice.read([("the film was", ["old", "a house"])])) == [
+    assert rows_of(chooser, MultipleChoice.read_examples([("the film was", ["old", "a house"])])) == [
         [start, *ids("the film was"), delimiter, *ids(choice), extract] for choice in ("old", "a house")
     ]
 

@@ -78,7 +78,7 @@ def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | No
     tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
     torch.manual_seed(0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
-    examples = SequenceToSequence.read([(text, text[::-1]) for text in texts])
+    examples = SequenceToSequence.read_examples([(text, text[::-1]) for text in texts])
     return learn(task, task.encode_examples(examples, batch_size=10), out, **settings)
 
 
@@ -91,7 +91,7 @@ def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **s
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        return fit(objective, data, train, out, stop, evaluate=validation_loss(data, train, rows=20))
+        return fit(objective, data, train, out, stop, evaluate=validation_loss(data, train, max_examples=20))
     except Interrupted:
         return None
 
@@ -120,9 +120,9 @@ class Slope(Objective):
         self.bad = bad
         self.weight = nn.Parameter(torch.zeros(1, 1))
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
-        x = torch.arange(rows.start, rows.stop, dtype=torch.float32)[:, None] / 10
-        return Points(x=x, y=torch.where((x * 10 == self.bad) & (draw.step == 3), torch.nan, 2 * x))
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
+        x = torch.arange(examples.start, examples.stop, dtype=torch.float32)[:, None] / 10
+        return Points(x=x, y=torch.where((x * 10 == self.bad) & (rng.step == 3), torch.nan, 2 * x))
 
     def counts(self, batch: Points) -> dict[str, Tensor]:
         return {"square": torch.tensor(float(len(batch.x)))}

@@ -47,8 +47,8 @@ def evaluate(
         scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task, columns = _asked(known, settings)
-        examples = task.read(data, columns, on_event)
-        task.check_labels(examples, task.labels)
+        examples = task.read_examples(data, columns, on_event)
+        task.check_scorable(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
         if scores.warning:
             note(on_event, scores.warning)

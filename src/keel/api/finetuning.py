@@ -24,7 +24,7 @@ from keel.systems import SYSTEMS
 from keel.systems.system import System, supports
 from keel.tasks import TASKS, Task
 from keel.tasks.task import HeadSettings
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 
 Source = Any
@@ -106,14 +106,14 @@ def finetune(
             on_event,
             f"{start.name} also learns to foretell the rows of the task: --lm-loss {foretelling:g}, 0 for none",
         )
-    everything = kind.read(data, columns, on_event)
+    everything = kind.read_examples(data, columns, on_event)
     labels = kind.label_schema(everything)  # what nothing can be learned from is refused before it is split
     examples, held = split(everything, kind, columns, dev, train.seed, on_event)
-    tested = None if test is None else kind.read(test, columns, on_event)
+    tested = None if test is None else kind.read_examples(test, columns, on_event)
     scored = held, tested, everything if folds else None
     for apart in scored:  # a label that was never learned is found before anything is learned
         if apart is not None:
-            kind.check_labels(apart, labels)
+            kind.check_scorable(apart, labels)
     with World.join(train.device) as world, run_folder(out, "finetune", overwrite, world, on_event) as (run, say):
         from_scratch = from_scratch or parent is None
         system = system.finetuning_policy.adapt_system(labels.kind, examples.label_counts, frozen=freeze or network)
@@ -197,7 +197,7 @@ def split(
     if dev is None or (isinstance(dev, str) and dev == "none"):
         return examples, None
     if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read(dev, columns, on_event)
+        return examples, task.read_examples(dev, columns, on_event)
     try:
         share = float(dev[:-1]) / 100
     except ValueError:
@@ -260,7 +260,7 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
     weights = {name: tensor for name, tensor in held.items() if tensor.shape == shapes[name]}
     grown = (torch.Size([parent.encoder.vocab_size]), torch.Size([vocabulary]))
     if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
-        torch.manual_seed(seed_of(seed, "marks"))  # the same every time, so that a run can be taken up again
+        torch.manual_seed(derive_seed(seed, "marks"))  # the same every time, so that a run can be taken up again
         encoder = system.build_encoder(vocabulary).to(parent.device)
         for name, new in encoder.state_dict().items():
             old = held[name]
@@ -272,6 +272,6 @@ def _learner(system: System, parent: Model, seed: int) -> Model:
 
 def save_model(model: Model, out: str | Path | None, world: World) -> Model:
     """The model, written to its folder, if it has one, by the process that leads."""
-    if out is not None and world.leads:
+    if out is not None and world.is_main:
         model.save(out, overwrite=True)
     return model

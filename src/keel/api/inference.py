@@ -25,13 +25,13 @@ def predict(
     known = load_model(model, on_event)
     _refuse_others(known, settings)
     task, columns = _asked(known, settings)
-    examples = task.read(data, columns, on_event)
+    examples = task.read_examples(data, columns, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
         second = {} if example.second is None else {"second": example.second}
         # What is known beforehand stands beside what is said, so that others' scorers can count.
         gold = {"gold": list(example.names)} if example.words and example.label else {}
-        yield {"where": example.where, "text": example.text, **second, **record, **gold}
+        yield {"where": example.location, "text": example.text, **second, **record, **gold}
 
 
 def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:

@@ -24,7 +24,7 @@ from keel.systems.capabilities import CountBased
 from keel.systems.system import System, supports
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
@@ -69,11 +69,13 @@ def pretrain(
         if obstacle := supports(chosen, probe_task):
             raise UsageError(obstacle)
         kind = TASKS[probe_task]
-        examples, apart = split(kind.read(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event)
+        examples, apart = split(
+            kind.read_examples(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event
+        )
         if apart is None:
             raise UsageError("the examples of --probe are too few to hold a tenth of them out: give more")
         probed = kind, kind.label_schema(examples)
-        kind.check_labels(apart, probed[1])
+        kind.check_scorable(apart, probed[1])
     with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
@@ -82,11 +84,11 @@ def pretrain(
             parent or text.tokenizer not in VocabularySettings.KINDS
         ):  # pieces of other text
             warn_unknown_tokens(tokens.unknown_share, source, parent, say)
-        learned, held = Documents.of(tokens).split(text.held_out, train.seed)
+        learned, held = Documents.of(tokens).split_held_out(text.held_out, train.seed)
         read = f"{counted(learned.size, 'token')} in {counted(len(learned.spans), 'document')} to learn from"
         short = " (the text is too short)" if text.held_out and not held else ""
         note(say, f"{read}, {counted(held.size if held else 0, 'token')} held out{short}")
-        torch.manual_seed(seed_of(train.seed, "weights"))
+        torch.manual_seed(derive_seed(train.seed, "weights"))
         encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
         objective = chosen.build_objective(encoder, tokenizer)
         if parent:
@@ -94,7 +96,7 @@ def pretrain(
         if remark := _too_many_rows(objective, learned, train):
             note(say, remark)
         recipe = _recipe(chosen, train, text, continued=parent is not None)
-        if run and world.leads and not (run / "checkpoints").exists():
+        if run and world.is_main and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
         identity = {
             "system": chosen.name,

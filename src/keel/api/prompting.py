@@ -111,7 +111,7 @@ def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ig
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return predict_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
+    return predict_last_words(known, [(each.location, each.text) for each in examples], on_event=on_event)
 
 
 def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
@@ -122,7 +122,7 @@ def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore
     examples = read_choices(source, columns, on_event)
     labels = Labels(kind="choice").targets(examples).tolist()
     questions = [
-        Question(context=each.text, choices=each.choices, label=label, where=each.where)
+        Question(context=each.text, choices=each.choices, label=label, where=each.location)
         for each, label in zip(examples, labels, strict=True)
     ]
     return choose_most_probable(known, questions, on_event=on_event)

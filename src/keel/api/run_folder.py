@@ -14,7 +14,7 @@ import torch
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, OnEvent, counted, ignore
 from keel.formats.model_folder import OURS, TARGET
-from keel.training.checkpoint import exclusive
+from keel.training.checkpoint import run_lock
 from keel.training.distributed import World
 
 SLIGHT = {".lock", "log.jsonl", "recipe.toml"}
@@ -33,25 +33,25 @@ def run_folder(
     that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did. What
     another verb has begun is gone on with by that verb alone."""
     run = None if out is None else Path(out) / "run"
-    if run is None or not world.leads:
+    if run is None or not world.is_main:
         if run:
-            world.wait()  # until an old run is out of the way, or back in its place
-        yield run, on_event if world.leads else ignore
+            world.barrier()  # until an old run is out of the way, or back in its place
+        yield run, on_event if world.is_main else ignore
         return
     _refuse_foreign(run.parent, verb, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
     planned = learned = False
     with ExitStack() as locks:
-        locks.enter_context(exclusive(run))
+        locks.enter_context(run_lock(run))
         shutil.rmtree(_replaced(run), ignore_errors=True)
         if _aside(run).exists():  # the run that was to replace it was killed before it learned
             _put_back(run)
-            locks.enter_context(exclusive(run))
+            locks.enter_context(run_lock(run))
         replacing = overwrite and (len([*run.iterdir()]) > 1 or _is_model_of_ours(run.parent))  # one is the lock
         if replacing:
             run.rename(_aside(run))
-            locks.enter_context(exclusive(run))
-        world.wait()
+            locks.enter_context(run_lock(run))
+        world.barrier()
         before = {path.name for path in run.iterdir()}
         logged = (run / "log.jsonl").stat().st_size if "log.jsonl" in before else 0
         try:

@@ -69,7 +69,7 @@ class VocabularySettings:
     vocabulary: int = 0
     """Pieces to learn, at most; 0 is the system's own number."""
     separate: bool = False
-    """For rewrite: one vocabulary for what is read and another for what is written."""
+    """For seq2seq: one vocabulary for what is read and another for what is written."""
 
     KINDS = ("auto", "wordpiece", "bpe", "words", "characters")
 
@@ -116,7 +116,7 @@ def corpus_of(source: Any, text: TextSettings, on_event: OnEvent) -> Corpus:
     at least cannot, for it is empty, has blanks or is not English."""
     sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
-        return source.cut(sentences)
+        return source.with_sentences(sentences)
     if hasattr(source, "columns"):
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))

@@ -11,14 +11,14 @@ from keel.api.settings import TextSettings, corpus_of, route_settings
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.decoding_steps import decoding
+from keel.explain.decoding_steps import decoding_data
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
 from keel.explain.zero_shot import next_token_model
-from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped
+from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted
 from keel.generation.beam_search import beam_search as beam_search
-from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import room
+from keel.generation.decoding_trace import DecodingTrace
+from keel.generation.next_token import new_token_budget
 from keel.generation.sampling import Sampling, sample
 from keel.generation.strategy import decoding_strategy
 from keel.model import Model
@@ -169,10 +169,10 @@ def continuations(
     if "" in stop:
         raise UsageError("--stop is empty, and every text would end before it starts: give it some letters")
     read = [_read(prompt, tokenizer, on_event) for prompt in prompts]
-    fits = room(writer, read, tokens) if tokens > 0 else tokens
+    fits = new_token_budget(writer, read, tokens) if tokens > 0 else tokens
     if fits < tokens:
         note(on_event, f"after this prompt the model has room for {fits:,} of {tokens:,} tokens, and stops there")
-    seen, paths = None if trace is None else Trace(), None
+    seen, paths = None if trace is None else DecodingTrace(), None
     written = [Unfolding(tokenizer, ids, stop) for ids in read]
     banned = set(tokenizer.special_ids) - {writer.eos_id}
     if isinstance(how, BeamSearch):
@@ -187,7 +187,7 @@ def continuations(
                     Continuation(
                         text=(text := Unfolding(tokenizer, ids, stop)).whole(each.ids),
                         score=each.score,
-                        log_probability=each.log_probability,
+                        log_probability=each.log_prob,
                         stopped=text.ended,
                     )
                     for each in best
@@ -203,18 +203,18 @@ def continuations(
 
         try:
             answers = beam_search(
-                writer, read, replace(how, best=how.beams) if stop else how, tokens=fits, banned=banned,
-                ended=ends if stop else None, trace=seen,
+                writer, read, replace(how, best=how.beams) if stop else how, max_new_tokens=fits, banned=banned,
+                is_finished=ends if stop else None, trace=seen,
             )  # fmt: skip
-        except Stopped as stopped:
+        except SearchInterrupted as stopped:
             told([best or stopped.best.get(row, []) for row, best in enumerate(stopped.found)])
             raise KeyboardInterrupt from None
-        found, paths = told(answers), [best.closed for best, *_ in answers]
+        found, paths = told(answers), [best.ids_with_eos for best, *_ in answers]
     else:
         steps = sample(
-            writer, read, how, tokens=fits, stop=[writer.eos_id] if closes and writer.eos_id is not None else [],
-            banned=banned, trace=seen,
-            ended=lambda row, number: written[row].add(number),
+            writer, read, how, max_new_tokens=fits, banned=banned, trace=seen,
+            stop_ids=[writer.eos_id] if closes and writer.eos_id is not None else [],
+            is_finished=lambda row, number: written[row].add(number),
         )  # fmt: skip
         for _ in steps:
             for row, text in enumerate(written):
@@ -225,7 +225,7 @@ def continuations(
         found = [[Continuation(text=text.said, stopped=text.ended)] for text in written]
     if trace is not None and seen is not None:
         answers = [[asdict(each) for each in best] for best in found]
-        write_trace(trace, decoding(seen, tokenizer, how, prompts=read, answers=answers, written=paths), on_event)
+        write_trace(trace, decoding_data(seen, tokenizer, how, prompts=read, answers=answers, written=paths), on_event)
     return found
 
 
@@ -239,7 +239,7 @@ def _distinct(found: list[Continuation]) -> list[Continuation]:
 
 def _read(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
     ids = tokenizer.encode(prompt).ids
-    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
+    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has_special_token("unk") else 0
     if ids and unknown == len(ids):
         raise KeelError(f"the model knows no word of {prompt!r:.80}: begin with others")
     if unknown:

@@ -14,10 +14,10 @@ from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.decoding_steps import decoding, spelled
+from keel.explain.decoding_steps import decoding_data, readable_tokens
 from keel.explain.word_alignment import Alignment, align
-from keel.generation.beam_search import Stopped
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import SearchInterrupted
+from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
@@ -109,10 +109,10 @@ def translations(
     (search,) = route_settings(settings, task.decoding)
     task = task.with_decoding(search)
     if trace is None:
-        return _written(task, iter(texts), at_once or task.texts_at_once, on_event)
-    few = list(islice(texts, task.texts_at_once + 1))
-    if len(few) > task.texts_at_once:
-        raise UsageError(f"a trace shows at most {task.texts_at_once} texts: give fewer, or leave out --trace")
+        return _written(task, iter(texts), at_once or task.inference_batch_size, on_event)
+    few = list(islice(texts, task.inference_batch_size + 1))
+    if len(few) > task.inference_batch_size:
+        raise UsageError(f"a trace shows at most {task.inference_batch_size} texts: give fewer, or leave out --trace")
     return _traced(task, few, trace, on_event)
 
 
@@ -122,13 +122,15 @@ def aligned(
     """Which words of a text the model looks at when it writes each word of another one, which it need not have written
     itself. `settings` are `layer` and `head` of a transformer, and `pieces` instead of whole words."""
     task = _task(model, on_event)
-    return align(task.system, task.encoder, task.decoder, (task.tokenizer, task.target), text, written, **settings)
+    return align(
+        task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, written, **settings
+    )
 
 
 def _task(model: Model | str | Path, on_event: OnEvent) -> SequenceToSequence:
     known = load_model(model, on_event)
     if not isinstance(known.task, SequenceToSequence):
-        remedy = "make one by keel finetune transformer SOURCES TARGETS --task rewrite"
+        remedy = "make one by keel finetune transformer SOURCES TARGETS --task seq2seq"
         if known.task is None and isinstance(known.system, LanguageModelSystem):
             remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
@@ -151,9 +153,9 @@ def _written(
 ) -> Iterator[list[GeneratedText]]:
     while some := list(islice(texts, at_once)):
         try:
-            found = task.predict(_asked(task, some), on_event=on_event).found if any(map(str.strip, some)) else []
-        except Stopped as stopped:
-            raise Stopped(_with_blanks(some, stopped.found)) from None
+            found = task.predict(_asked(task, some), on_event=on_event).generated if any(map(str.strip, some)) else []
+        except SearchInterrupted as stopped:
+            raise SearchInterrupted(_with_blanks(some, stopped.found)) from None
         yield from _with_blanks(some, found)
 
 
@@ -165,22 +167,24 @@ def _with_blanks(texts: list[str], found: list[list[GeneratedText]]) -> list[lis
 def _traced(
     task: SequenceToSequence, texts: list[str], path: str | Path, on_event: OnEvent
 ) -> Iterator[list[GeneratedText]]:
-    seen = Trace()
+    seen = DecodingTrace()
     if blank := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
         raise UsageError(f"a trace shows how texts are written, and text {blank} is blank: leave it out")
     data = task.encode_examples(_asked(task, texts), labelled=False, on_event=on_event)
-    found, paths = task.traced(data, seen, on_event)
-    pieces = [spelled(task.tokenizer, row) for row in data.id_lists()]
+    found, paths = task.predict_traced(data, seen, on_event)
+    pieces = [readable_tokens(task.tokenizer, row) for row in data.id_lists()]
     answers = [
         [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]
         for best in found
     ]
     prompts: list[list[int]] = [[] for _ in texts]
-    told = decoding(seen, task.target, task.decoding, prompts=prompts, answers=answers, written=paths, sources=pieces)
+    told = decoding_data(
+        seen, task.target_tokenizer, task.decoding, prompts=prompts, answers=answers, written=paths, sources=pieces
+    )
     write_trace(path, told, on_event)
     yield from found
 
 
 def _asked(task: SequenceToSequence, texts: list[str]) -> Examples:
-    items = [task.example(text, number) for number, text in enumerate(texts) if text.strip()]
+    items = [task.make_example(text, number) for number, text in enumerate(texts) if text.strip()]
     return Examples(items, None, "the texts")

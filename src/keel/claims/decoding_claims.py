@@ -61,9 +61,9 @@ def what_is_fed(say: Say) -> Finding:
     found = {}
     for beams in (1, 3):
         heard = Heard(writer)
-        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), tokens=6)
+        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
         found[beams] = best
-        chance = torch.tensor(best.log_probability).exp().item()
+        chance = torch.tensor(best.log_prob).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")
         for step, fed in enumerate(heard.fed[1:3], 2):
             say(f"  fed into step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
@@ -71,7 +71,7 @@ def what_is_fed(say: Say) -> Finding:
     say(f"the likeliest first word is {first!r}; fed with it, the network goes on with {definite!r}")
     say(f"fed with all first words, each as much as it is likely, it goes on with {mixed!r}")
     met, said = {words[:2] for words in SENTENCES}, (first, mixed)
-    gain = found[3].log_probability - found[1].log_probability
+    gain = found[3].log_prob - found[1].log_prob
     return Finding(
         gain > 0.5 and (first, definite) in met and said not in met,
         f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
@@ -98,7 +98,7 @@ def i_love_beijing(say: Say) -> Finding:
         shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
-            "transformer", taught, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+            "transformer", taught, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
         )
         sources, targets = zip(*asked, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
@@ -108,10 +108,10 @@ def i_love_beijing(say: Say) -> Finding:
     text = told[sources.index("i love beijing")]
     for place in text["path"]:
         node = text["hypotheses"][place]
-        weights = node["looked"]["cross_attention"][0]
+        weights = node["attention"]["cross_attention"][0]
         most = max(range(len(weights)), key=weights.__getitem__)
         say(
-            f"  step {node['step']}: {node['word'].strip()} (p = {node['chance']:.2f}), looking most at "
+            f"  step {node['step']}: {node['token'].strip()} (p = {node['probability']:.2f}), looking most at "
             f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
         )
     answer = written[sources.index("i love beijing")].text

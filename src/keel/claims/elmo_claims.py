@@ -201,4 +201,4 @@ def _learning() -> tuple[ElmoPretraining, ElmoBatch]:
     torch.manual_seed(0)
     objective = TINY_ELMO.build_objective(TINY_ELMO.build_encoder(len(tokenizer)), tokenizer)
     documents = Documents.of(Tokens.build(corpus, tokenizer))
-    return objective, objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    return objective, objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))

@@ -44,7 +44,7 @@ def four_inputs(say: Say) -> Finding:
     for name, (task, learned, asked) in tasks.items():
         model = keel.finetune(base, learned, task=task, dev=None, steps=1, lr=1e-9)
         assert model.task is not None
-        data = model.task.encode_examples(model.task.read(asked), labelled=False)
+        data = model.task.encode_examples(model.task.read_examples(asked), labelled=False)
         marks = [model.tokenizer.special_token_id(mark) for mark in TASK_TOKENS]
         for start, stop in zip(data.starts[:-1], data.starts[1:], strict=True):
             row = data.ids[start:stop].tolist()

@@ -147,7 +147,9 @@ def once_for_all(say: Say) -> Finding:
         state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
         assert isinstance(block, DecoderBlock)
-        hook = block.get_submodule("cross.out").register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
+        hook = block.get_submodule("cross.out").register_forward_hook(
+            lambda module, inputs, result: contexts.append(inputs[0][0, 0])
+        )
         for number in torch.randint(4, 100, (8,)).tolist():
             _, state = decoder(torch.tensor([[number]]), memory, state)
         hook.remove()

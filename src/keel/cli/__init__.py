@@ -141,7 +141,7 @@ def _run(words: list[str]) -> int:
 def _leads() -> bool:
     """Whether this process speaks for all that torchrun started; a misspelled command does not load torch to ask."""
     parallel = sys.modules.get("keel.training.distributed")
-    return parallel is None or parallel.leads()
+    return parallel is None or parallel.is_main_process()
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

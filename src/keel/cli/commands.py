@@ -21,18 +21,18 @@ from keel.cli.model_arguments import device_flags, encoding_flag, file_of, lines
 from keel.cli.model_info import describe
 from keel.cli.training_commands import source_of
 from keel.data.examples import Columns, read_examples
-from keel.data.tag_schemes import entities, scheme_of, write_tags
-from keel.data.text_files import kind_of
+from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
+from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
 from keel.generation.beam_search import BeamSearch
-from keel.metrics.scores import Scores, score_text
+from keel.metrics.scores import Scores, format_score
 from keel.tasks import TASKS
 
 
 def _predict_flags(flags: Flags) -> None:
-    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -; for rewrite also two files")
+    _read_flags(flags, "fine-tuned", "texts, one in each line or in a column; or -; for seq2seq also two files")
     what = "write a word in each line with its tag, if the file has one, and the predicted tag: what conlleval reads"
     flags.add_argument("--conll", action="store_true", help=what)
 
@@ -67,11 +67,15 @@ def _columns(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _as_bio(tags: list[str]) -> list[str]:
     """conlleval knows no S, no L and no U: what entities have of another scheme is written as BIO."""
     typed = any("-" in tag for tag in tags)
-    return write_tags(entities(tags), len(tags), "BIO") if typed and scheme_of([tags]) in ("BIOES", "BMES") else tags
+    return (
+        write_tags(extract_entities(tags), len(tags), "BIO")
+        if typed and detect_scheme([tags]) in ("BIOES", "BMES")
+        else tags
+    )
 
 
 def _evaluate_flags(flags: Flags) -> None:
-    data = "labelled examples, for rewrite also two files; for word vectors pairs or analogies; for others text"
+    data = "labelled examples, for seq2seq also two files; for word vectors pairs or analogies; for others text"
     _read_flags(flags, "fine-tuned; or word vectors, or a language model", data)
     flags.add_argument("--out", metavar="DIR", help="also write confusion.tsv and errors.tsv there")
     what = "tokens by which a GPT's window over a text moves on [half the context]"
@@ -95,7 +99,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     yield str(scores)
     width = max(map(len, scores.types), default=0)
     for kind, figures in scores.types.items():
-        yield f"{kind.rjust(width)}: {', '.join(score_text(name, vars(score)) for name, score in figures.items())}"
+        yield f"{kind.rjust(width)}: {', '.join(format_score(name, vars(score)) for name, score in figures.items())}"
     if scores.confusion and len(scores.names) <= 12:
         yield "\nconfusion (a row for each true label, a column for each predicted one)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
@@ -166,7 +170,7 @@ def embed(options: Namespace) -> Answer:
 def _texts(options: Namespace, console: Console) -> list[str]:
     """The text itself, or those of the file that it names, or of stdin."""
     path = None if options.text == "-" else file_of(options.text)
-    if path is None or kind_of(path) == "txt":
+    if path is None or file_kind(path) == "txt":
         lines = list(lines_of(options, console))
         texts = [line for line in lines if line.strip()]
         if not texts:
@@ -221,7 +225,7 @@ def _check_flags(flags: Flags) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="text to pre-train on, or labelled files: train, then test; for rewrite two and two, side by side",
+        help="text to pre-train on, or labelled files: train, then test; for seq2seq two and two, side by side",
     )
     flags.add_argument(
         "--task", default="", metavar="|".join(TASKS), help="what labelled files are for; found out if not said"

@@ -21,7 +21,7 @@ BARE = {
     "columns.label_column": "label-column",
     "columns.labels": "labels",
     "columns.encoding": "encoding",
-    "columns.form": "form",
+    "columns.format": "format",
     "columns.scheme": "scheme",
     "pieces.tokenizer": "tokenizer",
     "pieces.vocabulary": "vocabulary",

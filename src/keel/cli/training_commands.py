@@ -15,7 +15,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.parallel_text import two_files
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import UsageError
 from keel.events import counted
 from keel.explain.layer_weights import layer_weights
@@ -161,7 +161,7 @@ def finetune_flags(flags: Flags) -> None:
 @_of_named_system
 def _tuning_flags(flags: Flags, *systems: System) -> None:
     model = f"a pre-trained model: its folder or file; or a system ({', '.join(SYSTEMS)}) that has learned nothing yet"
-    file = "labelled examples: tsv, csv, jsonl, parquet, fastText's; for rewrite a table or two files, line by line; -"
+    file = "labelled examples: tsv, csv, jsonl, parquet, fastText's; for seq2seq a table or two files, line by line; -"
     flags.add_argument("words", nargs="*", metavar="MODEL FILE", help=f"{model}; then {file}")
     flags.add_argument("--recipe", metavar="FILE.toml", help="settings from a file; flags override them")
     flags.add_argument(
@@ -175,7 +175,7 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
         "--dev",
         default="10%",
         metavar="FILE|10%|none",
-        help="what to score the trained model on; for rewrite a table, or two files like FILE [10%%]",
+        help="what to score the trained model on; for seq2seq a table, or two files like FILE [10%%]",
     )
     flags.add_argument("--test", metavar="FILE", help="examples to score once, at the end; like --dev")
     flags.add_argument(
@@ -203,20 +203,20 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
 
 
 def _joined(line: Sequence[str]) -> list[str]:
-    """`--dev val.en val.de` as one argument, val.en,val.de: two files side by side are what rewrite scores on."""
+    """`--dev val.en val.de` as one argument, val.en,val.de: two files side by side are what seq2seq scores on."""
     words = list(line)
     said = [*words, ""]
     recipe = next((said[n + 1] for n, word in enumerate(words) if word == "--recipe"), "")
     tasks = [flag for flag in (Recipe.read(recipe).flags if recipe else []) if flag.startswith("--task=")]
     tasks += [f"--task={said[n + 1]}" for n, word in enumerate(words) if word == "--task"]
-    if (tasks + [word for word in words if word.startswith("--task=")])[-1:] != ["--task=rewrite"]:
+    if (tasks + [word for word in words if word.startswith("--task=")])[-1:] != ["--task=seq2seq"]:
         return words
     for flag in ("--dev", "--test"):
         if flag not in words:
             continue
         place = words.index(flag) + 1
         first, second = [*words[place:], "--", "--"][:2]
-        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        whole = first == "none" or first.endswith("%") or two_files(first) or file_kind(Path(first)) != "txt"
         if not whole and not second.startswith("--"):
             words[place : place + 2] = [f"{first},{second}"]
     return words
@@ -260,5 +260,5 @@ def finetune(options: Namespace) -> Answer:
 def source_of(files: Sequence[str]) -> Any:
     """One file, or two side by side."""
     if len(files) > 2:
-        raise UsageError(f"there are {len(files)} files: give one or, for rewrite, two side by side")
+        raise UsageError(f"there are {len(files)} files: give one or, for seq2seq, two side by side")
     return files[0] if len(files) == 1 else tuple(map(Path, files))

@@ -44,9 +44,9 @@ class SampledSpans:
         return ids, starts_word | (position == 1) | (position == a + 2) | ~(in_a | in_b)
 
 
-def sample_spans(data: Documents, draw: CounterRng, rows: Tensor, length: int) -> SampledSpans:
+def sample_spans(data: Documents, rng: CounterRng, examples: Tensor, length: int) -> SampledSpans:
     """One span of a document per example; an epoch covers every token at least once."""
-    start, stop, _ = data.place(data.windows(draw, rows, length), length)
+    start, stop, _ = data.window_around(data.epoch_windows(rng, examples, length), length)
     zero = torch.zeros_like(start)
     return SampledSpans(
         first=start,
@@ -57,22 +57,22 @@ def sample_spans(data: Documents, draw: CounterRng, rows: Tensor, length: int) -
     )
 
 
-def sample_pairs(data: Documents, draw: CounterRng, rows: Tensor, length: int) -> SampledSpans:
+def sample_pairs(data: Documents, rng: CounterRng, examples: Tensor, length: int) -> SampledSpans:
     """A span split in two at a sentence boundary; for half of the examples, B is from another document instead."""
-    start, stop, document = data.place(data.windows(draw, rows, length), length)
+    start, stop, document = data.window_around(data.epoch_windows(rng, examples, length), length)
     stop = torch.minimum(stop, start + length)
     # A ends where a sentence starts inside the span; a span of one sentence is split in the middle.
     sentence = torch.searchsorted(data.starts, start, right=True)
     inside = torch.searchsorted(data.starts, stop) - sentence
-    cut = data.starts[sentence + draw.below("cut", rows, inside.clamp(min=1)[:, None]).squeeze(1)]
+    cut = data.starts[sentence + rng.randint("cut", examples, inside.clamp(min=1)[:, None]).squeeze(1)]
     cut = torch.where(inside > 0, cut, (start + stop + 1) // 2)
-    not_next = draw.below("next", rows, 2).squeeze(1)
+    not_next = rng.randint("next", examples, 2).squeeze(1)
     # Any token outside A's document: an offset from that document's end, modulo the corpus.
-    size = data.ends[document] - data.begins(document)
-    elsewhere = draw.below("elsewhere", rows, (data.size - size)[:, None]).squeeze(1)
+    size = data.ends[document] - data.tokens_before(document)
+    elsewhere = rng.randint("elsewhere", examples, (data.size - size)[:, None]).squeeze(1)
     # A random B is no longer than the true one, or the length would give it away.
     limit = stop - cut
-    other, other_stop, _ = data.place((data.ends[document] + elsewhere) % data.size, limit)
+    other, other_stop, _ = data.window_around((data.ends[document] + elsewhere) % data.size, limit)
     second = torch.where(not_next == 1, other, cut)
     second_stop = torch.where(not_next == 1, torch.minimum(other_stop, other + limit), stop)
     return SampledSpans(
@@ -81,8 +81,8 @@ def sample_pairs(data: Documents, draw: CounterRng, rows: Tensor, length: int) -
 
 
 def sample_masked_positions(
-    draw: CounterRng,
-    rows: Tensor,
+    rng: CounterRng,
+    examples: Tensor,
     spans: SampledSpans,
     starts_word: Tensor,
     *,
@@ -92,11 +92,11 @@ def sample_masked_positions(
 ) -> tuple[Tensor, Tensor]:
     """[batch, slots] positions to mask, in random order, and their weights: 1 for `mask_rate` of each text, else 0."""
     length = starts_word.shape[1]
-    position = torch.arange(length, device=rows.device).expand_as(starts_word)
+    position = torch.arange(length, device=examples.device).expand_as(starts_word)
     special = (position == 0) | (position == spans.first_length[:, None] + 1) | (position >= spans.lengths[:, None] - 1)
     wanted = ((spans.first_length + spans.second_length) * mask_rate + 0.5).long().clamp(1, slots)[:, None]
     word = position
-    key = draw.bits("mask", rows, length)
+    key = rng.random_bits("mask", examples, length)
     if whole_words:
         # Subwords share the key of their word's first one, so that they are chosen together and in order.
         word = starts_word.long().cumsum(1) - 1
@@ -104,7 +104,7 @@ def sample_masked_positions(
     key = key >> 12 << 12 | position
     key = torch.where(special, (2**51 - 1 << 12) | position, key)
     order = key.topk(min(slots + 1, length), dim=1, largest=False, sorted=True).indices
-    rank = torch.arange(slots, device=rows.device)
+    rank = torch.arange(slots, device=examples.device)
     if not whole_words:
         return order[:, :slots], (rank < wanted).float()
     # The first word is masked as far as slots allow; of the others, one that does not fit is not masked at all.

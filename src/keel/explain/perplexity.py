@@ -162,7 +162,7 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
             elif isinstance(objective, SequentialEvaluation):
                 batch = objective.sequential_batch(data, start)
             else:
-                batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(rows)), rows)
+                batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(rows)), rows)
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)

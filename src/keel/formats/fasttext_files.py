@@ -14,10 +14,10 @@ from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fast
 from keel.formats.hf_architectures import LEARNING_HEAD
 from keel.formats.huggingface import Stored, label_settings
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import LABEL, Loss
+from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
 
 __all__ = ["is_fasttext", "read", "write"]
-LOSSES: dict[int, Loss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
+LOSSES: dict[int, LabelLoss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
 CBOW, SKIPGRAM = 1, 2
 
 
@@ -39,7 +39,7 @@ def read(path: Path) -> Stored:
         min_n=min(told.min_n, told.max_n),
         max_n=told.max_n,
         buckets=told.buckets,
-        kept=-1 if contents.kept is None else len(contents.kept),
+        kept_buckets=-1 if contents.kept is None else len(contents.kept),
         word_ngrams=max(1, told.word_ngrams),
         label_loss=LOSSES[told.loss] if supervised else "softmax",
         label_counts=tuple(contents.label_counts.tolist()),
@@ -52,11 +52,11 @@ def read(path: Path) -> Stored:
         order = np.argsort(contents.kept)
         grams = grams[order]
         tensors["encoder.buckets"] = torch.from_numpy(contents.kept[order]).float()
-    tensors["encoder.grams.weight"] = grams[: system.grams]
+    tensors["encoder.grams.weight"] = grams[: system.ngram_vectors]
     config: dict[str, Any] = {"model_type": system.name}
     missing = (LEARNING_HEAD,)
     if supervised:
-        names = [name.removeprefix(LABEL) for name in contents.labels]
+        names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
         kind = "several" if system.label_loss == "one-vs-all" else "one"
         config |= label_settings(names, kind)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
@@ -76,7 +76,7 @@ def write(
     fastText cuts text at blanks alone, so it must be given text in words as the tokenizer cuts it. How often words
     came is not kept: they get falling numbers in their order.
     """
-    if system.kept >= 0:
+    if system.kept_buckets >= 0:
         raise KeelError(f"{path}: this model was pruned, as .ftz files are, and fastText takes no .bin of such a one")
     if labels and not system.supervised:
         remedy = "name it .vec for the vectors alone, or teach it without --freeze"
@@ -107,7 +107,7 @@ def write(
             word_ngrams=system.word_ngrams,
             loss=next(code for code, name in LOSSES.items() if name == loss),
             model=SUPERVISED if system.supervised else CBOW if system.architecture == "cbow" else SKIPGRAM,
-            buckets=system.grams,
+            buckets=system.ngram_vectors,
             min_n=system.min_n,
             max_n=system.max_n,
             rate_updates=100,
@@ -115,7 +115,7 @@ def write(
         ),
         words=[tokenizer.token_of(place) for place in words],
         word_counts=np.arange(len(words), 0, -1),
-        labels=[LABEL + labels[number] for number in order.tolist()],
+        labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
         label_counts=np.array(system.label_counts, np.int64)[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),

@@ -7,9 +7,9 @@ from keel.errors import KeelError
 
 def parse_lines(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Fill `rows` from lines; give where each line's word ends, or -1 where `parse_odd_line` must look."""
-    from keel.kernels.number_parsing import POWERS, parse  # not sooner: it brings Numba
+    from keel.kernels.number_parsing import POWERS, parse_vectors  # not sooner: it brings Numba
 
-    return parse(text, starts, stops, POWERS, rows)
+    return parse_vectors(text, starts, stops, POWERS, rows)
 
 
 def parse_odd_line(line: bytes, row: np.ndarray, place: str) -> bytes:

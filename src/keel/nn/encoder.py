@@ -135,7 +135,11 @@ class DecodingState(Tensors):
 
     def select(self, rows: Tensor, texts: Tensor | None = None) -> Self:
         """These rows, in this order, and these texts (None: all that there are)."""
-        return replace(self, source=self.source if texts is None else self.source.take(texts), own=self.own.take(rows))
+        return replace(
+            self,
+            source=self.source if texts is None else self.source.index_select(texts),
+            own=self.own.index_select(rows),
+        )
 
 
 class Decoder(nn.Module):

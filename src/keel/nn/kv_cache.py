@@ -24,7 +24,7 @@ class KVCache(Tensors):
     """On a GPU: the step over this very memory."""
 
     @torch.no_grad()
-    def take(self, index: Tensor) -> Self:
+    def index_select(self, index: Tensor) -> Self:
         """With room for the next place: a search takes rows at each step, and copies what they have read once."""
         used = self.memory[..., : self.count, :]
         memory = self.memory.new_empty(len(index), *used.shape[1:4], self._room(self.count + 1), used.shape[5])

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.attention import attend
-from keel.kernels.branch_linear import branch
+from keel.kernels.branch_linear import branch_linear
 from keel.nn.kv_cache import LayerCache
 from keel.training.objective import Tensors
 
@@ -51,7 +51,7 @@ def padding_mask(batch: TokenBatch) -> Tensor | None:
 
 def use_kernels(x: Tensor) -> bool:
     """Whether fused kernels are usable and faster: on a GPU under half-precision autocast."""
-    return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
+    return x.is_cuda and torch.is_autocast_enabled("cuda") and triton_usable(x)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -156,18 +156,18 @@ class MultiHeadAttention(nn.Module):
 
     def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """Self-attention by kernels: packed [tokens, width] to the same, before the bias of W^O; and x, to be added."""
-        qkv, x = branch(x, self.qkv.weight, self.qkv.bias)
+        qkv, x = branch_linear(x, self.qkv.weight, self.qkv.bias)
         mixed = attend(
             qkv,
             self.qkv.bias,
             spans.starts,
             spans.lengths,
-            longest=spans.max_seqlen,
+            max_seqlen=spans.max_seqlen,
             heads=self.heads,
             dropout=self.dropout if self.training else 0.0,
             seed=seed,
             causal=self.causal,
-            even=spans.uniform,
+            fixed_length=spans.uniform,
         )
         return F.linear(mixed, self.out.weight), x
 

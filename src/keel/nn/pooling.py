@@ -7,7 +7,7 @@ from torch import Tensor
 
 from keel.data.token_batch import TokenBatch
 
-Pool = Literal["own", "concat", "mean", "max", "first", "last"]
+Pool = Literal["default", "concat", "mean", "max", "first", "last"]
 
 
 def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:

@@ -63,7 +63,7 @@ class CharacterEncoder(nn.Module):
         places = (spelling.unit_starts[:, None] + place).clamp(max=len(spelling.unit_ids) - 1)
         vectors = self.dropout(self.letters(spelling.unit_ids[places]))  # [words, longest, letter width]
         if isinstance(self.reader, ConvolutionFilters):
-            return torch.tanh(self.reader.strongest(vectors, sizes))
+            return torch.tanh(self.reader.max_pool(vectors, sizes))
         top = self.reader(vectors, sizes)[0][-1]
         forwards, backwards = top.chunk(2, -1)
         last = (sizes - 1)[:, None, None].expand(-1, 1, LETTER_WIDTH)

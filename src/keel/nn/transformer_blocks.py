@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from keel.kernels.attention import WIDTHS
 from keel.kernels.hopper.feed_forward import feed_forward
-from keel.kernels.layer_norm import add_norm, add_then_norm, norm
+from keel.kernels.layer_norm import add_norm, add_then_norm, layer_norm
 from keel.nn.encoder import Recorder
 from keel.nn.kv_cache import LayerCache
 from keel.nn.multihead_attention import FastDropout, LayerRecorder, MultiHeadAttention, PackedSpans, product_dtype
@@ -213,7 +213,7 @@ class TransformerStack(nn.ModuleList):
         norms = [block.attention_norm for block in self.blocks]
         y = x
         if top is not None:
-            y = norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
+            y = layer_norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
         for number, (block, seed) in enumerate(zip(self.blocks, seeds, strict=True)):
             if top is None:
                 x = y = block.fused(x, spans, seed)

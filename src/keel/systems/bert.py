@@ -18,9 +18,9 @@ from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
-from keel.kernels.layer_norm import norm
+from keel.kernels.layer_norm import layer_norm
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.multihead_attention import FastDropout, PackedSpans, padding_mask, use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
@@ -150,7 +150,7 @@ class BertEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.stack.fusible and usable(self.words.weight)
+        return self.stack.fusible and triton_usable(self.words.weight)
 
     def embed(self, batch: TokenBatch) -> Tensor:
         # [time, width], or packed [1, tokens, width]
@@ -164,7 +164,7 @@ class BertEncoder(Encoder):
         vectors = self.words(batch.ids) + segments + positions
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
-        return norm(
+        return layer_norm(
             vectors,
             self.norm.weight,
             self.norm.bias,
@@ -271,22 +271,22 @@ class BertPretraining(Objective):
         """Tokens of text in a sequence, without [CLS] and [SEP]."""
         return length - (3 if self.system.next_sentence else 2)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> BertBatch:
-        system, rng = self.system, draw
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> BertBatch:
+        system = self.system
         if system.next_sentence and len(data.spans) < 2:
             raise KeelError(
                 "next sentence prediction needs at least two documents: put a blank line between documents, "
                 "or turn it off with --system.next_sentence false"
             )
-        examples = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         length = system.sequence_lengths[rng.phase]
         sample = sample_pairs if system.next_sentence else sample_spans
-        spans = sample(data, rng, examples, self._text_length(length))
+        spans = sample(data, rng, numbers, self._text_length(length))
         special_ids = {"cls_id": self.cls_id, "sep_id": self.sep_id, "pad_id": self.pad_id}
         ids, starts_word = spans.to_ids(data, length, word_starts=system.whole_word_masking, **special_ids)
         positions, weights = sample_masked_positions(
             rng,
-            examples,
+            numbers,
             spans,
             starts_word,
             mask_rate=system.mask_rate,
@@ -295,8 +295,8 @@ class BertPretraining(Objective):
         )
         targets = ids.gather(1, positions)
         # 80% become [MASK], 10% a random token and 10% stay, as fine-tuning has no [MASK].
-        choice = rng.below("replace", examples, 10, positions.shape[1])
-        noise = rng.below("noise", examples, self.vocab_size, positions.shape[1])
+        choice = rng.randint("replace", numbers, 10, positions.shape[1])
+        noise = rng.randint("noise", numbers, self.vocab_size, positions.shape[1])
         masked = torch.where(choice < 8, self.mask_id, torch.where(choice == 8, noise, targets))
         ids = ids.scatter(1, positions, torch.where(weights > 0, masked, targets))
         position = torch.arange(length, device=ids.device)

@@ -181,7 +181,7 @@ class ElmoEncoder(Encoder):
 
         Highway: y = g * relu(W_H x + b_H) + (1 - g) * x with the gate g = sigmoid(W_T x + b_T).
         """
-        features = [self.filters.strongest(self.characters(group)) for group in (words.short, words.long) if len(group)]
+        features = [self.filters.max_pool(self.characters(group)) for group in (words.short, words.long) if len(group)]
         x = self.activation(torch.cat(features))
         for highway in self.highways:
             gate, transform = highway(x).chunk(2, -1)
@@ -327,20 +327,24 @@ class ElmoPretraining(Objective):
         return self.encoder.input_parameters()
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.system.bptt)
+        return math.ceil(data.stream_size / self.system.bptt)
 
-    def initial_state(self, rows: int) -> ElmoState:
-        return self.encoder.new_state(rows)
+    def initial_state(self, batch_size: int) -> ElmoState:
+        return self.encoder.new_state(batch_size)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ElmoBatch:
-        numbers = torch.arange(rows.start, rows.stop)
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ElmoBatch:
+        numbers = torch.arange(examples.start, examples.stop)
         directions = (False, True)
-        read = [data.read_on(draw, numbers, self.system.bptt, end=self.eos_id, backwards=back) for back in directions]
-        return self._build_batch(torch.stack(read, 1), *self.sampled.draw(draw))
+        read = [
+            data.read_streams(rng, numbers, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
+        ]
+        return self._build_batch(torch.stack(read, 1), *self.sampled.sample(rng))
 
     def sequential_batch(self, data: Documents, number: int) -> ElmoBatch:
         directions = (False, True)
-        read = [data.read_once(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions]
+        read = [
+            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
+        ]
         ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
         no_samples = torch.empty(0, dtype=torch.long), torch.tensor(0)
         return replace(self._build_batch(ids, *no_samples), weights=weights)

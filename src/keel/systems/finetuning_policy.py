@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import numpy as np
 from torch import Tensor
 
-from keel.data.token_batch import SubwordUnits, distinct
+from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.systems.capabilities import SubwordFeatures
@@ -57,7 +57,7 @@ class FineTuningPolicy(Generic[SystemType]):
         """For systems with subword features: [tokens] the index of each token among the distinct words, [sequences]
         where each sequence starts, and the subword units of the distinct words."""
         assert isinstance(self.system, SubwordFeatures)
-        used, positions = distinct(ids)
+        used, positions = distinct_ids(ids)
         return positions, starts, self.system.subword_units(used.tolist(), tokenizer)
 
     def custom_update(self, task: Objective) -> CustomUpdate | None:

@@ -19,7 +19,7 @@ from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
@@ -30,7 +30,7 @@ from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import System
 from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width
 from keel.training.counter_rng import CounterRng
-from keel.training.distributed import sharded
+from keel.training.distributed import is_sharded
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
@@ -128,7 +128,7 @@ class GptFineTuning(FineTuningPolicy[Gpt]):
         return tokenizer.with_special_tokens(TASK_TOKENS)
 
     def head_defaults(self, kind: str = "") -> dict[str, Any]:
-        return {"orders": "both" if kind == "number" else "one", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
+        return {"orders": "both" if kind == "number" else "given", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
 class GptEncoder(Encoder):
@@ -160,12 +160,12 @@ class GptEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.sink is None and self._fusible and usable(self.words.weight)
+        return self.sink is None and self._fusible and triton_usable(self.words.weight)
 
     @property
     def _fusible(self) -> bool:
         """Whether kernels can run it: not with sharded pre-norm blocks, as each uses the next one's norm."""
-        cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
+        cut = self.norm is not None and any(is_sharded(weight) for weight in self.stack.parameters())
         return self.stack.fusible and not cut
 
     def new_state(self, batch_size: int) -> KVCache:
@@ -332,11 +332,11 @@ class GptPretraining(GptLM, Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.joined_size // self.system.sequence_length)
+        return -(-data.concatenated_size // self.system.sequence_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> GptBatch:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, epoch = draw.order(numbers, self.epoch_size(data))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> GptBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, epoch = rng.epoch_order(numbers, self.epoch_size(data))
         # Every epoch has other boundaries, so that the same tokens do not always lack context.
         starts = index * self.system.sequence_length + epoch * (self.system.sequence_length // 3)
         return GptBatch(ids=self._spans(data, starts, self.system.sequence_length + 1))
@@ -344,7 +344,7 @@ class GptPretraining(GptLM, Objective):
     def _spans(self, data: Documents, starts: Tensor, time: int) -> Tensor:
         """[batch, time] tokens from `starts` on; start 0 is the end of text before the first document."""
         positions = starts[:, None] + torch.arange(time, device=starts.device) - 1
-        return data.joined(positions, end=self.eos_id)
+        return data.read_concatenated(positions, end=self.eos_id)
 
     def counts(self, batch: GptBatch) -> dict[str, Tensor]:
         examples, time = batch.ids.shape
@@ -371,10 +371,10 @@ class GptPretraining(GptLM, Objective):
         return self.system.sequence_length
 
     def window_count(self, data: Documents, stride: int) -> int:
-        return 1 + max(0, -(-(data.joined_size - self.window) // stride))
+        return 1 + max(0, -(-(data.concatenated_size - self.window) // stride))
 
     def window_batch(self, data: Documents, stride: int, rows: range) -> GptBatch:
-        size, length = data.joined_size, min(self.window, data.joined_size)
+        size, length = data.concatenated_size, min(self.window, data.concatenated_size)
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
         fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))

@@ -18,7 +18,7 @@ from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Recorder
-from keel.nn.huffman import huffman
+from keel.nn.huffman import huffman_tree
 from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
@@ -36,24 +36,24 @@ class Nnlm(StaticSystem):
     """Words of an n-gram: the last one is foretold by those before it."""
     hidden: int = 100
     """Width of the hidden layer."""
-    direct: bool = False
+    direct_connections: bool = False
     """Whether the words' vectors also reach the output past the hidden layer."""
     loss: Literal["softmax", "negative", "nce", "hierarchical"] = "softmax"
     """How a word is told from the others: from all, from drawn ones (two ways), or step by step down a tree."""
     negatives: int = 10
     """Drawn words that the true one is told from."""
-    power: float = 0.75
+    sampling_power: float = 0.75
     """They are drawn by their frequency to this power."""
-    length: int = 32
+    chunk_length: int = 32
     """Words in a row of training."""
 
     name: ClassVar[str] = "nnlm"
     pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
-    tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
+    tunable: ClassVar[tuple[str, ...]] = ("negatives", "chunk_length")
     default_vocab_size: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("length", 1)):
+        for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("chunk_length", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
@@ -66,13 +66,13 @@ class Nnlm(StaticSystem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ngrams(Tensors):
+class NgramBatch(Tensors):
     """Words to foretell, and what to foretell them from."""
 
     context: Tensor  # [rows, length, order - 1]
     words: Tensor  # [rows, length]
     present: Tensor  # [rows, length] 1 where there is one
-    drawn: Tensor  # [rows, length, negatives], or none
+    negatives: Tensor  # [rows, length, negatives], or none
 
 
 class NnlmTraining(Objective):
@@ -91,7 +91,7 @@ class NnlmTraining(Objective):
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
-        self.output = nn.Linear(system.hidden + inputs * system.direct, encoder.vocab_size)
+        self.output = nn.Linear(system.hidden + inputs * system.direct_connections, encoder.vocab_size)
         """A row for each word, or for each inner node of the tree."""
         nn.init.uniform_(encoder.words.weight, -0.1, 0.1)
         nn.init.normal_(self.output.weight, std=0.01)
@@ -123,38 +123,38 @@ class NnlmTraining(Objective):
                 self.output.bias.sub_(self._expected(share.device))
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.size / self.system.length)
+        return math.ceil(data.size / self.system.chunk_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Ngrams:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, _ = draw.order(numbers, self.epoch_size(data))
-        order, length = self.system.order, self.system.length
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> NgramBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, _ = rng.epoch_order(numbers, self.epoch_size(data))
+        order, length = self.system.order, self.system.chunk_length
         token = index[:, None] * length + torch.arange(1 - order, length, device=numbers.device)
-        place, document = data.find(token.clamp(0, data.size - 1))
+        place, document = data.locate_token(token.clamp(0, data.size - 1))
         ids = data.read(place).unfold(1, order, 1)  # [rows, length, order]
         same = document.unfold(1, order, 1)
         before = (same[..., :-1] == same[..., -1:]) & (token.unfold(1, order, 1)[..., :-1] >= 0)
         drawn = ids.new_zeros(*ids.shape[:2], 0)
         if self.system.loss in ("negative", "nce"):
-            bits = draw.bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
+            bits = rng.random_bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
             drawn = torch.searchsorted(self._noise(numbers.device)[0], bits, right=True).view(*ids.shape[:2], -1)
-        return Ngrams(
+        return NgramBatch(
             context=torch.where(before, ids[..., :-1], self.bos_id),
             words=ids[..., -1],
             present=(token[:, order - 1 :] < data.size).float(),
-            drawn=drawn,
+            negatives=drawn,
         )
 
-    def counts(self, batch: Ngrams) -> dict[str, Tensor]:
+    def counts(self, batch: NgramBatch) -> dict[str, Tensor]:
         words = batch.present.sum()
         return {self.system.loss: words, "softmax": words, "words": words}
 
-    def forward(self, batch: Ngrams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: NgramBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         features = self.features(batch.context)
         if not self.training or self.system.loss in ("softmax", "hierarchical"):
-            losses = -self.log_chances(features, batch.words)
+            losses = -self.log_probs(features, batch.words)
         else:
-            losses = self._contrasts(features, batch.words, batch.drawn)
+            losses = self._contrasts(features, batch.words, batch.negatives)
         name = self.system.loss if self.training else "softmax"
         return {name: (losses * batch.present).sum()}, None
 
@@ -162,7 +162,7 @@ class NnlmTraining(Objective):
         """[..., features]: the hidden layer, and the words' own vectors if these are `direct`."""
         x = self.encoder.words(context).flatten(-2)
         hidden = torch.tanh(self.project(x))
-        return torch.cat([hidden, x], -1) if self.system.direct else hidden
+        return torch.cat([hidden, x], -1) if self.system.direct_connections else hidden
 
     def new_state(self, batch_size: int) -> LastWords:
         shape = batch_size, self.system.order - 1
@@ -184,9 +184,9 @@ class NnlmTraining(Objective):
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.step(LastWords.at(ids, places, self.bos_id, self.system.order - 1))[0]
+        return self.step(LastWords.context_at(ids, places, self.bos_id, self.system.order - 1))[0]
 
-    def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
+    def log_probs(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""
         if self.system.loss == "hierarchical":
             nodes, signs = (table[words] for table in self._tree(words.device))  # [..., depth]
@@ -226,18 +226,18 @@ class NnlmTraining(Objective):
         """[vocabulary]: where each word's share of 2^53 ends, and log q(w) of each."""
         if device not in self._derived:
             counts = self.counts_of_words.double().cpu()
-            weights = counts**self.system.power
+            weights = counts**self.system.sampling_power
             limits = (weights.cumsum(0) / weights.sum() * 2**53).long()
             limits[-1] = 2**53
             # A word that never came up is never drawn, but may be met all the same.
-            logs = (self.system.power * counts.clamp(min=0.01).log() - weights.sum().log()).float()
+            logs = (self.system.sampling_power * counts.clamp(min=0.01).log() - weights.sum().log()).float()
             self._derived[device] = limits.to(device), logs.to(device)
         return self._derived[device]
 
     def _tree(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """[vocabulary, depth]: the nodes on the way to each word, and the signs of the turns."""
         if device not in self._derived:
-            tree = huffman(self.counts_of_words.cpu().numpy())
+            tree = huffman_tree(self.counts_of_words.cpu().numpy())
             self._derived[device] = (
                 torch.from_numpy(tree.nodes).long().to(device),
                 torch.from_numpy(tree.signs).to(device),

@@ -23,7 +23,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
-Weights = Literal["one", "count", "tfidf"]
+Weights = Literal["binary", "count", "tfidf"]
 MOST = 1 << 28
 """Numbers in the one-hot vectors of a batch, if somebody asks for these."""
 
@@ -32,14 +32,14 @@ MOST = 1 << 28
 class Onehot(WordSystem):
     """What a word weighs in a text."""
 
-    weights: Weights = "tfidf"
+    weighting: Weights = "tfidf"
     """one if it is there, count as often as it is there, or tfidf: the more, the fewer documents have it."""
 
     name: ClassVar[str] = "onehot"
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
     )
-    tunable: ClassVar[tuple[str, ...]] = ("weights",)
+    tunable: ClassVar[tuple[str, ...]] = ("weighting",)
     counted: ClassVar[str] = "words"
     dropout: ClassVar[float] = 0.0
     """Of the head of a task: a word of a short text is too much to lose."""
@@ -57,7 +57,7 @@ class Onehot(WordSystem):
         return OnehotFineTuning(self)
 
     def build_encoder(self, vocab_size: int) -> "OnehotEncoder":
-        return OnehotEncoder(vocab_size, self.weights)
+        return OnehotEncoder(vocab_size, self.weighting)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
@@ -67,7 +67,7 @@ class OnehotFineTuning(FineTuningPolicy):
     """Without text to count documents in, a word weighs as often as it comes."""
 
     def from_scratch_system(self) -> Onehot:
-        return Onehot(weights="count")
+        return Onehot(weighting="count")
 
 
 class OnehotEncoder(Encoder):
@@ -107,12 +107,12 @@ class OnehotEncoder(Encoder):
 
     def _weigh(self, counts: Tensor) -> Tensor:
         """[batch, vocabulary] counts as features."""
-        weighed = (counts.clamp(max=1) if self.weights == "one" else counts) * self.weight
+        weighed = (counts.clamp(max=1) if self.weights == "binary" else counts) * self.weight
         return F.normalize(weighed) if self.weights == "tfidf" else weighed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bag(Tensors):
+class WordCounts(Tensors):
     """How often each word stands in some text."""
 
     words: Tensor  # [vocabulary]
@@ -142,21 +142,21 @@ class OnehotCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Bag:
-        return Bag(words=torch.from_numpy(self._count(data, rows)[0]))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCounts:
+        return WordCounts(words=torch.from_numpy(self._count(data, examples)[0]))
 
-    def counts(self, batch: Bag) -> dict[str, Tensor]:
+    def counts(self, batch: WordCounts) -> dict[str, Tensor]:
         return {"unigram": batch.words.sum()}
 
-    def forward(self, batch: Bag, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: WordCounts, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         smoothed = self.words.double() + 1
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        first = int(draw.first)
-        counted = range(first, min(first + len(rows), len(data.spans)))  # a second time would tell nothing new
+        first = int(rng.first_example)
+        counted = range(first, min(first + len(examples), len(data.spans)))  # a second time would tell nothing new
         words, holders = self._count(data, counted)
         self.words += torch.from_numpy(words)
         self.holders += torch.from_numpy(holders)
@@ -165,16 +165,16 @@ class OnehotCounting(CustomUpdate):
             if self.encoder.weights == "tfidf":
                 self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
             self.encoder.weight[self.specials] = 0.0
-        found = self(Bag(words=torch.from_numpy(words)))[0]["unigram"]
+        found = self(WordCounts(words=torch.from_numpy(words)))[0]["unigram"]
         return {"unigram": float(found)}, {"unigram": float(words.sum()), "words": float(words.sum())}
 
     def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
         """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
-        from keel.kernels.word_counts import count_holders, count_words
+        from keel.kernels.word_counts import count_documents, count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
         stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size
-        words, holders = count_words(*stretches), count_holders(*stretches)
+        words, holders = count_words(*stretches), count_documents(*stretches)
         words[self.specials] = holders[self.specials] = 0
         return words, holders

@@ -217,19 +217,23 @@ class RnnPretraining(RnnLM, Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not self.output_embeddings]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.marked_size // self.system.bptt)
+        return -(-data.stream_size // self.system.bptt)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> RnnBatch:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        window = draw, numbers, self.system.bptt
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> RnnBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        window = rng, numbers, self.system.bptt
         return RnnBatch(
-            forwards=data.read_on(*window, end=self.eos_id),
-            backwards=data.read_on(*window, end=self.eos_id, backwards=True) if self.system.bidirectional else None,
+            forwards=data.read_streams(*window, end=self.eos_id),
+            backwards=data.read_streams(*window, end=self.eos_id, backwards=True)
+            if self.system.bidirectional
+            else None,
         )
 
     def sequential_batch(self, data: Documents, number: int) -> RnnBatch:
         directions = (False, True) if self.system.bidirectional else (False,)
-        read = [data.read_once(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions]
+        read = [
+            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
+        ]
         ids, weights = zip(*read, strict=True)
         return RnnBatch(
             forwards=ids[0], backwards=ids[1] if self.system.bidirectional else None, weights=torch.stack(weights, 1)
@@ -243,10 +247,11 @@ class RnnPretraining(RnnLM, Objective):
         names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
         return dict.fromkeys(names, count)
 
-    def initial_state(self, rows: int) -> RnnState:
+    def initial_state(self, batch_size: int) -> RnnState:
         back = self.encoder.backwards
         return RnnState(
-            forwards=self.encoder.forwards.new_state(rows), backwards=None if back is None else back.new_state(rows)
+            forwards=self.encoder.forwards.new_state(batch_size),
+            backwards=None if back is None else back.new_state(batch_size),
         )
 
     def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:

@@ -59,7 +59,7 @@ class LastWords(Tensors):
     ids: Tensor  # [rows, words]
 
     @staticmethod
-    def at(ids: Tensor, places: Tensor, opening: int, words: int) -> Tensor:
+    def context_at(ids: Tensor, places: Tensor, opening: int, words: int) -> Tensor:
         """[places, words] the last ones up to each of these places of rows [rows, time], counted through all rows."""
         before = ids.new_full((len(ids), words - 1), opening)
         return torch.cat([before, ids], 1).unfold(1, words, 1).flatten(0, 1)[places]

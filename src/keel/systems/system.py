@@ -35,7 +35,7 @@ class System(Validated):
     """Minimum frequency of a word in the vocabulary, for word tokenizers."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The settings that may change in continued pre-training."""
-    default_pool: ClassVar[Literal["own", "concat"]] = "own"
+    default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """Pooling of a classification head by default; own is the encoder's pooled output."""
     default_sentences: ClassVar[Sentences] = "split"
     """Sentence splitting of the pre-training text by default."""

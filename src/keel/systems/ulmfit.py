@@ -68,7 +68,7 @@ class Ulmfit(RecurrentLMSystem):
         epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
-    default_pool: ClassVar[Literal["own", "concat"]] = "concat"
+    default_pool: ClassVar[Literal["default", "concat"]] = "concat"
     bidirectional: ClassVar[bool] = False
     tie_embeddings: ClassVar[bool] = True
 
