@@ -1,7 +1,8 @@
 # Each target sets up what it needs: `make demo` on a fresh clone is enough.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: demo check test-fast test test-all
 
@@ -23,9 +24,9 @@ test-fast: .venv/installed-dev
 test: check
 	@$(PYTEST) -m "not slow and not multi"
 
-# Everything: several processes, faults, long runs.
-test-all: check
-	@$(PYTEST)
+# Adds several processes, faults and long runs, one at a time.
+test-all: test
+	@$(BIN)/python -m pytest -m "slow or multi"
 
 .venv/installed-runtime: EXTRAS :=
 .venv/installed-dev: EXTRAS := [dev]

@@ -13,7 +13,7 @@ from keel import demo
 from keel.demo import docstrings as source
 from keel.demo.docstrings import Docstring, balanced, gather, questions, to_prose
 from keel.demo.paired_answers import Answers, verdict
-from keel.demo.word_count_baseline import WordCounts
+from keel.demo.word_count_baseline import WordCountBaseline
 from keel.errors import KeelError, UsageError
 
 NUMPYDOC = """Return the sum of an array over an axis.
@@ -118,7 +118,7 @@ def test_a_third_is_held_out_by_the_text_alone() -> None:
 def test_word_counts_learn_which_words_tell() -> None:
     pairs = questions(made_up(60))
     learned, test = pairs[:100], pairs[100:]
-    said = WordCounts([text for text, _ in learned], [label for _, label in learned]).predict(
+    said = WordCountBaseline([text for text, _ in learned], [label for _, label in learned]).predict(
         [text for text, _ in test]
     )
     assert np.mean([mine == label for mine, (_, label) in zip(said, test, strict=True)]) > 0.95

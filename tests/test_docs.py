@@ -4,8 +4,11 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +35,6 @@ SHORTER = {
     "--task tag": "--task tag --epochs 1",
     "--task choose --out": "--task choose --epochs 1 --out",
     "--task seq2seq": "--task seq2seq --epochs 1",
-    'task="seq2seq"': 'task="rewrite"',
 }
 # Models that a page uses and does not make: built once for all pages.
 MODELS = {
@@ -172,3 +174,16 @@ def test_layer_diagram_is_true() -> None:
     layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
     assert diagram
     assert diagram[1].splitlines() == [re.sub(r"[()]", "", layer) for layer in layers]
+
+
+@pytest.mark.skipif(not find_spec("keel.systems.family_tree"), reason="no family tree yet")
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_family_tree_is_current(name: str) -> None:
+    shown = re.search(
+        r"<!-- family-tree -->\n(.*?)<!-- /family-tree -->", (ROOT / name).read_text(encoding="utf-8"), re.S
+    )
+    tree = subprocess.run(
+        [sys.executable, "-m", "keel.systems.family_tree"], capture_output=True, text=True, check=True
+    )
+    assert shown
+    assert shown[1].strip().strip("`").strip() == tree.stdout.strip().strip("`").strip()

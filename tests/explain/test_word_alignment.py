@@ -62,7 +62,7 @@ class Looking(Decoder):
         super().__init__(Encoder(), 1, 1, shared=False)
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def project_source(self, output: EncoderOutput, rows: TokenBatch) -> Any:
+    def project_source(self, output: EncoderOutput, batch: TokenBatch) -> Any:
         return output.top
 
     def forward(self, ids: Tensor, source: Any, state: Any = None, *, record: Any = None) -> Any:

@@ -147,15 +147,15 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     learned: tuple[Model, Path], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"task": "seq2seq", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
-    others = {"dropout": 0.3, "attention_dropout": 0.1, "label_smoothing": 0.2, "r_drop": 5.0, "length": 16}
+    others = {"dropout": 0.3, "attention_dropout": 0.1, "label_smoothing": 0.2, "r_drop": 5.0, "max_positions": 16}
     keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
     further = Model.load(tmp_path / "m")
     assert {name: getattr(further.system, name) for name in others} == others
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
     for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
-        with pytest.raises(UsageError, match=f"^{name} is the model's shape and cannot change: .*, length, r_drop$"):
+        with pytest.raises(UsageError, match=f"^{name} is .*, max_positions, r_drop$"):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
-    places = keel.finetune(replace(SYSTEM, positions="learned"), numbers(8), **settings)
+    places = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
     with pytest.raises(UsageError, match="length is the model's shape"):
         keel.finetune(places, numbers(8), **settings, length=16)
 
@@ -261,8 +261,8 @@ def test_padding_changes_nothing(task: SequenceToSequence, monkeypatch: pytest.M
 @pytest.fixture
 def endless(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> SequenceToSequence:
     """It never writes an end."""
-    task = SequenceToSequence(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
-    scores, end = task.decoder.scores, torch.tensor([task.target_tokenizer.sep_id])
+    task = SequenceToSequence(replace(SYSTEM, max_positions=80), task.encoder, task.tokenizer, task.labels)
+    scores, end = task.decoder.logits, torch.tensor([task.target_tokenizer.sep_id])
     monkeypatch.setattr(task.decoder, "logits", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
     return task
 
@@ -294,7 +294,7 @@ def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSe
 def test_an_interruption_gives_what_is_done(
     endless: SequenceToSequence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
 ) -> None:
-    steps, scores = [0], endless.decoder.scores
+    steps, scores = [0], endless.decoder.logits
     (short, long) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL), labelled=False).lengths)
 
     def interrupted(vectors: torch.Tensor) -> torch.Tensor:
@@ -322,7 +322,7 @@ def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     long = {word: " ".join(f"{word[0]}{number}" for number in range(40)) for word in ("alpha", "beta")}
     said: list[str] = []
     model = keel.finetune(
-        replace(SYSTEM, length=100), [*long.items()] * 8, task="seq2seq", dev=None, tokenizer="words", steps=150,
+        replace(SYSTEM, max_positions=100), [*long.items()] * 8, task="seq2seq", dev=None, tokenizer="words", steps=150,
         batch=8, lr=1e-2, schedule="linear", device="cpu", out=tmp_path / "m",
     )  # fmt: skip
     assert keel.translate("alpha", model=model).text == long["alpha"]
@@ -345,7 +345,7 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
     whole = task._losses
 
     def losses(batch: Any) -> Any:
-        sizes.append(batch.ids.numel())
+        sizes.append(batch.decoder_ids.numel())
         return whole(batch)
 
     monkeypatch.setattr(task, "_losses", losses)

@@ -109,7 +109,7 @@ def test_the_first_piece_speaks_for_a_word(make: Callable[..., TokenClassificati
 
 def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     examples = sentences(5)
     task = make(examples, crf=True).eval()
     data = task.encode_examples(examples)

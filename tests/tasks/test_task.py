@@ -228,7 +228,7 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
 
 def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     examples = read_examples([("film", "a"), ("a very old house and a garden", "b"), ("story of it", "a")], pair=False)
     task = make_task(examples).eval()
     data = task.encode_examples(examples)

@@ -75,7 +75,7 @@ def translate(
     if isinstance(texts, str) and not texts.strip():
         raise UsageError("there is nothing to translate: give a text")
     found = [
-        replace(first, others=tuple(others))
+        replace(first, alternatives=tuple(others))
         for first, *others in translations(
             many, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event, **settings
         )

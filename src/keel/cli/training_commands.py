@@ -21,9 +21,11 @@ from keel.events import counted
 from keel.explain.layer_weights import layer_weights
 from keel.formats.elmo_files import is_elmo
 from keel.formats.fasttext_files import is_fasttext
+from keel.formats.hf_architectures import ARCHITECTURES
 from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 from keel.systems import SYSTEMS
+from keel.systems.bert import Bert
 from keel.systems.capabilities import LanguageModelSystem, MaskedLM
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
@@ -38,14 +40,15 @@ def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
 
     def add(flags: Flags) -> None:
         every = Flags(flags.verb, line=flags.line, add_help=False)
-        add_flags(every, *(kind() for kind in SYSTEMS.values()))
+        others = (kind() for kind in SYSTEMS.values() if kind is not Bert)
+        add_flags(every, Bert(), *others)  # the first one's defaults are shown, in whatever order SYSTEMS is
         add_flags(flags, _named_system(every.glance()))
 
     return add
 
 
 def _named_system(seen: Namespace) -> System:
-    """The system that is named by itself, in a recipe or by a model folder; the youngest if none is."""
+    """The system of a name, a recipe or a model folder; bert if none is named."""
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     if is_fasttext(named):
         return FastText()
@@ -54,7 +57,8 @@ def _named_system(seen: Namespace) -> System:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
-    return SYSTEMS.get(str(named), [*SYSTEMS.values()][-1])()
+    known = ARCHITECTURES.get(str(named))
+    return SYSTEMS.get(str(named), known.system if known else Bert)()
 
 
 def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:

@@ -12,7 +12,7 @@ import keel
 from keel.demo.demo_page import write_page
 from keel.demo.docstrings import PACKAGES, Docstring, balanced, gather, questions
 from keel.demo.paired_answers import Answers, verdict
-from keel.demo.word_count_baseline import WordCounts
+from keel.demo.word_count_baseline import WordCountBaseline
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import Neighbor
@@ -174,7 +174,7 @@ def compare(
     say(f"a guess is right {100 / len(PACKAGES):.0f}% of the time")
 
     def by_counts(labelled: Labelled, seed: int) -> list[str]:
-        return WordCounts(*zip(*labelled, strict=True)).predict([text for text, _ in test])
+        return WordCountBaseline(*zip(*labelled, strict=True)).predict([text for text, _ in test])
 
     def by_bert(labelled: Labelled, seed: int, from_scratch: bool) -> list[str]:
         model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **TUNING)

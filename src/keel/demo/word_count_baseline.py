@@ -10,7 +10,7 @@ WORD = re.compile(r"\w+")
 STEPS, RATE, DECAY = 300, 5.0, 1e-3
 
 
-class WordCounts:
+class WordCountBaseline:
     """A text is the counts of its words, however ordered; every label has one weight for each word."""
 
     def __init__(self, texts: Sequence[str], labels: Sequence[str]):
