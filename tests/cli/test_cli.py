@@ -271,7 +271,7 @@ def test_every_recipe_runs(
         return
     corpus = chinese_corpus if "chinese" in recipe.stem else english_corpus
     recurrent = recipe.stem in ("elmo", "ulmfit-wikitext2")
-    tiny = [flag.replace("system.length", "system.bptt") if recurrent else flag for flag in tiny]
+    tiny = [flag.replace("system.sequence_length", "system.bptt") if recurrent else flag for flag in tiny]
     code, out, err = run(
         "pretrain", corpus, "--recipe", recipe, *tiny, "--steps", "2", "--json", "--out", tmp_path / "m"
     )
@@ -284,7 +284,8 @@ def test_every_recipe_runs(
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
     tables = (
-        'size = "tiny"\nlayers = 1\nwidth = 64\nlength = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
+        'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n'
+        "[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n"
     )
     recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")

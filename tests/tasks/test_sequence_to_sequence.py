@@ -156,8 +156,8 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
         with pytest.raises(UsageError, match=f"^{name} is .*, max_positions, r_drop$"):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
     places = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
-    with pytest.raises(UsageError, match="length is the model's shape"):
-        keel.finetune(places, numbers(8), **settings, length=16)
+    with pytest.raises(UsageError, match="max_positions is the model's shape"):
+        keel.finetune(places, numbers(8), **settings, max_positions=16)
 
 
 def test_scores_have_intervals_and_a_signature(learned: tuple[Model, Path]) -> None:
@@ -501,7 +501,7 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
     bert = replace(Bert(), layers=1, width=32, head_dim=16, sequence_length=16, max_positions=16)
-    with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
+    with pytest.raises(UsageError, match="bert is an encoder; --task seq2seq needs an encoder-decoder"):
         finetune(bert, numbers(4), out=tmp_path / "models" / "m")
     assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
     (tmp_path / "own").mkdir()

@@ -119,7 +119,7 @@ class WindowedEvaluation(Protocol):
         """How many windows predict each token of the text once."""
         ...
 
-    def window_batch(self, data: Any, stride: int, rows: range) -> Tensors:
+    def window_batch(self, data: Any, stride: int, examples: range) -> Tensors:
         """The windows of these indices as a batch: each token has at least window - stride tokens of context.
 
         Each loss and count of it is two numbers: over all tokens, and without the ends of documents.

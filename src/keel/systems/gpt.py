@@ -373,9 +373,9 @@ class GptPretraining(GptLM, Objective):
     def window_count(self, data: Documents, stride: int) -> int:
         return 1 + max(0, -(-(data.concatenated_size - self.window) // stride))
 
-    def window_batch(self, data: Documents, stride: int, rows: range) -> GptBatch:
+    def window_batch(self, data: Documents, stride: int, examples: range) -> GptBatch:
         size, length = data.concatenated_size, min(self.window, data.concatenated_size)
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
         fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))
         return GptBatch(ids=self._spans(data, ends - length, length + 1), fresh=fresh)
