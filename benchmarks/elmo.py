@@ -134,9 +134,9 @@ def products(system: Elmo, streams: ElmoBatch) -> float:
     found = sum(system.character_filters)
     lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
     softmax = tokens * system.softmax_samples * system.width
-    places = streams.words.short.numel() + streams.words.long.numel()
+    positions = streams.words.short.numel() + streams.words.long.numel()
     letters = (
-        places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
+        positions * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
     )
     words = len(streams.words.short) + len(streams.words.long)
     above = words * (2 * found * found * system.highway_layers + found * system.width)

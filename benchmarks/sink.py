@@ -52,8 +52,7 @@ def main() -> None:
     for sink in (False, True):
         system = Gpt(
             layers=layers, width=width, head_dim=min(64, width), max_positions=options.length,
-            sequence_length=options.length,
-            dropout=0.0, attention_dropout=0.0, sink=sink,
+            sequence_length=options.length, dropout=0.0, attention_dropout=0.0, sink=sink,
         )  # fmt: skip
         losses, shares = [], []
         for seed in range(options.seeds):

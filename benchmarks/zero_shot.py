@@ -123,8 +123,7 @@ def main() -> None:
     systems: dict[str, Any] = {"ngram": Ngram()} | {
         f"{layers} x {width}": Gpt(
             layers=layers, width=width, head_dim=min(64, width), max_positions=options.length,
-            sequence_length=options.length,
-            dropout=0.0, attention_dropout=0.0,
+            sequence_length=options.length, dropout=0.0, attention_dropout=0.0,
         )
         for layers, width in shapes
     }  # fmt: skip

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from keel.config import to_dict
 from keel.data.examples import Examples, Labels
 from keel.data.input_windows import ModelInput
+from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -182,12 +183,11 @@ class Model:
         config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         if self.task is not None:
             labels = self.task.labels
-            keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
+            keel["task"] = {"name": self.task.name, "kind": labels.kind.name, **self.task.settings}
             if labels.tokenizer is not None:
                 keel["task"][TARGET] = True
-            if labels.kind != "text":
-                kind = "" if labels.kind in ("tags", "choice") else labels.kind
-                config |= huggingface.label_settings(labels.names, kind)
+            if not isinstance(labels.kind, TextTarget):
+                config |= huggingface.label_settings(labels.names, labels.kind.problem_type)
 
         def fill(stage: Path) -> None:
             purpose = huggingface.write(stage, self.system, self.encoder.vocab_size, tensors, config)
@@ -410,14 +410,13 @@ def _holders(encoder: Encoder, objective: Objective | None, task: Task | None) -
 
 def _task(stored: huggingface.Stored, encoder: Encoder) -> Task | None:
     ours = stored.config.get("keel", {}).get("task", {})
-    kind = ours.get("kind", stored.label_kind)
-    if not stored.labels and kind != "text":
+    kind = LABEL_KINDS[ours["kind"]] if "kind" in ours else stored.label_kind
+    generates = isinstance(kind, TextTarget)
+    if not stored.labels and not generates:
         return None
-    names = () if kind in ("number", "choice") else stored.labels
+    names = stored.labels if kind.has_classes else ()
     labels = Labels(kind=kind, names=names, tokenizer=stored.target)
-    if kind != "text" and labels.outputs != len(stored.labels):
+    if not generates and labels.outputs != len(stored.labels):
         raise KeelError(f"the model gives {len(stored.labels)} numbers for one text; Keel's tasks give one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind", TARGET)}
-    return TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))](
-        stored.system, encoder, stored.tokenizer, labels, **settings
-    )
+    return TASKS[ours.get("name", kind.default_task)](stored.system, encoder, stored.tokenizer, labels, **settings)

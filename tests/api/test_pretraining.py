@@ -90,7 +90,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
     assert not (tmp_path / "n").exists()
     heard: list[dict[str, Any]] = []
     pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}
-    with pytest.raises(UsageError, match="bert reads text and writes none"):
+    with pytest.raises(UsageError, match="needs an encoder-decoder"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
     assert not any(event.get("event") == "step" for event in heard)
     with pytest.raises(UsageError, match="--probe-task"):
@@ -185,9 +185,9 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
         "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
         "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
-        "holds no examples": lambda: finetune(base, empty, **anew),
+        "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
-        "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
+        "needs an encoder-decoder": lambda: finetune(base, reviews, task="seq2seq", **anew),
         "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
     }
     for said, refusal in refusals.items():
@@ -336,7 +336,7 @@ def test_what_cannot_learn_on_says_so_before_any_text_is_encoded(
     shape: dict[str, Any] = {"classes": 4} if name == "wordclass" else {"order": 2}
     pretrain(name, english_corpus, out=tmp_path / "m", **shape)
     monkeypatch.setattr("keel.api.pretraining.Tokens.build", None)
-    with pytest.raises(UsageError, match=f"cannot learn more.*: start anew with `pretrain {name}`"):
+    with pytest.raises(UsageError, match=f"cannot continue pre-training: run `keel pretrain {name}`"):
         pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
     assert not (tmp_path / "n").exists()
 

@@ -15,6 +15,7 @@ from keel.api.pretraining import pretrain
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
 from keel.data.examples import Labels
+from keel.data.label_kinds import SingleLabel
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -152,7 +153,7 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = TextClassification(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    task = TextClassification(encoder.system, encoder, marks, Labels(kind=SingleLabel(), names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]

@@ -14,6 +14,7 @@ from keel.api.settings import VocabularySettings, route_settings
 from keel.config import to_dict, unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, Labels, split_validation
+from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -120,7 +121,7 @@ def finetune(
         if parent is None:
             parent, labels = _words_of(system, kind, examples, labels, pieces, train.seed, say)
         else:
-            if labels.kind != "text":  # of which single unknown pieces are told
+            if not isinstance(labels.kind, TextTarget):  # of which single unknown pieces are told
                 warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, say)
             if isinstance(parent.task, kind):
                 labels = dataclasses.replace(labels, tokenizer=parent.task.labels.tokenizer)

@@ -8,6 +8,7 @@ from keel.api.finetuning import Source
 from keel.api.model_loading import load_model
 from keel.api.settings import route_settings
 from keel.data.examples import Columns
+from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Candidate, Model, Pool
@@ -61,7 +62,7 @@ def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
 
 def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
     """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
-    searches = model.task is not None and model.task.labels.kind == "text"
+    searches = model.task is not None and isinstance(model.task.labels.kind, TextTarget)
     foretells = model.task is None and isinstance(model.system, LanguageModelSystem) and not by
     is_what = f"is a model of {model.system.name}"
     if model.task is not None:

@@ -20,15 +20,14 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
-from keel.systems.capabilities import CountBased
-from keel.systems.system import System, supports
+from keel.systems.system import CountBased, CountingObjective, System, supports
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import Objective
 from keel.training.plan import Train
 
 
@@ -57,7 +56,7 @@ def pretrain(
     chosen, train, text = route_settings(settings, start, usual, TextSettings(), only=start.tunable if parent else None)
     if isinstance(start, CountBased) and train.epochs != 1:
         given = next(name for name in Train.LENGTHS if getattr(train, name))
-        raise UsageError(f"{start.name} counts {start.counted} in one pass over the text: leave out --{given}")
+        raise UsageError(f"{start.name} counts all of a text in one pass: leave out --{given}")
     if parent and (obstacle := chosen.pretraining_obstacle(parent.tokenizer)):
         raise UsageError(obstacle)
     text = text.resolve(chosen)
@@ -177,7 +176,7 @@ def _tokenizer(
 
 def _too_many_rows(objective: Objective, data: Documents, train: Train) -> str:
     """What to say of a batch for which there is far too little text; of any other nothing."""
-    if isinstance(objective, CustomUpdate) and not objective.nondeterministic:  # it counts, and takes each row once
+    if isinstance(objective, CountingObjective):
         return ""
     rows = objective.epoch_size(data)
     if train.batch < 2 * rows:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from keel.checks.check_report import Finding
-from keel.data.examples import NAMELESS, Example, Examples
+from keel.data.examples import Example, Examples
+from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
 from keel.events import counted
 from keel.model import UNREADABLE, Model
@@ -21,19 +22,19 @@ FEW = 5
 
 def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     """What one file holds."""
-    units = {"tags": ("sentence",), "text": ("source with its target", "sources with their targets")}
-    unit = units.get(examples.kind or "") or ("text" if examples[0].second is None else "pair",)
+    units = {TagLabels: ("sentence",), TextTarget: ("source with its target", "sources with their targets")}
+    unit = units.get(type(examples.kind)) or ("text" if examples[0].second is None else "pair",)
     what = counted(len(examples), *unit)
     if numbers := {len(choices) for choices in examples.choices} - {0}:
         what += f" with {' to '.join(map(str, sorted({min(numbers), max(numbers)})))} choices"
     facts: dict[str, Any] = {"holds": f"{what}{'' if examples.kind else ' without labels'}"}
-    if examples.kind == "number":
+    if isinstance(examples.kind, Regression):
         values = [example.label for example in examples if isinstance(example.label, float)]
         facts["labels"] = {"from": min(values), "to": max(values), "mean": sum(values) / len(values)}
-    elif examples.kind == "choice":
+    elif isinstance(examples.kind, ChoiceLabel):
         counts = Counter(example.label for example in examples)
         facts["labels"] = {f"choice {number}": count for number, count in sorted(counts.items())}
-    elif examples.kind and examples.kind != "text":
+    elif examples.kind and not isinstance(examples.kind, TextTarget):
         counts = _counts(examples)
         facts["labels"] = dict(counts.most_common(20))
         if len(counts) > 20:
@@ -41,13 +42,13 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
     lengths, unit = _lengths(examples, model)
     facts[f"{unit} in each"] = _spread(lengths)
     targets = np.zeros_like(lengths)
-    if examples.kind == "text":
+    if isinstance(examples.kind, TextTarget):
         targets = _target_lengths(examples, model)
         facts[f"{unit} in targets"] = _spread(targets)
     if model is not None:
         longest = model.system.max_length
         how = "read from their end on" if examples[0].choices else "read in windows"
-        how = "left out of what is learned" if examples.kind == "text" else how
+        how = "left out of what is learned" if isinstance(examples.kind, TextTarget) else how
         facts["too long"] = f"{(np.maximum(lengths, targets) > longest).mean():.1%} above {longest}, {how}"
     mixed, sorted_ = _padding(np.random.default_rng(0).permutation(lengths)), _padding(np.sort(lengths))
     facts["padding"] = f"{mixed:.0%} of batches of {BATCH} in any order, {sorted_:.0%} sorted by length as Keel does"
@@ -80,7 +81,7 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
             yield Finding("warning", both[0].location, f"{share}, {place}", remedy)
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
-        if unknown and files[0].kind in ("one", "several"):
+        if unknown and isinstance(files[0].kind, SingleLabel | MultiLabel):
             first = f"the first here ({unknown[0].label!r})"
             what = counted(len(unknown), "example has", "examples have")
             cause = f"{what} a label that {files[0].source} lacks, {first}"
@@ -93,7 +94,7 @@ def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Find
     except KeelError as error:
         yield Finding.of("error" if examples.kind or task else "warning", str(error), examples.source)
         return
-    if examples.kind in NAMELESS:
+    if examples.kind is not None and not examples.kind.has_classes:
         return
     counts = _counts(examples)
     rare = [name for name, count in counts.items() if count < FEW]
@@ -101,7 +102,7 @@ def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Find
         cause = f"{counted(len(rare), 'label has', 'labels have')} fewer than {FEW} examples, such as {rare[0]!r}"
         yield Finding("warning", examples.source, cause, "collect more of them, or merge labels")
     name, count = counts.most_common(1)[0]
-    if examples.kind != "tags" and count > 0.9 * len(examples):
+    if not isinstance(examples.kind, TagLabels) and count > 0.9 * len(examples):
         cause = f"{count / len(examples):.0%} of the examples are {name!r}"
         yield Finding("warning", examples.source, cause, "judge by F1 and Matthews, not by accuracy")
 
@@ -116,7 +117,7 @@ def _about_copies(examples: Examples) -> Iterator[Finding]:
             (alike if before.label == example.label else unlike).append((before, example))
     if unlike:
         one, two = unlike[0]
-        if examples.kind == "text":  # a text may well be put in several ways
+        if isinstance(examples.kind, TextTarget):  # a text may well be put in several ways
             what = counted(len(unlike), "source comes", "sources come")
             yield Finding("note", two.location, f"{what} again with another target, here that of {one.location}")
             unlike = []

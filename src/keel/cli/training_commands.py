@@ -14,6 +14,7 @@ from keel.cli.command_output import Answer
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
+from keel.data.label_kinds import TagLabels, TextTarget
 from keel.data.parallel_text import two_files
 from keel.data.text_files import file_kind
 from keel.errors import UsageError
@@ -252,8 +253,8 @@ def finetune(options: Namespace) -> Answer:
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"mix: {layer_weights(tuned).brief()}")
-    writes = tuned.task is not None and tuned.task.labels.kind == "text"
-    tags = tuned.task is not None and tuned.task.labels.kind == "tags"
+    writes = tuned.task is not None and isinstance(tuned.task.labels.kind, TextTarget)
+    tags = tuned.task is not None and isinstance(tuned.task.labels.kind, TagLabels)
     test = "TEST.source TEST.target" if writes else "TEST.conll" if tags else "TEST.tsv"
     first = f'translate "..." --model {quote(options.out)}' if writes else f"predict {quote(options.out)} NEW.txt"
     lines.append(f"next: keel {first}")

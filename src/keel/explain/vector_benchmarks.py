@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.data.examples import Example, Examples
+from keel.data.label_kinds import Regression
 from keel.data.predictions import Predictions
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
@@ -101,7 +102,7 @@ def evaluate_similarity(
         found = f"of {len(pairs):,} pairs {len(known)} have vectors"
         raise KeelError(f"{path}: {found}: take a file in the language of the vectors")
     cosines = (first[known] * second[known]).sum(1)
-    compared = Examples([Example(*pairs[number]) for number in known], "number", str(path))
+    compared = Examples([Example(*pairs[number]) for number in known], Regression(), str(path))
     found = score_labels(compared, Predictions(compared.labels, cosines), seed=seed)
     return BenchmarkResult(
         main="spearman",

@@ -8,6 +8,7 @@ from math import log
 
 import numpy as np
 
+from keel.data.label_kinds import TextTarget
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
@@ -37,7 +38,7 @@ def next_token_model(model: Model) -> NextTokenModel:
     writer = model.objective and model.objective.eval()
     if not isinstance(writer, NextTokenModel):
         what = f"{model.system.name} does not write text"
-        if model.task is not None and model.task.labels.kind == "text":
+        if model.task is not None and isinstance(model.task.labels.kind, TextTarget):
             raise KeelError(f"{what} of its own, it rewrites what it is given: use keel translate")
         if model.task is not None and isinstance(model.system, LanguageModelSystem):
             raise KeelError(f"{what} since it has learned to {model.task.name}: take the model that it was made from")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
@@ -57,8 +58,8 @@ def read(path: Path) -> Stored:
     missing = (LEARNING_HEAD,)
     if supervised:
         names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
-        kind = "several" if system.label_loss == "one-vs-all" else "one"
-        config |= label_settings(names, kind)
+        kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
+        config |= label_settings(names, kind.problem_type)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
     elif LOSSES[told.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, told.width), outputs])

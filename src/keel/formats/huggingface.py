@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
@@ -30,8 +31,6 @@ from keel.systems.system import System
 
 EXTRA = "keel.safetensors"
 
-PROBLEMS = {"one": "single_label_classification", "several": "multi_label_classification", "number": "regression"}
-"""Their words for what a task's labels are."""
 PURPOSES = {
     TAGGING: "token-classification",
     CHOOSING: "multiple-choice",
@@ -39,7 +38,7 @@ PURPOSES = {
     WORD_HEAD: "fill-mask",
 }
 """Their words for what a model with such a part is for."""
-KINDS = {"tags": TAGGING, "choice": CHOOSING}
+KINDS: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): CHOOSING}
 """How the classes end that tell of labels of these kinds."""
 
 
@@ -77,12 +76,13 @@ class Stored:
         return tuple(names[number] for number in numbers)
 
     @property
-    def label_kind(self) -> str:
-        """What a task calls the kind of these labels."""
+    def label_kind(self) -> LabelKind:
+        """The kind of these labels."""
         if told := _told_by(str((self.config.get("architectures") or [""])[0])):
             return next(kind for kind, suffix in KINDS.items() if suffix == told)
-        kinds = {theirs: kind for kind, theirs in PROBLEMS.items()}
-        return kinds.get(self.config.get("problem_type") or "", "number" if len(self.labels) == 1 else "one")
+        kinds = {kind.problem_type: kind for kind in LABEL_KINDS.values() if kind.problem_type}
+        default = Regression() if len(self.labels) == 1 else SingleLabel()
+        return kinds.get(self.config.get("problem_type") or "", default)
 
 
 def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> Stored:
@@ -144,7 +144,8 @@ def write(
     architecture = architecture_of(system)
     parts = architecture.parts_of(tensors) - architecture.untrained(system)
     task = config.get("keel", {}).get("task", {})
-    wanted = KINDS.get(task.get("kind"), "")
+    kind = LABEL_KINDS.get(task.get("kind", ""))
+    wanted = "" if kind is None else KINDS.get(kind, "")
     # A network between body and classifier, or another summary of a text, is in no class of theirs.
     if {"pool", "mix", "orders"} & task.keys() or any(ours.startswith("network.") for ours in tensors):
         parts -= {CLASSIFIER}
@@ -167,7 +168,7 @@ def write(
     keel = {**settings.pop("keel"), **config.get("keel", {})}
     whole = {"architectures": [named], **settings, **config, "keel": keel}
     (folder / "config.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    if task.get("kind") == "text":
+    if isinstance(kind, TextTarget):
         return "text2text-generation"
     held = {*architecture.classes[named], _told_by(named)}
     usual = "text-generation" if named.endswith("LMHeadModel") and not task else "feature-extraction"
@@ -190,7 +191,7 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, on_event: On
     if stored.labels:
         config |= label_settings(stored.labels)
     kind = stored.label_kind
-    ours = {"name": {"tags": "tag", "choice": "choose"}[kind], "kind": kind} if kind in KINDS else None
+    ours = {"name": kind.default_task, "kind": kind.name} if kind in KINDS else None
     if task := stored.config.get("keel", {}).get("task", ours):
         config["keel"] = {"task": task}
 
@@ -217,13 +218,13 @@ def _told_by(named: str) -> str:
     return next((suffix for suffix in KINDS.values() if named.endswith(suffix)), "")
 
 
-def label_settings(labels: Iterable[str], kind: str = "") -> dict[str, Any]:
-    """A task's labels, and their kind if it is told, as their config.json has them."""
+def label_settings(labels: Iterable[str], problem_type: str = "") -> dict[str, Any]:
+    """The labels of a task, and their kind if it is given, as in config.json."""
     names = list(labels) or ["LABEL_0"]
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        **({"problem_type": PROBLEMS[kind]} if kind else {}),
+        **({"problem_type": problem_type} if problem_type else {}),
     }
 
 

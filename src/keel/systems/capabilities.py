@@ -1,7 +1,7 @@
 """What single systems and objectives can do beyond what all can: small protocols, checked by `isinstance`."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -18,14 +18,6 @@ class SubwordFeatures(Protocol):
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The subword units of these words."""
         ...
-
-
-@runtime_checkable
-class CountBased(Protocol):
-    """A system that is estimated by counting over one pass of the text, not trained by steps."""
-
-    counted: ClassVar[str]
-    """What it counts."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import numpy as np
 from torch import Tensor
 
+from keel.data.label_kinds import LabelKind
 from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -43,11 +44,11 @@ class FineTuningPolicy(Generic[SystemType]):
         """The tokenizer with the special tokens of task inputs that pre-training lacks; fine-tuning learns them."""
         return tokenizer
 
-    def head_defaults(self, kind: str = "") -> dict[str, Any]:
+    def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
         """Defaults of the head's settings for labels of this kind."""
         return {}
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> SystemType:
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> SystemType:
         """The system's settings for labels of this kind, with `counts` examples of each label."""
         return self.system
 

@@ -13,7 +13,8 @@ from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.capabilities import LanguageModelSystem, Seq2Seq, SubwordFeatures
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.training.objective import Objective
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
 
 
@@ -106,6 +107,34 @@ class System(Validated):
             return batch
         used, ids = batch.ids.unique(return_inverse=True)
         return replace(batch, ids=ids, subword_units=self.subword_units(used.tolist(), tokenizer))
+
+
+COUNTING = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
+"""Schedule of a count-based system: one pass over the corpus on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountBased(System):
+    """A system whose parameters are corpus statistics, counted in one pass: epochs, steps and lr do not apply."""
+
+    def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> "CountingObjective":
+        raise NotImplementedError
+
+
+class CountingObjective(CustomUpdate):
+    """Objective of a count-based system: the same bits with any number of threads."""
+
+    nondeterministic: ClassVar[bool] = False
+
+    def count(self, data: Any, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+        """Add these parts of the pass, of `epoch_size` in all, to the statistics; return sums of losses and counts."""
+        raise NotImplementedError
+
+    def update(
+        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        first = int(rng.first_example)
+        return self.count(data, range(first, first + len(examples)))
 
 
 @dataclass(frozen=True, kw_only=True)
