@@ -66,7 +66,7 @@ class Plain(Objective):
 
     def batch(self, data: Documents, rng: CounterRng, rows: range) -> Tokenwise:
         twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
-        read = (data.read_on(rng, numbers, twin.system.bptt, end=twin.end, backwards=b) for b in (False, True))
+        read = (data.read_on(rng, numbers, twin.system.bptt, end=twin.eos_id, backwards=b) for b in (False, True))
         ids = torch.stack(list(read), 1)
         sampled, tries = twin._drawn(rng)
         return Tokenwise(
@@ -134,11 +134,11 @@ def products(system: Elmo, streams: ElmoBatch) -> float:
     found = sum(system.character_filters)
     lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
     softmax = tokens * system.softmax_samples * system.width
-    positions = streams.letters.short.numel() + streams.letters.long.numel()
+    positions = streams.words.short.numel() + streams.words.long.numel()
     letters = (
         positions * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
     )
-    words = len(streams.letters.short) + len(streams.letters.long)
+    words = len(streams.words.short) + len(streams.words.long)
     above = words * (2 * found * found * system.highway_layers + found * system.width)
     return 3.0 * (lstm + softmax + letters + above)
 
@@ -205,9 +205,9 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     streams = ours.batch(
         documents, CounterRng(seed=0, step=0, first_example=0, batch_size=arguments.batch), range(arguments.batch)
     )
-    words = len({*streams.places.flatten().tolist()})
+    words = len({*streams.word_index.flatten().tolist()})
     print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
-          f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
+          f"both directions, {words:,} of {streams.word_index.numel():,} distinct; {arguments.device}")  # fmt: skip
     speeds: dict[str, list[float]] = {"Keel": [], "plain torch": []}
     losses: dict[str, float] = {}
     for _ in range(arguments.rounds):

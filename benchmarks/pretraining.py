@@ -74,14 +74,14 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
         batch = objective.batch(
             documents, CounterRng(seed=0, step=step, first_example=step * options.batch), range(options.batch)
         )
-        labels = torch.full_like(batch.rows.ids, -100)
-        labels.scatter_(1, batch.slots, torch.where(batch.weights > 0, batch.targets, -100))
-        shown = torch.arange(system.sequence_length) < batch.rows.lengths[:, None]
+        labels = torch.full_like(batch.inputs.ids, -100)
+        labels.scatter_(1, batch.masked_positions, torch.where(batch.weights > 0, batch.targets, -100))
+        shown = torch.arange(system.sequence_length) < batch.inputs.lengths[:, None]
         for row in range(options.batch):
             rows.append(
                 {
-                    "input_ids": batch.rows.ids[row],
-                    "token_type_ids": batch.rows.segments[row],
+                    "input_ids": batch.inputs.ids[row],
+                    "token_type_ids": batch.inputs.segments[row],
                     "attention_mask": shown[row].long(),
                     "labels": labels[row],
                     "next_sentence_label": batch.not_next[row],
@@ -94,7 +94,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
             hidden_size=system.width,
             num_hidden_layers=system.layers,
             num_attention_heads=system.heads,
-            intermediate_size=system.hidden,
+            intermediate_size=system.mlp_size,
         )
     )
     seconds: list[float] = []

@@ -55,7 +55,7 @@ def theirs_of(task: SequenceToSequence) -> Any:
         "type": "transformer",
         "num_heads": system.heads,
         "hidden_size": system.width,
-        "ff_size": system.hidden,
+        "ff_size": system.mlp_size,
         "dropout": 0.0,
         "layer_norm": "post",
         "embeddings": {"embedding_dim": system.width, "scale": True},

@@ -191,7 +191,7 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     data = data.to("cuda")
     bert = objective.system
     config = BertConfig(
-        vocab_size=objective.vocabulary,
+        vocab_size=objective.vocab_size,
         hidden_size=bert.width,
         num_hidden_layers=bert.layers,
         num_attention_heads=bert.heads,
@@ -206,10 +206,12 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     inputs = []
     for step in range(4):
         batch_sample = objective.batch(data, CounterRng(seed=0, step=step, first=step * batch), range(batch))
-        labels = torch.full_like(batch_sample.rows.ids, -100)
-        labels.scatter_(1, batch_sample.slots, torch.where(batch_sample.weights > 0, batch_sample.targets, -100))
-        mask = (torch.arange(bert.sequence_length, device="cuda") < batch_sample.rows.lengths[:, None]).long()
-        inputs.append((batch_sample.rows.ids, mask, batch_sample.rows.segments, labels, batch_sample.not_next))
+        labels = torch.full_like(batch_sample.inputs.ids, -100)
+        labels.scatter_(
+            1, batch_sample.masked_positions, torch.where(batch_sample.weights > 0, batch_sample.targets, -100)
+        )
+        mask = (torch.arange(bert.sequence_length, device="cuda") < batch_sample.inputs.lengths[:, None]).long()
+        inputs.append((batch_sample.inputs.ids, mask, batch_sample.inputs.segments, labels, batch_sample.not_next))
     times = []
     for number in range(30):
         ids, mask, segments, labels, unrelated = inputs[number % 4]

@@ -24,6 +24,7 @@ from keel.formats.model_folder import TARGET, save_folder
 from keel.formats.vector_files import Vectors, read_vectors
 from keel.model_card import Card
 from keel.nn.encoder import Encoder
+from keel.systems.capabilities import MaskedLM
 from keel.systems.system import System
 from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS, Task
@@ -329,8 +330,7 @@ class Model:
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The likeliest words for each blank of a text, `[MASK]` or `___`, the likeliest first."""
-        predict_masked = getattr(self.objective, "predict_masked", None)
-        if predict_masked is None or huggingface.WORD_HEAD in self.missing:
+        if not isinstance(self.objective, MaskedLM) or huggingface.WORD_HEAD in self.missing:
             raise KeelError("this model cannot fill blanks: it has no head that predicts words; take a pre-trained one")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(BLANK.sub(self.tokenizer.token_of(mask), text)).ids
@@ -343,7 +343,7 @@ class Model:
         if not slots.numel():
             raise UsageError("the text has no blank: write [MASK] or ___ where a word is missing")
         output = self.encoder.eval()(TokenBatch.pad([framed]).to(self.device))
-        scores = predict_masked(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
+        scores = self.objective.predict_masked(output.top, slots)[0, :, : len(self.tokenizer)]  # [blanks, vocabulary]
         best = scores.float().softmax(-1).topk(min(top, len(self.tokenizer)))
         return [
             [

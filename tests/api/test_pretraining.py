@@ -90,7 +90,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
     assert not (tmp_path / "n").exists()
     heard: list[dict[str, Any]] = []
     pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}
-    with pytest.raises(UsageError, match="bert reads text and writes none"):
+    with pytest.raises(UsageError, match="needs an encoder-decoder"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
     assert not any(event.get("event") == "step" for event in heard)
     with pytest.raises(UsageError, match="--probe-task"):
@@ -187,7 +187,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "only one class": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
         "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
-        "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
+        "needs an encoder-decoder": lambda: finetune(base, reviews, task="seq2seq", **anew),
         "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
     }
     for said, refusal in refusals.items():

@@ -48,8 +48,18 @@ def test_help_shows_fields_with_their_defaults(capsys: pytest.CaptureFixture[str
         main(["pretrain", "--help"])
     out = capsys.readouterr().out
     assert "--lr X" in out
-    assert "--system.layers N                 Blocks. [12]" in out
+    assert "--system.layers N                 Number of blocks. [12]" in out
     assert "--train.lr" not in out  # it works, but once is enough in the help
+
+
+@pytest.mark.parametrize(("model_type", "flag"), [("gpt2", "--system.sink"), ("bert", "--system.mask_rate")])
+def test_a_published_folder_gets_the_flags_of_its_system(
+    model_type: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    with pytest.raises(SystemExit, match="0"):
+        main(["pretrain", str(tmp_path), "--help"])
+    assert flag in capsys.readouterr().out
 
 
 def test_startup_loads_nothing_heavy() -> None:

@@ -251,7 +251,7 @@ def test_what_is_wrong_is_said(
 
 def test_a_recipe_says_the_task(desk: Path, run: Run, tmp_path: Path, refused: Refused, small: list[str]) -> None:
     recipe = tmp_path / "r.toml"
-    recipe.write_text('task = "seq2seq"\n[system]\nname = "transformer"\nlength = 24\n[train]\nepochs = 50\n')
+    recipe.write_text('task = "seq2seq"\n[system]\nname = "transformer"\nmax_positions = 24\n[train]\nepochs = 50\n')
     words = ["--recipe", recipe, "--dev", desk / "val.en", desk / "val.de", *small, "--out", tmp_path / "m", "--json"]
     code, out, err = run("finetune", desk / "train.en", desk / "train.de", *words)
     assert code == 0, err

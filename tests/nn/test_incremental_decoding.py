@@ -13,8 +13,8 @@ from torch import Tensor
 
 from keel.data.tokenizer import Tokenizer
 from keel.nn import incremental_decoding
-from keel.nn.causal_blocks import CausalBlock
 from keel.nn.incremental_decoding import DecodingGraph, DecodingStep, decoding_step
+from keel.nn.transformer_blocks import DecoderBlock
 from keel.systems.gpt import Gpt, GptPretraining
 
 WORDS = Tokenizer.from_words(["the", "sea", "is", "blue"])
@@ -69,7 +69,7 @@ def test_one_row_and_many_side_by_side_are_laid_out_once_each(
 
 def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptPretraining) -> None:
     encoder = objective.encoder
-    blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
+    blocks = [block for block in encoder.stack if isinstance(block, DecoderBlock)]
 
     def step(rows: int) -> ref[DecodingStep]:
         return ref(decoding_step(encoder, blocks, encoder.norm, encoder.words.weight, rows))

@@ -11,7 +11,7 @@ from keel.api.finetuning import finetune
 from keel.errors import UsageError
 from keel.formats.vector_files import Vectors
 from keel.model import Model
-from keel.nn.task_network import BEGIN, END, LONGEST, CharacterEncoder, HeadNetwork, character_units
+from keel.nn.task_network import BEGIN, END, MAX_BYTES, CharacterEncoder, HeadNetwork, character_units
 from keel.systems.bert import Bert
 from keel.systems.fasttext import FastText
 from keel.systems.onehot import Onehot
@@ -103,7 +103,7 @@ def test_a_word_s_letters_are_its_own(kind: Any) -> None:
 def test_words_are_spelled_by_bytes_and_long_ones_cut() -> None:
     spelling = character_units(["né", "x" * 5000 + "y"])
     assert spelling.unit_ids[:5].tolist() == [BEGIN, ord("n"), 0xC3, 0xA9, END]
-    assert spelling.unit_counts.tolist() == [5, LONGEST + 2]
+    assert spelling.unit_counts.tolist() == [5, MAX_BYTES + 2]
     assert spelling.unit_ids[-2:].tolist() == [ord("y"), END]
 
 

@@ -8,7 +8,7 @@ import torch
 from keel.config import help_of, to_dict
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.nn.transformer_blocks import Dropout, MultiHeadAttention
+from keel.nn.multihead_attention import FastDropout, MultiHeadAttention
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
@@ -28,24 +28,24 @@ BUILT_OF_BLOCKS = [system for system in SYSTEMS.values() if issubclass(system, T
 def test_each_system_has_the_shape_of_its_paper(system: type[TransformerSystem], published: tuple[Any, ...]) -> None:
     made = system()
     assert tuple(to_dict(made)[name] for name in to_dict(TransformerSystem())) == published
-    assert (made.heads, made.hidden) == (made.width // 64, 4 * made.width)
+    assert (made.heads, made.mlp_size) == (made.width // 64, 4 * made.width)
 
 
 @pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
 def test_every_setting_has_its_line_of_help(system: type[TransformerSystem]) -> None:
     assert [name for name in to_dict(system()) if not help_of(system).get(name)] == []
-    assert help_of(system)["layers"] == ("Blocks that read." if system is Transformer else "Blocks.")
+    assert help_of(system)["layers"] == ("Number of encoder blocks." if system is Transformer else "Number of blocks.")
 
 
 @pytest.mark.parametrize("system", BUILT_OF_BLOCKS)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 0}, "layers must lie between 1 and 1000, not at 0"),
-        ({"head_dim": 0}, "head_dim must lie between 1 and 65536, not at 0"),
-        ({"attention_dropout": 1.0}, "attention_dropout must lie between 0 and 1, not at 1.0"),
-        ({"norm_epsilon": 0.0}, "mlp_ratio and norm_epsilon must be above 0"),
-        ({"width": 100}, "width 100 is no multiple of head_dim 64: change one of them"),
+        ({"layers": 0}, "layers must be 1 or more and 1,000 or less, not 0"),
+        ({"head_dim": 0}, "head_dim must be 1 or more"),
+        ({"attention_dropout": 1.0}, "attention_dropout must be 0 or more and below 1"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon must be above 0"),
+        ({"width": 100}, "width 100 is not a multiple of head_dim 64: change one of them"),
     ],
 )
 def test_stacks_that_cannot_be_are_refused(
@@ -56,7 +56,7 @@ def test_stacks_that_cannot_be_are_refused(
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
-    dropout = Dropout(0.1).train()
+    dropout = FastDropout(0.1).train()
     x = torch.ones(401, 999, requires_grad=True)
     torch.manual_seed(0)
     y = dropout(x)
@@ -68,7 +68,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
 
 
 def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
-    dropout = Dropout(0.5).train()
+    dropout = FastDropout(0.5).train()
     x = torch.randn(7, 5, 3)
     torch.manual_seed(1)
     first = dropout(x)
@@ -80,7 +80,7 @@ def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
 
 
 def test_places_that_look_back_are_not_asked_alone() -> None:
-    with pytest.raises(AssertionError, match="the last places"):
+    with pytest.raises(AssertionError, match="the last positions"):
         MultiHeadAttention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, query_count=1)
 
 

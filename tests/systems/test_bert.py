@@ -57,15 +57,15 @@ def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields:
 
 def unmask(batch: BertBatch) -> Tensor:
     """The ids as they were before tokens were hidden."""
-    return batch.rows.ids.scatter(1, batch.slots, batch.targets)
+    return batch.inputs.ids.scatter(1, batch.masked_positions, batch.targets)
 
 
 def halves(batch: BertBatch) -> list[tuple[list[int], list[int]]]:
     """The ids of A and B in each row, as they were; checks every mark and segment on the way."""
     found = []
-    assert batch.rows.segments is not None
+    assert batch.inputs.segments is not None
     for ids, length, segments in zip(
-        unmask(batch).tolist(), batch.rows.lengths.tolist(), batch.rows.segments.tolist(), strict=True
+        unmask(batch).tolist(), batch.inputs.lengths.tolist(), batch.inputs.segments.tolist(), strict=True
     ):
         middle = ids.index(SEP)
         a, b = ids[1:middle], ids[middle + 1 : length - 1]
@@ -105,18 +105,18 @@ def test_sizes_are_those_of_google(size: str, parameters: int) -> None:
 
 def test_size_with_a_field_changed() -> None:
     assert Bert.sized("mini", sequence_length=64) == Bert(layers=4, width=256, sequence_length=64)
-    assert (Bert().heads, Bert().hidden, Bert.sized("large").heads) == (12, 3072, 16)
+    assert (Bert().heads, Bert().mlp_size, Bert.sized("large").heads) == (12, 3072, 16)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"width": 100}, "width 100 is no multiple of head_dim 64"),
-        ({"sequence_length": 600}, r"sequence_length 600 must lie between 8 and max_positions"),
-        ({"sequence_length": 4}, r"sequence_length 4 must lie"),
-        ({"mask_rate": 0.0}, "mask 0.0 must lie between 0 and 1"),
-        ({"mask_rate": 15.0}, "mask 15.0 must lie between 0 and 1"),
-        ({"segment_types": 0}, "segments must be 1 or more, not 0"),
+        ({"width": 100}, "width 100 is not a multiple of head_dim 64"),
+        ({"sequence_length": 600}, "sequence_length 600 exceeds the 512 position embeddings"),
+        ({"sequence_length": 4}, "sequence_length must be 8 or more"),
+        ({"mask_rate": 0.0}, "mask_rate must be above 0"),
+        ({"mask_rate": 15.0}, "mask_rate must be above 0 and below 1, not 15.0"),
+        ({"segment_types": 0}, "segment_types must be 1 or more, not 0"),
     ],
 )
 def test_shapes_without_sense_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -160,12 +160,12 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
     data = random_documents(300)
     batch = batch_of(data, range(3000), next_sentence=next_sentence)
     used = batch.weights > 0
-    text = batch.rows.lengths - (3 if next_sentence else 2)
+    text = batch.inputs.lengths - (3 if next_sentence else 2)
     assert torch.equal(
         used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).prediction_slots(Bert(**TINY).sequence_length))
     )
     assert float(used.sum() / text.sum()) == pytest.approx(0.15, abs=0.004)
-    shown = batch.rows.ids.gather(1, batch.slots)[used]
+    shown = batch.inputs.ids.gather(1, batch.masked_positions)[used]
     hidden = batch.targets[used]
     total = int(used.sum())
     assert within(int((shown == MASK).sum()), total, 0.8)
@@ -178,14 +178,14 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
 
 def test_hidden_places_are_uniform_distinct_and_never_marks() -> None:
     batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, sequence_length=62)
-    assert (batch.rows.lengths == 62).all()
+    assert (batch.inputs.lengths == 62).all()
     used = batch.weights > 0
-    counts = torch.bincount(batch.slots[used], minlength=62)
+    counts = torch.bincount(batch.masked_positions[used], minlength=62)
     assert counts[0] == counts[61] == 0
     assert all(within(int(count), 4000, 9 / 60) for count in counts[1:61])
-    assert all(len(set(row)) == len(row) for row in batch.slots.tolist())
-    assert torch.equal(batch.targets, unmask(batch).gather(1, batch.slots))
-    together = ((batch.slots == 5) & used).any(1) & ((batch.slots == 6) & used).any(1)
+    assert all(len(set(row)) == len(row) for row in batch.masked_positions.tolist())
+    assert torch.equal(batch.targets, unmask(batch).gather(1, batch.masked_positions))
+    together = ((batch.masked_positions == 5) & used).any(1) & ((batch.masked_positions == 6) & used).any(1)
     assert within(int(together.sum()), 4000, 9 / 60 * 8 / 59)
 
 
@@ -193,7 +193,7 @@ def test_unchosen_tokens_are_left_as_they_are() -> None:
     data = random_documents(50)
     batch = batch_of(data)
     spare = batch.weights == 0
-    assert torch.equal(batch.rows.ids.gather(1, batch.slots)[spare], batch.targets[spare])
+    assert torch.equal(batch.inputs.ids.gather(1, batch.masked_positions)[spare], batch.targets[spare])
     for a, b in halves(batch):
         for text in (a, b):
             assert text == list(range(text[0], text[0] + len(text))), "a text is one stretch of the corpus"
@@ -206,15 +206,15 @@ def test_loss_has_no_weight_off_the_chosen_places() -> None:
     spare = batch.weights == 0
     assert spare.any()
     changed = BertBatch(
-        rows=batch.rows,
-        slots=batch.slots,
+        inputs=batch.inputs,
+        masked_positions=batch.masked_positions,
         targets=torch.where(spare, 77, batch.targets),
         weights=batch.weights,
         not_next=batch.not_next,
     )
     moved = BertBatch(
-        rows=batch.rows,
-        slots=torch.where(spare, 9, batch.slots),
+        inputs=batch.inputs,
+        masked_positions=torch.where(spare, 9, batch.masked_positions),
         targets=batch.targets,
         weights=batch.weights,
         not_next=batch.not_next,
@@ -259,10 +259,10 @@ def test_counts_are_what_the_losses_sum_over() -> None:
     counts = objective.counts(batch)
     assert counts["mlm"] == (batch.weights > 0).sum()
     assert counts["nsp"] == 16
-    assert counts["tokens"] == (batch.rows.ids != PAD).sum()
+    assert counts["tokens"] == (batch.inputs.ids != PAD).sum()
     with torch.no_grad():
         untrained, _ = objective.eval()(batch)
-    assert float(untrained["mlm"] / counts["mlm"]) == pytest.approx(math.log(objective.vocabulary), rel=0.02)
+    assert float(untrained["mlm"] / counts["mlm"]) == pytest.approx(math.log(objective.vocab_size), rel=0.02)
     assert float(untrained["nsp"] / counts["nsp"]) == pytest.approx(math.log(2), rel=0.05)
 
 
@@ -321,16 +321,16 @@ def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None
     data = random_documents(100, starts_word=bits)
     batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_word_masking=True)
     ids, length = unmask(batch), Bert(**TINY).sequence_length
-    hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.slots, batch.weights > 0)
+    hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.masked_positions, batch.weights > 0)
     # A piece follows its neighbour's fate where both are of one word in one text.
     place = (ids - 10).clamp(min=0)
     joined = (ids[:, 1:] == ids[:, :-1] + 1) & (ids[:, :-1] >= 10) & ~torch.from_numpy(bits)[place[:, 1:]]
     if next_sentence:  # a word may be cut by the bound between A and B alone
-        assert batch.rows.segments is not None
-        joined &= batch.rows.segments[:, 1:] == batch.rows.segments[:, :-1]
+        assert batch.inputs.segments is not None
+        joined &= batch.inputs.segments[:, 1:] == batch.inputs.segments[:, :-1]
     assert joined.sum() > 1000
     assert torch.equal(hidden[:, 1:][joined], hidden[:, :-1][joined])
-    assert 0.12 < float(hidden.sum() / batch.rows.lengths.sum()) <= 0.15
+    assert 0.12 < float(hidden.sum() / batch.inputs.lengths.sum()) <= 0.15
     assert (batch.weights.sum(1) > 0).all()
 
 
@@ -386,13 +386,13 @@ def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None
     for part in (range(5), range(5, 32), range(31, 32)):
         found = objective.batch(data, draw, part)
         rows = slice(part.start, part.stop)
-        assert torch.equal(found.rows.ids, whole.rows.ids[rows])
-        assert torch.equal(found.rows.lengths, whole.rows.lengths[rows])
-        assert torch.equal(found.slots, whole.slots[rows])
+        assert torch.equal(found.inputs.ids, whole.inputs.ids[rows])
+        assert torch.equal(found.inputs.lengths, whole.inputs.lengths[rows])
+        assert torch.equal(found.masked_positions, whole.masked_positions[rows])
         assert torch.equal(found.targets, whole.targets[rows])
         assert torch.equal(found.weights, whole.weights[rows])
     other = objective.batch(data, CounterRng(seed=5, step=7, first_example=7 * 32), range(32))
-    assert not torch.equal(other.rows.ids, whole.rows.ids)
+    assert not torch.equal(other.inputs.ids, whole.inputs.ids)
 
 
 def test_large_vocabularies_keep_their_ids() -> None:
@@ -408,8 +408,8 @@ def test_one_document_has_no_false_half() -> None:
         batch_of(data)
     batch = batch_of(data, range(4), next_sentence=False)
     assert batch.not_next is None
-    assert batch.rows.segments is None
-    assert (batch.rows.lengths == 26).all()
+    assert batch.inputs.segments is None
+    assert (batch.inputs.lengths == 26).all()
     losses, _ = make_objective(data, next_sentence=False)(batch)
     assert losses.keys() == {"mlm"}
 
@@ -508,8 +508,8 @@ def twin_batch() -> tuple[BertBatch, dict[str, Tensor]]:
     weights = torch.tensor([[1.0] * 6, [1.0] * 3 + [0.0] * 3, [1.0] + [0.0] * 5, [1.0] * 4 + [0.0] * 2])
     unrelated = torch.tensor([0, 1, 1, 0])
     batch = BertBatch(
-        rows=TokenBatch(ids=ids, lengths=lengths, segments=segments),
-        slots=slots,
+        inputs=TokenBatch(ids=ids, lengths=lengths, segments=segments),
+        masked_positions=slots,
         targets=targets,
         weights=weights,
         not_next=unrelated,
@@ -523,12 +523,12 @@ def test_logits_losses_and_gradients_equal_transformers(twins: tuple[BertPretrai
     ours, theirs = twins
     batch, inputs = twin_batch()
     expected = cast(Any, theirs(**inputs))
-    output = ours.encoder(batch.rows)
+    output = ours.encoder(batch.inputs)
     every = torch.arange(40).expand(4, 40)
     inside = inputs["attention_mask"] == 1
     words = ours.predict_masked(output.top, every)
     torch.testing.assert_close(words[inside], expected.prediction_logits[inside], rtol=1e-5, atol=1e-5)
-    related = ours.predict_next(ours.encoder.pool(output, batch.rows))
+    related = ours.predict_next(ours.encoder.pool(output, batch.inputs))
     torch.testing.assert_close(related, expected.seq_relationship_logits, rtol=1e-5, atol=1e-5)
 
     losses, _ = ours(batch)
@@ -559,9 +559,9 @@ def test_hidden_states_and_attention_equal_transformers(twins: tuple[BertPretrai
         recorded[name, layer] = value
 
     with torch.no_grad():
-        output = ours.encoder(batch.rows, all_layers=True, record=record)
+        output = ours.encoder(batch.inputs, all_layers=True, record=record)
         expected = cast(Any, theirs(**inputs, output_attentions=True, output_hidden_states=True))
-        unrecorded = ours.encoder(batch.rows)
+        unrecorded = ours.encoder(batch.inputs)
     inside = inputs["attention_mask"] == 1
     assert len(output.layers) == len(expected.hidden_states) == 4
     for layer, hidden in zip(output.layers, expected.hidden_states, strict=True):
@@ -610,8 +610,8 @@ def test_the_last_steps_read_longer_rows() -> None:
     assert long.batch_share == system.sequence_length / 96
     for phase, length in enumerate((system.sequence_length, 96)):
         batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, phase=phase), range(8))
-        assert batch.rows.ids.shape == (8, length)
-        assert batch.slots.shape == (8, system.prediction_slots(length))
+        assert batch.inputs.ids.shape == (8, length)
+        assert batch.masked_positions.shape == (8, system.prediction_slots(length))
         losses, _ = objective(batch)
         assert all(value.isfinite() for value in losses.values())
     assert system.max_length == 96
@@ -622,7 +622,7 @@ def test_the_last_steps_read_longer_rows() -> None:
     "fields", [{"final_sequence_length": 8}, {"final_sequence_length": 4096}, {"final_share": 0.0}]
 )
 def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="final_"):
+    with pytest.raises(UsageError, match=r"final_|exceeds the 64 position embeddings"):
         Bert(**{**TINY, **fields})
 
 

@@ -17,6 +17,7 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems import SYSTEMS as ALL
+from keel.systems.system import supports
 
 SYSTEMS: dict[str, dict[str, Any]] = {
     "onehot": {"batch": 50},
@@ -81,7 +82,7 @@ EXAMPLES = [("a sailor", "who"), ("the judge", "who"), ("an anchor", "what"), ("
 def learn(name: str, corpus: Path, out: Path, **settings: Any) -> Model:
     """A new model, from text or, where there is nothing to learn from it, from labels."""
     settings = {**SETTINGS, **SYSTEMS[name], **settings}
-    if ALL[name].supervised_only:
+    if supports(ALL[name](), "pretrain"):
         return finetune(name, EXAMPLES, dev=None, out=out, **settings)
     return pretrain(name, corpus, out=out, **settings)
 

@@ -16,11 +16,11 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.systems.elmo import (
-    BEGINS,
-    CLOSES,
+    BOS,
     EMPTY,
-    ENDS,
-    OPENS,
+    EOS,
+    WORD_BEGIN,
+    WORD_END,
     DistinctWords,
     Elmo,
     ElmoBatch,
@@ -77,9 +77,9 @@ def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: T
     (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], oov_ids=True)
     spelling = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
     words = [part.tolist() for part in spelling.unit_ids.tensor_split(spelling.unit_starts[1:])]
-    assert words[:3] == [[BEGINS, OPENS, ENDS], [BEGINS, CLOSES, ENDS], [BEGINS, ENDS]]
-    assert words[3:5] == [[BEGINS, *b"sea", ENDS], [BEGINS, *"Zoë".encode(), ENDS]]
-    assert words[5] == [BEGINS, *b"x" * 48, ENDS]
+    assert words[:3] == [[WORD_BEGIN, BOS, WORD_END], [WORD_BEGIN, EOS, WORD_END], [WORD_BEGIN, WORD_END]]
+    assert words[3:5] == [[WORD_BEGIN, *b"sea", WORD_END], [WORD_BEGIN, *"Zoë".encode(), WORD_END]]
+    assert words[5] == [WORD_BEGIN, *b"x" * 48, WORD_END]
 
 
 def test_short_words_are_read_as_if_all_the_room_after_them_were(tokenizer: Tokenizer) -> None:
@@ -89,21 +89,21 @@ def test_short_words_are_read_as_if_all_the_room_after_them_were(tokenizer: Toke
     assert len(letters.short) > len(letters.long) > 0
     assert len(letters.short) % 16 == len(letters.long) % 16 == 0
     assert letters.short.shape[1] < letters.long.shape[1] == 50
-    by_kind = objective.encoder.read(letters)[places]
-    whole = objective.encoder.read(DistinctWords(short=table, long=table[:0]))
+    by_kind = objective.encoder.encode_words(letters)[places]
+    whole = objective.encoder.encode_words(DistinctWords(short=table, long=table[:0]))
     torch.testing.assert_close(by_kind, whole)
 
 
 def test_the_letters_of_a_word_are_read_once_a_batch(tokenizer: Tokenizer, documents: Documents) -> None:
     objective = training(tokenizer)
     drawn = batch(objective, documents, rows=8)
-    words = len({*drawn.places.flatten().tolist()})
-    assert words == len(drawn.letters.short) + len(drawn.letters.long) < drawn.places.numel()
-    every = torch.cat([F.pad(drawn.letters.short, (0, 50 - objective.encoder.room), value=EMPTY), drawn.letters.long])
+    words = len({*drawn.word_index.flatten().tolist()})
+    assert words == len(drawn.words.short) + len(drawn.words.long) < drawn.word_index.numel()
+    every = torch.cat([F.pad(drawn.words.short, (0, 50 - objective.encoder.room), value=EMPTY), drawn.words.long])
     apart = dataclasses.replace(
         drawn,
-        letters=DistinctWords(short=every[drawn.places.flatten()], long=every[:0]),
-        places=torch.arange(drawn.places.numel()).view(drawn.places.shape),
+        words=DistinctWords(short=every[drawn.word_index.flatten()], long=every[:0]),
+        word_index=torch.arange(drawn.word_index.numel()).view(drawn.word_index.shape),
     )
     gradients = []
     for each in (drawn, apart):
@@ -122,7 +122,9 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
     drawn = batch(objective, documents)
     encoder = objective.encoder
     rng, numbers = CounterRng(seed=0, step=0, first_example=0, batch_size=2), torch.arange(2)
-    directions = [documents.read_streams(rng, numbers, 6, end=objective.end, backwards=back) for back in (False, True)]
+    directions = [
+        documents.read_streams(rng, numbers, 6, end=objective.eos_id, backwards=back) for back in (False, True)
+    ]
     ids = torch.stack(directions, 1)
     assert torch.equal(ids[..., 1:], drawn.targets)
     losses, _ = objective(drawn)
@@ -273,7 +275,7 @@ def test_the_biases_of_two_directions_do_not_decay(name: Literal["adamw", "muon"
 def test_settings_that_make_no_network_are_refused() -> None:
     with pytest.raises(UsageError, match="character_filters"):
         Elmo(character_filters=())
-    with pytest.raises(UsageError, match="too wide"):
+    with pytest.raises(UsageError, match="max_characters"):
         Elmo(max_characters=4)
     with pytest.raises(UsageError, match="cell_size"):
         Elmo(cell_size=0)

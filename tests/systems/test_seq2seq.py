@@ -19,10 +19,12 @@ SOURCE = [[1, 4, 2, 7, 3], [5, 6, 2], [3]]
 TARGET = torch.tensor([[1, 3, 5, 2], [1, 2, 2, 6], [1, 7, 4, 3]])
 
 
-def made(system: Seq2seq, source: int = 9, target: int = 8) -> tuple[Seq2seqEncoder, Seq2seqDecoder]:
+def made(
+    system: Seq2seq, source: int = 9, target: int = 8, *, shared: bool = False
+) -> tuple[Seq2seqEncoder, Seq2seqDecoder]:
     torch.manual_seed(0)
     encoder = system.build_encoder(source).double().eval()
-    decoder = system.build_decoder(encoder, target).double().eval()
+    decoder = system.build_decoder(encoder, target, shared_vocabulary=shared).double().eval()
     with torch.no_grad():
         for weights in [*encoder.parameters(), *decoder.parameters()]:
             weights.uniform_(-1, 1)
@@ -124,10 +126,10 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
 
 
 def test_one_vocabulary_has_one_table() -> None:
-    encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 8, 8)
+    encoder, decoder = made(SMALL, 8, 8, shared=True)
     assert decoder.word_embeddings() is encoder.words.weight
     assert not any(name.startswith("words") for name in decoder.state_dict()), "they are the encoder's"
-    encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 9, 8)
+    encoder, decoder = made(SMALL, 9, 8, shared=True)
     assert decoder.word_embeddings() is not encoder.words.weight
     encoder, decoder = made(replace(SMALL, tie_embeddings=False))
     assert decoder.output is not None
@@ -174,7 +176,7 @@ def test_it_learns_to_turn_numbers_round_and_where_to_look(scoring: Any) -> None
 def test_what_it_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match="width must be 1 or more"):
         Seq2seq(width=0)
-    with pytest.raises(UsageError, match="dropout must lie between 0 and 1"):
+    with pytest.raises(UsageError, match="dropout must be 0 or more and below 1"):
         Seq2seq(dropout=1.0)
     tokenizer = Tokenizer.from_words(["a"])
     with pytest.raises(UsageError, match="keel finetune seq2seq FILE"):

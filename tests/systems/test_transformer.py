@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.nn.kv_cache import KVCache
-from keel.nn.transformer_blocks import MultiHeadAttention
+from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.transformer import (
     EncoderMemory,
     Transformer,
@@ -24,10 +24,12 @@ SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_dim=8, dropout=0.
 SOURCE, TARGET = [[5, 6, 7, 8, 9, 3], [10, 11, 3], [12, 3]], [[1, 4, 5, 6, 7], [1, 8, 9, 10, 11], [1, 12, 13, 14, 15]]
 
 
-def made(system: Transformer = SMALL, target: int = 30) -> tuple[TransformerEncoder, TransformerDecoder]:
+def made(
+    system: Transformer = SMALL, target: int = 30, *, shared: bool = False
+) -> tuple[TransformerEncoder, TransformerDecoder]:
     torch.manual_seed(0)
     encoder = system.build_encoder(40).eval()
-    decoder = system.build_decoder(encoder, target).eval()
+    decoder = system.build_decoder(encoder, target, shared_vocabulary=shared).eval()
     for name, weight in [*encoder.named_parameters(), *decoder.named_parameters()]:
         if weight.ndim == 1:  # zeros and ones would hide that one is taken for another
             nn.init.uniform_(weight, 0.5 if name.endswith("weight") else -0.5, 1.5 if name.endswith("weight") else 0.5)
@@ -42,7 +44,7 @@ def read(encoder: TransformerEncoder, decoder: TransformerDecoder, source: list[
 def peer(system: Transformer, encoder: TransformerEncoder, decoder: TransformerDecoder) -> nn.Transformer:
     """Torch's network with the same weights; by itself it would end in a norm where post-norm has one already."""
     common: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": system.pre_norm}
-    shape = system.width, system.heads, system.hidden
+    shape = system.width, system.heads, system.mlp_size
     theirs = nn.Transformer(
         d_model=system.width,
         nhead=system.heads,
@@ -231,8 +233,7 @@ def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
 
 
 def test_words_are_tied_as_told() -> None:
-    one = replace(SMALL, shared_vocabulary=True)
-    encoder, decoder = made(one, target=40)
+    encoder, decoder = made(target=40, shared=True)
     assert decoder.word_embeddings() is encoder.words.weight
     assert not any(weight is encoder.words.weight for weight in decoder.parameters())  # it is saved once
     assert "words.weight" not in decoder.state_dict()
@@ -243,7 +244,7 @@ def test_words_are_tied_as_told() -> None:
     assert decoder.word_embeddings() is not encoder.words.weight
     torch.testing.assert_close(decoder.logits(top), top @ decoder.word_embeddings().T)
 
-    _, decoder = made(replace(one, tie_embeddings=False), target=40)
+    _, decoder = made(replace(SMALL, tie_embeddings=False), target=40, shared=True)
     assert decoder.output is not None
     torch.testing.assert_close(decoder.logits(top), top @ decoder.output.weight.T)
 
@@ -252,13 +253,13 @@ def test_published_shapes() -> None:
     def millions(system: Transformer, vocabulary: int) -> float:
         with torch.device("meta"):
             encoder = system.build_encoder(vocabulary)
-            decoder = system.build_decoder(encoder, vocabulary)
+            decoder = system.build_decoder(encoder, vocabulary, shared_vocabulary=True)
         return sum(weight.numel() for module in (encoder, decoder) for weight in module.parameters()) / 1e6
 
-    assert millions(Transformer(shared_vocabulary=True), 37_000) == pytest.approx(65, rel=0.05)  # Table 3
-    assert millions(Transformer.sized("big", shared_vocabulary=True), 37_000) == pytest.approx(213, rel=0.05)
+    assert millions(Transformer(), 37_000) == pytest.approx(65, rel=0.05)  # Table 3
+    assert millions(Transformer.sized("big"), 37_000) == pytest.approx(213, rel=0.05)
     tiny = Transformer.sized("tiny")
-    assert (tiny.heads, tiny.hidden, tiny.layers, tiny.decoder_layers) == (4, 256, 4, 4)
+    assert (tiny.heads, tiny.mlp_size, tiny.layers, tiny.decoder_layers) == (4, 256, 4, 4)
     assert Transformer.sized("tiny", dropout=0.1) == replace(tiny, dropout=0.1)
 
 
@@ -275,7 +276,7 @@ def test_at_the_start_scaled_words_and_every_projection_keep_their_size() -> Non
 
 def test_rows_that_are_too_long_are_refused() -> None:
     encoder, decoder = made()
-    with pytest.raises(KeelError, match="33 tokens is longer than the 32"):
+    with pytest.raises(KeelError, match="33 tokens exceeds"):
         encoder(TokenBatch.pad([[5] * 33]))
     source = read(encoder, decoder)
     with torch.no_grad():
@@ -287,7 +288,7 @@ def test_rows_that_are_too_long_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 30, "head_dim": 16}, "no multiple"),
+        ({"width": 30, "head_dim": 16}, "not a multiple"),
         ({"width": 9, "head_dim": 9}, "even"),
         ({"label_smoothing": 1.0}, "smoothing"),
         ({"decoder_layers": 0}, "decoder_layers"),

@@ -22,7 +22,7 @@ from keel.errors import UsageError
 from keel.events import Event
 from keel.model import Model
 from keel.systems.rnn import RnnBatch
-from keel.systems.ulmfit import DROPOUTS, Ulmfit, UlmfitPretraining, WeightDropLstm, locked
+from keel.systems.ulmfit import DROPOUTS, Ulmfit, UlmfitPretraining, WeightDropLstm, variational_dropout
 from keel.tasks.classify import TextClassification
 from keel.training.parameter_groups import layer_groups, lr_multipliers
 
@@ -73,19 +73,19 @@ def test_nothing_is_dropped_in_evaluation() -> None:
 
 
 def test_a_locked_mask_is_the_same_at_every_place_of_a_row() -> None:
-    mask = locked(torch.ones(40, 9, 30), 0.4, training=True)
+    mask = variational_dropout(torch.ones(40, 9, 30), 0.4, training=True)
     assert torch.equal(mask, mask[:, :1].expand_as(mask))
     assert not torch.equal(mask[0], mask[1])
     assert mask.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
     assert mask.mean() == pytest.approx(1.0, abs=0.1)
     ones = torch.ones(2, 3, 4)
-    assert locked(ones, 0.4, training=False) is ones
+    assert variational_dropout(ones, 0.4, training=False) is ones
 
 
 def test_a_dropped_word_is_gone_wherever_it_stands() -> None:
     encoder = training(**{**DRY, "word_dropout": 0.5}).encoder.train()
     ids = torch.arange(50).repeat(2, 2)  # every word four times
-    gone = (encoder.read(ids) == 0).all(-1).view(4, 50)
+    gone = (encoder.embed_ids(ids) == 0).all(-1).view(4, 50)
     assert torch.equal(gone, gone[:1].expand_as(gone))
     assert 10 < int(gone[0].sum()) < 40
 

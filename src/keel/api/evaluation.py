@@ -14,6 +14,7 @@ from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.metrics.scores import Scores
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 
 
 def evaluate(
@@ -42,7 +43,7 @@ def evaluate(
         scores = next_token_loss[by](known, data, on_event=on_event, **settings)
     elif published and known.encoder.width:
         scores = evaluate_vectors(load_vectors(known), data, on_event=on_event)
-    elif known.task is None and known.system.is_causal_lm:
+    elif known.task is None and isinstance(known.system, LanguageModelSystem):
         scores = perplexity(known, data, on_event=on_event, **settings)
     else:
         task, columns = _asked(known, settings)

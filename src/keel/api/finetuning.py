@@ -23,7 +23,7 @@ from keel.explain.layer_weights import layer_weights
 from keel.model import UNREADABLE, Model
 from keel.model_card import Card
 from keel.systems import SYSTEMS
-from keel.systems.system import System
+from keel.systems.system import System, supports
 from keel.tasks import TASKS, Task
 from keel.tasks.task import HeadSettings
 from keel.training.counter_rng import derive_seed
@@ -65,11 +65,18 @@ def finetune(
         raise UsageError(f"--seeds must be 1 or more, not {seeds}")
     start, parent = resolve_start(base, out, settings, on_event, labels=True)
     if freeze is None:
-        freeze = start.feature_based and parent is not None and not from_scratch and "unfreeze" not in settings
+        freeze = (
+            start.finetuning_policy.feature_based
+            and parent is not None
+            and not from_scratch
+            and "unfreeze" not in settings
+        )
         if freeze:
             note(on_event, f"{start.name} stays as it is and the head alone learns: --no-freeze to tune all of it")
     if freeze and parent is None:
         raise UsageError(f"--freeze keeps what was learned, and {start.name} has learned nothing yet: give its folder")
+    if obstacle := supports(start, task):
+        raise UsageError(obstacle)
     kind = TASKS[task]
     network = settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
     tuned = kind.finetuning_defaults(start, freeze, network=network)
@@ -79,7 +86,7 @@ def finetune(
         if as_it_is and "lm_loss" in kind.head_fields
         else 0.0
     )
-    mixed = start.feature_based and "mix" in kind.head_fields and not settings.get("lm_loss")
+    mixed = start.finetuning_policy.feature_based and "mix" in kind.head_fields and not settings.get("lm_loss")
     usual = HeadSettings(mix=mixed, lm_loss=foretelling)
     system, train, columns, head, pieces = route_settings(
         settings,

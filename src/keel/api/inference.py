@@ -12,6 +12,7 @@ from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Candidate, Model, Pool
+from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
 
 SEARCHING = {"beams": "beam", "best": "best", "length_penalty": "length-penalty"}
@@ -62,11 +63,11 @@ def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
 def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
     """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
     searches = model.task is not None and isinstance(model.task.labels.kind, TextTarget)
-    foretells = model.task is None and model.system.is_causal_lm and not by
+    foretells = model.task is None and isinstance(model.system, LanguageModelSystem) and not by
     is_what = f"is a model of {model.system.name}"
     if model.task is not None:
         is_what = f"has learned to {model.task.name}"
-    elif model.system.is_causal_lm:
+    elif isinstance(model.system, LanguageModelSystem):
         is_what = f"is a language model{f', scored by {by}' if by else ''}"
     for name, flag in SEARCHING.items():
         if name in settings and not searches:

@@ -20,7 +20,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
-from keel.systems.system import CountBased, CountingObjective, System
+from keel.systems.system import CountBased, CountingObjective, System, supports
 from keel.tasks import TASKS
 from keel.training.checkpoint import write_folder
 from keel.training.counter_rng import derive_seed
@@ -50,19 +50,23 @@ def pretrain(
     result is fine-tuned in the same run: its scores on a held-out tenth go into the card.
     """
     start, parent = resolve_start(system, out, settings, on_event)
-    if start.supervised_only:
-        raise UsageError(f"{start.name} learns from labels, not from text alone: use keel finetune {start.name} FILE")
+    if obstacle := supports(start, "pretrain"):
+        raise UsageError(obstacle)
     usual = start.continued_pretraining_defaults if parent else start.pretraining_defaults
     chosen, train, text = route_settings(settings, start, usual, TextSettings(), only=start.tunable if parent else None)
-    if isinstance(chosen, CountBased) and train.epochs != 1:
-        said = next(name for name in Train.LENGTHS if getattr(train, name))
-        raise UsageError(f"{chosen.name} counts all of a text once, however long that takes: leave out --{said}")
+    if isinstance(start, CountBased) and train.epochs != 1:
+        given = next(name for name in Train.LENGTHS if getattr(train, name))
+        raise UsageError(f"{start.name} counts all of a text in one pass: leave out --{given}")
+    if parent and (obstacle := chosen.pretraining_obstacle(parent.tokenizer)):
+        raise UsageError(obstacle)
     text = text.resolve(chosen)
     source = corpus_of(corpus, text, on_event)
     examples = apart = probed = None
     if probe is not None:  # what is wrong with it shows before anything is learned
         if probe_task not in TASKS:
             raise unknown_name(probe_task, TASKS, "--probe-task")
+        if obstacle := supports(chosen, probe_task):
+            raise UsageError(obstacle)
         kind = TASKS[probe_task]
         examples, apart = split(
             kind.read_examples(probe, on_event=on_event), kind, Columns(), "10%", train.seed, on_event
@@ -74,12 +78,6 @@ def pretrain(
     with World.join(train.device) as world, run_folder(out, "pretrain", overwrite, world, on_event) as (run, say):
         with world.first():  # the other processes then find what the first one made
             tokenizer = parent.tokenizer if parent else _tokenizer(source, text, chosen, train.seed, run, say)
-            if probed:  # a task that this system cannot learn is refused before anything is learned
-                with torch.device("meta"):
-                    probed[0](chosen, chosen.build_encoder(len(tokenizer)), tokenizer, probed[1])
-            if parent:  # and so is more text, where a model cannot learn on
-                with torch.device("meta"):
-                    chosen.build_objective(chosen.build_encoder(parent.encoder.vocab_size), tokenizer)
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=say)
         if not chosen.uses_subwords and (
             parent or text.tokenizer not in VocabularySettings.KINDS

@@ -19,6 +19,7 @@ from keel.explain.word_alignment import Alignment, align_words
 from keel.generation.beam_search import SearchInterrupted
 from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 BY_PATTERN = ("tokens", "cut")
@@ -130,7 +131,7 @@ def _task(model: Model | str | Path, on_event: OnEvent) -> SequenceToSequence:
     known = load_model(model, on_event)
     if not isinstance(known.task, SequenceToSequence):
         remedy = "make one by keel finetune transformer SOURCES TARGETS --task seq2seq"
-        if known.task is None and known.system.is_causal_lm:
+        if known.task is None and isinstance(known.system, LanguageModelSystem):
             remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
         raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
     return known.task

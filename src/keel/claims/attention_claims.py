@@ -9,7 +9,8 @@ from keel.claims.claim import Finding, Say
 from keel.claims.measures import max_difference
 from keel.claims.small_models import TINY, learn_sentences
 from keel.data.token_batch import TokenBatch
-from keel.nn.transformer_blocks import MultiHeadAttention, TransformerBlock
+from keel.nn.multihead_attention import MultiHeadAttention
+from keel.nn.transformer_blocks import TransformerBlock
 from keel.systems.bert import BertEncoder
 
 CAPITALS = {

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from keel.claims.claim import Finding, Say
 from keel.claims.measures import max_difference, shortest_time
 from keel.data.token_batch import TokenBatch
-from keel.nn.transformer_blocks import MultiHeadAttention
+from keel.nn.multihead_attention import MultiHeadAttention
 from keel.systems.transformer import (
     DecoderBlock,
     Transformer,
@@ -150,7 +150,9 @@ def once_for_all(say: Say) -> Finding:
         state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
         assert isinstance(block, DecoderBlock)
-        hook = block.cross.out.register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
+        hook = block.get_submodule("cross.out").register_forward_hook(
+            lambda module, inputs, result: contexts.append(inputs[0][0, 0])
+        )
         for number in torch.randint(4, 100, (8,)).tolist():
             _, state = decoder(torch.tensor([[number]]), memory, state)
         hook.remove()
@@ -232,7 +234,7 @@ def unequal_lengths(say: Say) -> Finding:
             "embeddings with positions [batch, time, width]": vectors,
             "encoder output": output.top,
             "K and V for the decoder [batch, layers, 2, heads, time, head_dim]": memory.vectors,
-            "mask, true for tokens": memory.inside,
+            "mask, true for tokens": memory.mask,
             "target ids": ids,
             "decoder output": top,
             "logits": decoder.logits(top),
@@ -310,11 +312,10 @@ def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDec
         head_dim=32,
         dropout=0.0,
         max_positions=16,
-        shared_vocabulary=True,
         label_smoothing=0.0,
     )
     encoder = system.build_encoder(2 + WORDS)
-    decoder = system.build_decoder(encoder, 2 + WORDS)
+    decoder = system.build_decoder(encoder, 2 + WORDS, shared_vocabulary=True)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.Adam(weights, lr=2e-3, betas=(0.9, 0.98))
 

@@ -22,9 +22,12 @@ from keel.events import counted
 from keel.explain.layer_weights import layer_weights
 from keel.formats.elmo_files import is_elmo
 from keel.formats.fasttext_files import is_fasttext
+from keel.formats.hf_architectures import ARCHITECTURES
 from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 from keel.systems import SYSTEMS
+from keel.systems.bert import Bert
+from keel.systems.capabilities import LanguageModelSystem, MaskedLM
 from keel.systems.elmo import Elmo
 from keel.systems.fasttext import FastText
 from keel.systems.system import System
@@ -38,14 +41,15 @@ def _of_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]:
 
     def add(flags: Flags) -> None:
         every = Flags(flags.verb, line=flags.line, add_help=False)
-        add_flags(every, *(kind() for kind in SYSTEMS.values()))
+        others = (kind() for kind in SYSTEMS.values() if kind is not Bert)
+        add_flags(every, Bert(), *others)  # the first one's defaults are shown, in whatever order SYSTEMS is
         add_flags(flags, _named_system(every.glance()))
 
     return add
 
 
 def _named_system(seen: Namespace) -> System:
-    """The system that is named by itself, in a recipe or by a model folder; the youngest if none is."""
+    """The system of a name, a recipe or a model folder; bert if none is named."""
     named = _what_to_train(seen)[0] if "words" in seen else seen.model or ""
     if is_fasttext(named):
         return FastText()
@@ -54,7 +58,8 @@ def _named_system(seen: Namespace) -> System:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # what is wrong with a folder is said by its reader
         config = json.loads((Path(named) / "config.json").read_text(encoding="utf-8"))
         named = config.get("keel", {}).get("system") or config.get("model_type")
-    return SYSTEMS.get(str(named), [*SYSTEMS.values()][-1])()
+    known = ARCHITECTURES.get(str(named))
+    return SYSTEMS.get(str(named), known.system if known else Bert)()
 
 
 def _what_to_train(options: Namespace) -> tuple[str, Sequence[str], Recipe]:
@@ -129,7 +134,7 @@ def pretrain(options: Namespace) -> Answer:
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
     if model.encoder.width:
         lines.append(f"      keel finetune {quote(out)} TRAIN.tsv --task classify --out NEW_FOLDER")
-    if model.system.is_causal_lm:
+    if isinstance(model.system, LanguageModelSystem):
         lines.append(f"      keel evaluate {quote(out)} TEXT.txt")
     data = {"model": out, "steps": model.card.steps, "seconds": model.card.seconds, "evaluations": evaluations}
     return Answer(lines=lines, data=data | probed)
@@ -139,7 +144,7 @@ def _first_use(model: Model) -> str:
     """What a model that has just learned from text can be asked."""
     if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
-    if hasattr(model.objective, "predict_masked"):
+    if isinstance(model.objective, MaskedLM):
         return 'fill "... [MASK] ..."'
     if model.encoder.word_embeddings() is not None:
         return "nearest WORD"
@@ -198,7 +203,7 @@ def _tuning_flags(flags: Flags, *systems: System) -> None:
     flags.section("columns", Columns())
     flags.section("head", HeadSettings())
     flags.section("pieces", VocabularySettings())
-    flags.section("system", *systems, without=["label_counts", "shared_vocabulary"])
+    flags.section("system", *systems, without=["label_counts"])
     flags.set_defaults(flags=flags)
 
 

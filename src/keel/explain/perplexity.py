@@ -17,7 +17,7 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore
 from keel.metrics.scores import RESAMPLES, Score, Scores
 from keel.model import Model
-from keel.systems.system import SequentialEvaluation, WindowedEvaluation
+from keel.systems.capabilities import LanguageModelSystem, SequentialEvaluation, WindowedEvaluation
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective
 
@@ -82,7 +82,7 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     A model with a fixed context is moved by `stride` tokens (default: half its window); a smaller stride gives more
     context and takes longer.
     """
-    if not model.system.is_causal_lm:
+    if not isinstance(model.system, LanguageModelSystem):
         what = f"{model.system.name} is not a causal language model and has no perplexity"
         raise UsageError(f"{what}: use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:

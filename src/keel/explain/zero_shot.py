@@ -17,6 +17,7 @@ from keel.generation.likelihood import Likelihood, continuation_likelihoods, enc
 from keel.generation.next_token import NextTokenModel
 from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
 from keel.model import Model
+from keel.systems.capabilities import LanguageModelSystem
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
 
@@ -39,7 +40,7 @@ def next_token_model(model: Model) -> NextTokenModel:
         what = f"{model.system.name} does not generate text"
         if model.task is not None and isinstance(model.task.labels.kind, TextTarget):
             raise KeelError(f"{what} from a prompt, it is a seq2seq model: use keel translate")
-        if model.task is not None and model.system.is_causal_lm:
+        if model.task is not None and isinstance(model.system, LanguageModelSystem):
             raise KeelError(f"{what} after fine-tuning for {model.task.name}: use the model that was fine-tuned")
         raise KeelError(f"{what}: use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     return language_model

@@ -145,7 +145,7 @@ def _read_bert(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[
         "vocab_size": 30_522,
         "hidden_size": base.width,
         "num_attention_heads": base.heads,
-        "intermediate_size": base.hidden,
+        "intermediate_size": base.mlp_size,
         "max_position_embeddings": base.max_positions,
     }
     vocabulary, width, heads, hidden, positions = (
@@ -176,7 +176,7 @@ def _write_bert(system: Bert, vocabulary: int) -> dict[str, Any]:
         "model_type": "bert",
         "vocab_size": vocabulary,
         "num_attention_heads": system.heads,
-        "intermediate_size": system.hidden,
+        "intermediate_size": system.mlp_size,
         "hidden_act": ACTIVATIONS[values.pop("activation")][0],
         **settings,
         "keel": {"system": system.name, "settings": values},
@@ -284,7 +284,7 @@ def _write_gpt2(system: Gpt, vocabulary: int) -> dict[str, Any]:
         "model_type": "gpt2",
         "vocab_size": vocabulary,
         "n_head": system.heads,
-        "n_inner": system.hidden,
+        "n_inner": system.mlp_size,
         "activation_function": ACTIVATIONS[values.pop("activation")][0],
         "embd_pdrop": system.dropout,
         **settings,

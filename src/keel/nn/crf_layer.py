@@ -1,7 +1,7 @@
-"""A linear-chain conditional random field (Lafferty, McCallum & Pereira 2001): tags of a sentence judged together.
+"""A linear-chain conditional random field (Lafferty, McCallum & Pereira 2001): joint prediction of tags.
 
 p(y | x) = exp(s(x, y)) / Z, where s(x, y) = start(y_1) + sum_t e_t(y_t) + sum_t transition(y_{t-1}, y_t) + end(y_T)
-and Z sums over all chains of tags.
+and Z sums exp(s) over all tag sequences.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from keel.data.tag_schemes import AllowedTransitions
 
 SPREAD = 300.0
-"""Of scores, up to which the compiled sums are exact: they hold exp(-2 spread), and exp(-700) is the least float64."""
+"""Range of scores up to which the compiled sums are exact: they hold exp(-2 SPREAD), and float64 ends at exp(-700)."""
 
 
 class Crf(nn.Module):
-    """Scores of which tag may start, follow and end, on top of the scores of each word's tags ("emissions")."""
+    """Start, transition and end scores of tags, added to the emission scores of each word."""
 
     def __init__(self, tags: int):
         super().__init__()
@@ -25,7 +25,7 @@ class Crf(nn.Module):
         self.ends = nn.Parameter(torch.empty(tags).uniform_(-0.1, 0.1))
 
     def forward(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """[batch]: log p of the chains `tags` [batch, time], by `emissions` [batch, time, tags]; 0 for an empty one."""
+        """[batch] log p(y | x) of tag sequences [batch, time], by `emissions` [batch, time, tags]; 0 if empty."""
         return self.score(emissions, tags, lengths) - self.normalizer(emissions, lengths)
 
     def score(self, emissions: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Crf(nn.Module):
         return words + steps + (self.starts[tags[:, 0]] + self.ends[last]).where(lengths > 0, 0.0)
 
     def normalizer(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """[batch]: log Z, by the forward algorithm."""
+        """[batch] log Z, by the forward algorithm."""
         weights = self.starts, self.transitions, self.ends
         if emissions.is_cuda or not _narrow(emissions, *weights):
             return log_normalizer(emissions, lengths, *weights)
@@ -46,8 +46,8 @@ class Crf(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, lengths: Tensor, allowed: "AllowedTransitions | None" = None) -> Tensor:
-        """[batch, time]: the likeliest chains, of those that are `allowed`; what stands beyond a length is 0."""
-        from keel.kernels.crf_forward import viterbi  # not sooner: it brings Numba
+        """[batch, time] most probable tag sequences (Viterbi) among those `allowed`; 0 beyond a length."""
+        from keel.kernels.crf_forward import viterbi  # here, as it imports Numba
 
         weights = [self.starts, self.transitions, self.ends]
         if allowed is not None:
@@ -61,7 +61,7 @@ class Crf(nn.Module):
         return found.to(emissions.device)
 
     def marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
-        """[batch, time, tags]: how probable each tag of each word is, whatever the others are."""
+        """[batch, time, tags] marginal probabilities, the gradient of log Z by the emissions."""
         with torch.inference_mode(False), torch.enable_grad():
             scores = emissions.detach().clone().requires_grad_()
             weights = [parameter.detach().clone() for parameter in (self.starts, self.transitions, self.ends)]
@@ -71,7 +71,7 @@ class Crf(nn.Module):
 
 
 def log_normalizer(emissions: Tensor, lengths: Tensor, starts: Tensor, transitions: Tensor, ends: Tensor) -> Tensor:
-    """[batch]: log Z step by step in logarithms, for scores of any size and on any device; what the kernel computes."""
+    """[batch] log Z in log space, for scores of any range on any device: the reference of the kernel."""
     alpha = starts + emissions[:, 0]  # [batch, tags]
     for t in range(1, emissions.shape[1]):
         later = torch.logsumexp(alpha[:, :, None] + transitions, 1) + emissions[:, t]
@@ -80,19 +80,19 @@ def log_normalizer(emissions: Tensor, lengths: Tensor, starts: Tensor, transitio
 
 
 def _narrow(emissions: Tensor, starts: Tensor, transitions: Tensor, ends: Tensor) -> bool:
-    """Whether products of these scores, taken apart by step, fit into a float64."""
+    """Whether products of exp(scores), scaled per step, fit into float64."""
     with torch.no_grad():
         words = (emissions.amax(-1) - emissions.amin(-1)).max() if emissions.numel() else 0.0
         sides = sum(float(side.max() - side.min()) for side in (starts, transitions, ends))
-        return bool(float(words) + sides < SPREAD)  # a NaN is not below anything
+        return bool(float(words) + sides < SPREAD)  # False for NaN
 
 
 class _Normalizer(torch.autograd.Function):
-    """log Z and its gradient by compiled code."""
+    """log Z and its gradient by a Numba kernel."""
 
     @staticmethod
     def forward(ctx: Any, emissions: Tensor, lengths: Tensor, *weights: Tensor) -> Tensor:
-        from keel.kernels.crf_forward import forward  # not sooner: it brings Numba
+        from keel.kernels.crf_forward import forward  # here, as it imports Numba
 
         scores, starts, transitions, ends = (_doubles(tensor) for tensor in (emissions, *weights))
         alphas = torch.empty(emissions.shape, dtype=torch.float64)
@@ -108,9 +108,9 @@ class _Normalizer(torch.autograd.Function):
         emissions, lengths, *weights, alphas, scales = ctx.saved_tensors
         sums = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in (emissions, *weights)]
         scores, _, transitions, ends = (_doubles(tensor) for tensor in (emissions, *weights))
-        rows, alphas, scales = _doubles(gradients[0]), alphas.numpy(), scales.numpy()
+        grads, alphas, scales = _doubles(gradients[0]), alphas.numpy(), scales.numpy()
         tags, starts, steps, lasts = (each.numpy() for each in sums)
-        backward(scores, lengths.numpy(), transitions, ends, alphas, scales, rows, tags, starts, steps, lasts)
+        backward(scores, lengths.numpy(), transitions, ends, alphas, scales, grads, tags, starts, steps, lasts)
         found, *others = (each.to(emissions.dtype) for each in sums)
         return found, None, *others
 

@@ -1,7 +1,7 @@
-"""One piece further in every row of a network of causal blocks, as fast as the machine allows: writing is made of this.
+"""Incremental decoding: one token further in every sequence of a decoder-only Transformer.
 
-On a CPU the matrices are laid out once for products with few rows. On a GPU a step is captured as a graph, so that the
-few hundred launches of a step cost as much as one. Both give what the blocks themselves give.
+On a CPU the weight matrices are packed once for products with few vectors. On a GPU a step is captured as a CUDA graph,
+so that its few hundred kernel launches cost as much as one. Both compute what the blocks compute.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,46 +18,46 @@ from keel.kernels.small_matmul import MatrixProduct, pack_linear
 from keel.nn.transformer_blocks import TransformerBlock
 
 Slot = int | Tensor
-"""The place that is written next, or a tensor [1] of it, which a captured graph looks up."""
+"""The next position of the cache, or a tensor [1] of it, which a captured graph reads."""
 
-_LAID_OUT: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, DecodingStep]]]" = WeakKeyDictionary()
-"""By network: where its weights lie and their versions, and what was laid out of them for one row and for many."""
-_LAYING, _CAPTURING = Lock(), Lock()
+_PACKED: "WeakKeyDictionary[nn.Module, tuple[Any, dict[bool, DecodingStep]]]" = WeakKeyDictionary()
+"""By network: addresses and versions of its weights, and its packed steps for one sequence and for many."""
+_PACKING, _CAPTURING = Lock(), Lock()
 
 
 def decoding_step(
-    owner: nn.Module, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, rows: int
+    owner: nn.Module, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, batch_size: int
 ) -> "DecodingStep":
-    """That of a network for one row or for many, laid out once for all threads, and anew when its weights change; each
-    of the two takes as much memory as the network."""
+    """The packed step of a network for one sequence or for many, made once for all threads and again when weights
+    change; each of the two takes as much memory as the network."""
     weights = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in owner.parameters()]
-    with _LAYING:
-        kept = _LAID_OUT.get(owner)
-        if kept is None or kept[0] != weights:
-            kept = _LAID_OUT[owner] = weights, {}
-        steps = kept[1]
-        if (rows > 1) not in steps:
-            steps[rows > 1] = DecodingStep(blocks, top, words, rows)
-        return steps[rows > 1]
+    with _PACKING:
+        packed = _PACKED.get(owner)
+        if packed is None or packed[0] != weights:
+            packed = _PACKED[owner] = weights, {}
+        steps, many = packed[1], batch_size > 1
+        if many not in steps:
+            steps[many] = DecodingStep(blocks, top, words, batch_size)
+        return steps[many]
 
 
 class DecodingStep:
-    """Blocks, the norm above them and the head, for one further place of each row."""
+    """The blocks, the final norm and the softmax layer, for one position of each sequence."""
 
-    def __init__(self, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, rows: int):
-        def laid_out(layer: nn.Linear) -> MatrixProduct:
-            return pack_linear(layer.weight.detach(), layer.bias.detach(), rows)
+    def __init__(self, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, batch_size: int):
+        def packed(layer: nn.Linear) -> MatrixProduct:
+            return pack_linear(layer.weight.detach(), layer.bias.detach(), batch_size)
 
         self.blocks, self.top = blocks, top
         self.products = [
-            tuple(map(laid_out, (block.attention.qkv, block.attention.out, block.expand, block.contract)))
+            tuple(map(packed, (block.attention.qkv, block.attention.out, block.expand, block.contract)))
             for block in blocks
         ]
-        self.head = pack_linear(words.detach(), None, rows)
+        self.head = pack_linear(words.detach(), None, batch_size)
 
     def __call__(self, x: Tensor, memory: Tensor, slot: Slot) -> Tensor:
-        """[rows, vocabulary] scores after one further vector of each row [rows, width], whose keys and values go into
-        this slot of a memory [rows, layers, 2, heads, room, head width]."""
+        """[batch, vocabulary] logits after input vectors [batch, width], whose keys and values are written into this
+        slot of a cache's memory [batch, layers, 2, heads, capacity, head_dim]."""
         mask = None
         if isinstance(slot, Tensor):
             mask = (torch.arange(memory.shape[4], device=x.device) <= slot)[None, None, None]
@@ -76,59 +76,58 @@ def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 def _attend(qkv: Tensor, memory: Tensor, slot: Slot, mask: Tensor | None) -> Tensor:
-    """[rows, 3 x width] to [rows, width]: each row's query over its keys and values up to the slot."""
-    rows, _, heads, _, width = memory.shape
-    parts = qkv.view(rows, 3, heads, width)
+    """[batch, 3 x width] to [batch, width]: attention over the keys and values up to the slot."""
+    batch, _, heads, _, width = memory.shape
+    parts = qkv.view(batch, 3, heads, width)
     if isinstance(slot, int):
         memory[:, :, :, slot] = parts[:, 1:]
         memory = memory[:, :, :, : slot + 1]
     else:
         memory.index_copy_(3, slot, parts[:, 1:].unsqueeze(3))
     mixed = F.scaled_dot_product_attention(parts[:, 0].unsqueeze(2), memory[:, 0], memory[:, 1], attn_mask=mask)
-    return mixed.reshape(rows, heads * width)
+    return mixed.reshape(batch, heads * width)
 
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The one on which all steps are captured: what torch keeps for a stream, as the room that products need, is kept
-    once."""
+    """The stream on which all steps are captured: torch's workspaces of a stream are then allocated once."""
     return torch.cuda.Stream(device)
 
 
 class DecodingGraph:
-    """A step over one memory on a GPU: run as it is the first time, then captured, then replayed."""
+    """A CUDA graph of a step over one cache: run eagerly the first time, then captured, then replayed."""
 
     def __init__(self, step: Callable[[Tensor, Tensor], Tensor]):
         self.step = step
-        """Ids [rows] and a slot [1] to scores."""
+        """Ids [batch] and a slot [1] to logits."""
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = self.off = False
 
     def __call__(self, ids: Tensor, slot: int) -> Tensor:
         if self.warm and not self.off and self.graph is None:
             try:
-                with _CAPTURING:  # they share a stream, on which two at once would spoil each other
+                with _CAPTURING:  # concurrent captures on the shared stream would fail
                     self._capture(ids, slot)
-            except RuntimeError:  # some driver or kernel that cannot: it costs speed alone
+            except RuntimeError:  # not supported by a driver or kernel: it costs speed only
                 self.off, self.graph = True, None
         self.warm = True
         if self.graph is None:
             return self.step(ids, torch.full((1,), slot, device=ids.device))
         self.ids.copy_(ids)
-        self.place.fill_(slot)  # no copy from the CPU, which would be waited for
+        self.slot.fill_(slot)  # a copy from the CPU would synchronize
         self.graph.replay()
-        return self.scores.clone()  # the next replay writes over them
+        return self.logits.clone()  # the next replay overwrites them
 
     def _capture(self, ids: Tensor, slot: int) -> None:
-        self.ids, self.place = ids.clone(), torch.full((1,), slot, device=ids.device)
+        self.ids, self.slot = ids.clone(), torch.full((1,), slot, device=ids.device)
         graph = torch.cuda.CUDAGraph()
         stream = _stream(ids.device)
         stream.wait_stream(torch.cuda.current_stream(ids.device))
-        # Not by torch.cuda.graph(): it collects all garbage first, which takes longer than many steps.
+        # Not by torch.cuda.graph(): its garbage collection takes longer than many steps.
         with torch.cuda.stream(stream):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                self.scores = self.step(self.ids, self.place)
+                self.logits = self.step(self.ids, self.slot)
             finally:
                 graph.capture_end()
         torch.cuda.current_stream(ids.device).wait_stream(stream)

@@ -1,4 +1,4 @@
-"""What blocks that look back keep of the places before, so that a text is read on and not read again."""
+"""KV cache: the keys and values of earlier positions, so that decoding continues without reading them again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,57 +12,58 @@ from keel.training.objective import Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class KVCache(Tensors):
-    """The keys and values of all that each row has read. Going on from a state writes into it, so that it serves once;
-    `take` makes a copy of the rows it is asked for."""
+    """Keys and values of all layers. Decoding writes into it, so that it is used once; `index_select` copies."""
 
-    memory: Tensor  # [rows, layers, 2, heads, room, head width]
+    memory: Tensor  # [batch, layers, 2, heads, capacity, head_dim]
     count: int = 0
-    """Places in use."""
+    """Positions in use."""
     spare: int = 64
-    """Room is a multiple of so many places."""
+    """The capacity is a multiple of this."""
     graph: Callable[[Tensor, int], Tensor] | None = None
-    """On a GPU: the step over this very memory."""
+    """On a GPU: the decoding step captured over this memory."""
 
     @torch.no_grad()
     def index_select(self, index: Tensor) -> Self:
-        """With room for the next place: a search takes rows at each step, and copies what they have read once."""
+        """A copy of these sequences with room for the next position, as beam search makes at every step."""
         used = self.memory[..., : self.count, :]
-        memory = self.memory.new_empty(len(index), *used.shape[1:4], self._room(self.count + 1), used.shape[5])
+        memory = self.memory.new_empty(len(index), *used.shape[1:4], self._capacity(self.count + 1), used.shape[5])
         torch.index_select(used, 0, index.to(memory.device), out=memory[..., : self.count, :])
         memory[..., self.count :, :] = 0
         return replace(self, memory=memory, graph=None)
 
     def with_room(self, time: int, most: int, dtype: torch.dtype) -> Self:
-        """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
-        zero where a graph looks at all of it."""
-        rows, layers, two, heads, room, width = self.memory.shape
-        if self.count + time <= room:
+        """This cache with room for `time` more positions, of `most` in all.
+
+        The capacity doubles, so that little is copied; unused positions are zero, as a graph reads all of them.
+        """
+        batch, layers, two, heads, capacity, head_dim = self.memory.shape
+        if self.count + time <= capacity:
             return self
-        room = min(most, max(2 * room, self._room(self.count + time)))
-        memory = self.memory.new_zeros(rows, layers, two, heads, room, width, dtype=dtype)
+        capacity = min(most, max(2 * capacity, self._capacity(self.count + time)))
+        memory = self.memory.new_zeros(batch, layers, two, heads, capacity, head_dim, dtype=dtype)
         memory[..., : self.count, :] = self.memory[..., : self.count, :]
         return replace(self, memory=memory, graph=None)
 
-    def _room(self, places: int) -> int:
-        return -(-places // self.spare) * self.spare
+    def _capacity(self, positions: int) -> int:
+        return -(-positions // self.spare) * self.spare
 
     def layer(self, number: int) -> "LayerCache":
         return LayerCache(memory=self.memory[:, number], count=self.count)
 
     def advanced(self, time: int) -> Self:
-        """The same when every layer has written so many places more."""
+        """The cache after every layer has written `time` more positions."""
         return replace(self, count=self.count + time)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCache(Tensors):
-    """What one layer keeps of the places before."""
+    """Keys and values of one layer."""
 
-    memory: Tensor  # [rows, 2, heads, room, head width]
+    memory: Tensor  # [batch, 2, heads, capacity, head_dim]
     count: int
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, each [rows, heads, places, head width], with these of further places at the end."""
+        """All keys and values, each [batch, heads, positions, head_dim], with these appended."""
         end = self.count + keys.shape[2]
         self.memory[:, 0, :, self.count : end] = keys
         self.memory[:, 1, :, self.count : end] = values

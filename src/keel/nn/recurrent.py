@@ -13,13 +13,13 @@ Cell = Literal["rnn", "gru", "lstm"]
 
 
 class Gru(nn.GRU):
-    """torch's own; an optimizer that works on whole matrices takes its gates apart."""
+    """torch's GRU; a matrix optimizer such as Muon splits its weights into the gates (`parts`)."""
 
     parts: ClassVar[int] = 3
 
 
 class Lstm(nn.LSTM):
-    """As is this."""
+    """torch's LSTM, likewise."""
 
     parts: ClassVar[int] = 4
 
@@ -29,19 +29,19 @@ CELLS: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": Gru, "lstm
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentState(Tensors):
-    """What a stack of recurrent layers knows of each row after the places it has read."""
+    """The state of stacked recurrent layers."""
 
-    hidden: Tensor  # [rows, layers, width]
-    cells: Tensor | None = None  # as hidden, if it is an LSTM's
+    hidden: Tensor  # [batch, layers, width]
+    cells: Tensor | None = None  # as hidden, of an LSTM
 
     def layer(self, number: int) -> Any:
-        """The state of one layer, as torch has it."""
+        """The state of one layer, in torch's form."""
         hidden, *cells = (tensor[:, number].unsqueeze(0).contiguous() for tensor in self.tensors())
         return (hidden, *cells) if cells else hidden
 
     @classmethod
     def of(cls, layers: list[Any]) -> Self:
-        """From the states of all layers, as torch has them."""
+        """From the states of all layers, in torch's form."""
         if isinstance(layers[0], tuple):
             hidden, cells = (torch.cat(part).transpose(0, 1) for part in zip(*layers, strict=True))
             return cls(hidden=hidden, cells=cells)
@@ -49,7 +49,7 @@ class RecurrentState(Tensors):
 
 
 class RecurrentLayers(nn.Module):
-    """Layers that read vectors one after the other, each with a state H from the place before:
+    """Stacked recurrent layers with hidden states H:
 
     rnn   H_t = tanh(X_t W_xh + H_{t-1} W_hh + b_h)
     gru   R, Z = sigmoid(X_t W_x. + H_{t-1} W_h. + b_.);  N = tanh(X_t W_xn + b_xn + R * (H_{t-1} W_hn + b_hn))
@@ -57,8 +57,8 @@ class RecurrentLayers(nn.Module):
     lstm  I, F, O = sigmoid(X_t W_x. + H_{t-1} W_h. + b_.);  G = tanh(X_t W_xg + H_{t-1} W_hg + b_g)
           C_t = F * C_{t-1} + I * G;  H_t = O * tanh(C_t)
 
-    With `both` every layer has a second network that reads from the end of each row, and gives both outputs side by
-    side. `dropout` is between layers.
+    With `bidirectional` every layer has a second network that reads backwards, and the outputs of both are
+    concatenated. `dropout` is between layers.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class RecurrentLayers(nn.Module):
     ) -> None:
         super().__init__()
         self.width = width * (1 + bidirectional)
-        """Of what it gives."""
+        """Width of the output."""
         sizes = [inputs, *[self.width] * (layers - 1)]
         self.forwards = nn.ModuleList(CELLS[cell](size, width, batch_first=True) for size in sizes)
         self.backwards = nn.ModuleList(CELLS[cell](size, width, batch_first=True) for size in sizes if bidirectional)
         self.dropout = nn.Dropout(dropout)
         if cell == "lstm":
             for name, bias in self.named_parameters():
-                if "bias_ih" in name:  # the forget gate starts open, or nothing is kept for long
+                if "bias_ih" in name:  # the forget gate starts open
                     nn.init.ones_(bias.data[width : 2 * width])
 
     def new_state(self, batch_size: int) -> RecurrentState:
-        """The state of so many batch_size of which nothing has been read; of both directions there is none."""
+        """The state before the first position; only for one direction."""
         assert not self.backwards
         layer = self.forwards[0]
         assert isinstance(layer, nn.RNNBase)
@@ -87,13 +87,13 @@ class RecurrentLayers(nn.Module):
     def forward(
         self, vectors: Tensor, lengths: Tensor | None = None, state: RecurrentState | None = None
     ) -> tuple[list[Tensor], RecurrentState]:
-        """[batch, time, width] of each layer, and the state after the last place; rows shorter than the longest have
-        `lengths`, and then neither their outputs beyond nor their state mean anything."""
-        assert state is None or not self.backwards, "only what reads in one direction can go on reading"
-        found: list[Tensor] = []
+        """[batch, time, width] of each layer, and the state after the last position; of sequences that are padded
+        beyond `lengths`, later outputs and the state are undefined."""
+        assert state is None or not self.backwards, "a bidirectional network has no state to continue"
+        outputs: list[Tensor] = []
         states: list[Any] = []
-        # A state is summed up over many steps and keeps all its bits; autocast would take fp16 here, whatever it was
-        # told, in whose range small gradients vanish. A GPU still multiplies in TF32.
+        # States accumulate over many steps and stay fp32; autocast would use fp16 here, whatever its dtype, in which
+        # small gradients vanish. A GPU still multiplies in TF32.
         with torch.autocast(vectors.device.type, enabled=False):
             x = vectors.to(next(self.parameters()).dtype)
             for number, layer in enumerate(self.forwards):
@@ -102,20 +102,20 @@ class RecurrentLayers(nn.Module):
                 if self.backwards:
                     back, _ = self.backwards[number](reverse_sequences(x, lengths))
                     y = torch.cat([y, reverse_sequences(back, lengths)], -1)
-                found.append(x := y)
+                outputs.append(x := y)
                 states.append(last)
-        return found, RecurrentState.of(states)
+        return outputs, RecurrentState.of(states)
 
 
 def zero_state(weight: Tensor, *shape: int) -> Tensor:
-    """Zeros of the kind of a weight, where it is; whole, even if the weight is a shard."""
+    """Zeros of a weight's dtype and device; no shard, even if the weight is one."""
     return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
 
 
 def reverse_sequences(vectors: Tensor, lengths: Tensor | None) -> Tensor:
-    """[batch, time, ...] with every row's own places in reverse order, and its padding left at the end."""
+    """[batch, time, ...] with every sequence reversed and its padding left at the end."""
     if lengths is None:
         return vectors.flip(1)
-    place = torch.arange(vectors.shape[1], device=vectors.device)
-    source = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    position = torch.arange(vectors.shape[1], device=vectors.device)
+    source = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
     return vectors.gather(1, source.view(*source.shape, *[1] * (vectors.ndim - 2)).expand_as(vectors))

@@ -1,11 +1,11 @@
-"""Several layers of an encoder as one vector (Peters et al. 2018)."""
+"""Scalar mix: a learned weighted sum of an encoder's layers (Peters et al. 2018)."""
 
 import torch
 from torch import Tensor, nn
 
 
 class ScalarMix(nn.Module):
-    """γ Σ_j s_j h_j over all layers h_0 ... h_L, where s = softmax(scores): which layers a task likes is learned."""
+    """γ Σ_j s_j h_j over the layers h_0 ... h_L, with learned weights s = softmax(scores) and scale γ."""
 
     def __init__(self, layers: int):
         super().__init__()
@@ -14,7 +14,7 @@ class ScalarMix(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """[layers]: s, from the embedded input upwards."""
+        """[layers]: s, from the input embeddings upwards."""
         return self.scores.softmax(0)
 
     def forward(self, layers: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""A network between any encoder and any task's head: filters or recurrent layers over the vectors of words, beside
-which characters may say how each word is spelled (Kim 2014; Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016).
+"""A network between encoder and task head: CNN or recurrent layers over word vectors, which may be extended by
+character features (Kim 2014; Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016).
 """
 
 from collections.abc import Sequence
@@ -18,60 +18,60 @@ HeadNetworkKind = Literal["none", "cnn", "rnn", "gru", "lstm"]
 CharacterEncoderKind = Literal["none", "cnn", "lstm"]
 
 BEGIN, END = 256, 257
-"""Stand around the bytes of a word."""
-LONGEST = 50
-"""Bytes of a word that are read: of more, the first and the last ones."""
+"""Character ids of the begin and end of a word, beside its bytes."""
+MAX_BYTES = 50
+"""Maximum bytes per word: of longer words, the first and last half as many."""
 WINDOWS = (3, 4, 5)
-LETTER_WIDTH, LETTER_WINDOW, LETTER_FILTERS = 30, 3, 30
-"""Ma and Hovy's."""
+CHARACTER_DIM, CHARACTER_WINDOW, CHARACTER_FILTERS = 30, 3, 30
+"""As in Ma and Hovy."""
 
 
 def character_units(words: Sequence[str]) -> SubwordUnits:
-    """The bytes of each word in UTF-8, with marks around them: any language's letters, and none unknown."""
-    half = LONGEST // 2
-    written = [word.encode("utf-8", "surrogatepass") for word in words]
-    written = [word if len(word) <= LONGEST else word[:half] + word[-half:] for word in written]
-    parts = [number for word in written for number in (BEGIN, *word, END)]
-    sizes = np.array([len(word) + 2 for word in written], np.int64)
+    """The UTF-8 bytes of each word between BEGIN and END: no character of any language is unknown."""
+    half = MAX_BYTES // 2
+    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+    encoded = [word if len(word) <= MAX_BYTES else word[:half] + word[-half:] for word in encoded]
+    units = [unit for word in encoded for unit in (BEGIN, *word, END)]
+    sizes = np.array([len(word) + 2 for word in encoded], np.int64)
     return SubwordUnits(
         word_ids=torch.arange(len(words)),
-        unit_ids=torch.tensor(parts, dtype=torch.int64),
+        unit_ids=torch.tensor(units, dtype=torch.int64),
         unit_starts=torch.from_numpy(np.cumsum(sizes) - sizes),
     )
 
 
 class CharacterEncoder(nn.Module):
-    """A vector of each word by its characters: of each filter the strongest answer, or the last states of an LSTM."""
+    """Character-level word vectors: max-pooled CNN filters, or the last states of a BiLSTM."""
 
     def __init__(self, kind: CharacterEncoderKind, dropout: float):
         super().__init__()
-        self.width = LETTER_FILTERS if kind == "cnn" else 2 * LETTER_WIDTH
-        self.letters = nn.Embedding(END + 1, LETTER_WIDTH)
+        self.width = CHARACTER_FILTERS if kind == "cnn" else 2 * CHARACTER_DIM
+        self.letters = nn.Embedding(END + 1, CHARACTER_DIM)
         self.dropout = nn.Dropout(dropout)
-        nn.init.uniform_(self.letters.weight, -((3 / LETTER_WIDTH) ** 0.5), (3 / LETTER_WIDTH) ** 0.5)
+        nn.init.uniform_(self.letters.weight, -((3 / CHARACTER_DIM) ** 0.5), (3 / CHARACTER_DIM) ** 0.5)
         self.reader: ConvolutionFilters | RecurrentLayers
         if kind == "cnn":
-            self.reader = ConvolutionFilters(LETTER_WIDTH, {LETTER_WINDOW: LETTER_FILTERS})
+            self.reader = ConvolutionFilters(CHARACTER_DIM, {CHARACTER_WINDOW: CHARACTER_FILTERS})
         else:
-            self.reader = RecurrentLayers("lstm", LETTER_WIDTH, LETTER_WIDTH, 1, bidirectional=True)
+            self.reader = RecurrentLayers("lstm", CHARACTER_DIM, CHARACTER_DIM, 1, bidirectional=True)
 
-    def forward(self, spelling: SubwordUnits) -> Tensor:
+    def forward(self, units: SubwordUnits) -> Tensor:
         """[words, width]."""
-        sizes = spelling.unit_counts
-        # The longest there is would have to be asked from a GPU, which would be waited for.
-        place = torch.arange(LONGEST + 2 if sizes.is_cuda else int(sizes.max()), device=sizes.device)
-        places = (spelling.unit_starts[:, None] + place).clamp(max=len(spelling.unit_ids) - 1)
-        vectors = self.dropout(self.letters(spelling.unit_ids[places]))  # [words, longest, letter width]
+        sizes = units.unit_counts
+        # On a GPU, the maximum of the sizes would synchronize.
+        position = torch.arange(MAX_BYTES + 2 if sizes.is_cuda else int(sizes.max()), device=sizes.device)
+        index = (units.unit_starts[:, None] + position).clamp(max=len(units.unit_ids) - 1)
+        vectors = self.dropout(self.letters(units.unit_ids[index]))  # [words, characters, CHARACTER_DIM]
         if isinstance(self.reader, ConvolutionFilters):
             return torch.tanh(self.reader.max_pool(vectors, sizes))
         top = self.reader(vectors, sizes)[0][-1]
         forwards, backwards = top.chunk(2, -1)
-        last = (sizes - 1)[:, None, None].expand(-1, 1, LETTER_WIDTH)
+        last = (sizes - 1)[:, None, None].expand(-1, 1, CHARACTER_DIM)
         return torch.cat([forwards.gather(1, last)[:, 0], backwards[:, 0]], -1)
 
 
 class HeadNetwork(nn.Module):
-    """Vectors of words in, vectors of words in their context out; one for each word, or one for all of a row."""
+    """Word vectors to contextual word vectors, or to one vector per sequence."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class HeadNetwork(nn.Module):
         self.letters = None if characters == "none" else CharacterEncoder(characters, dropout)
         self.dropout = nn.Dropout(dropout)
         self.width = inputs + (self.letters.width if self.letters else 0)
-        """Of what it gives."""
+        """Width of the output."""
         self.layers = nn.ModuleList()
         if kind == "cnn":
             for _ in range(layers):
@@ -103,15 +103,15 @@ class HeadNetwork(nn.Module):
     def forward(
         self, vectors: Tensor, counts: Tensor, words: Tensor | None = None, letters: SubwordUnits | None = None
     ) -> Tensor:
-        """[batch, words, width]: of vectors [batch, words, inputs], of which each row has so many; `words` is the place
-        of each one in the spelling of the distinct ones."""
-        return self.dropout(self._read(vectors, counts, words, letters))
+        """[batch, words, width] of vectors [batch, words, inputs], `counts` [batch] per sequence; `words` is the
+        index of each word among the distinct ones that `letters` describes."""
+        return self.dropout(self._contextualize(vectors, counts, words, letters))
 
     def max_pooled(self, vectors: Tensor, counts: Tensor) -> Tensor:
-        """[batch, width]: of each row one vector, the largest of each number over its words."""
-        return self.dropout(max_over_time(self._read(vectors, counts), counts))
+        """[batch, width]: max pooling over the words."""
+        return self.dropout(max_over_time(self._contextualize(vectors, counts), counts))
 
-    def _read(
+    def _contextualize(
         self, x: Tensor, counts: Tensor, words: Tensor | None = None, letters: SubwordUnits | None = None
     ) -> Tensor:
         if self.letters is not None:

@@ -1,4 +1,4 @@
-"""The lineage, one file each, in the order of history; a saved name becomes a class here and nowhere else."""
+"""The published systems, one file each, by year; a saved name becomes a class here and nowhere else."""
 
 from keel.systems.bert import Bert
 from keel.systems.cnn import Cnn
@@ -18,19 +18,45 @@ from keel.systems.word2vec import Word2vec
 from keel.systems.wordclass import Wordclass
 
 SYSTEMS: dict[str, type[System]] = {
-    "onehot": Onehot,
-    "wordclass": Wordclass,
     "ngram": Ngram,
+    "onehot": Onehot,
+    "rnn": Rnn,
+    "wordclass": Wordclass,
     "nnlm": Nnlm,
     "word2vec": Word2vec,
     "glove": Glove,
-    "fasttext": FastText,
     "cnn": Cnn,
-    "rnn": Rnn,
-    "ulmfit": Ulmfit,
-    "elmo": Elmo,
-    "transformer": Transformer,
     "seq2seq": Seq2seq,
+    "fasttext": FastText,
+    "transformer": Transformer,
+    "elmo": Elmo,
+    "ulmfit": Ulmfit,
     "gpt": Gpt,
     "bert": Bert,
 }
+YEARS = {
+    "ngram": 1948,
+    "onehot": 1972,
+    "rnn": 1990,
+    "wordclass": 1992,
+    "nnlm": 2003,
+    "word2vec": 2013,
+    "glove": 2014,
+    "cnn": 2014,
+    "seq2seq": 2014,
+    "fasttext": 2016,
+    "transformer": 2017,
+    "elmo": 2018,
+    "ulmfit": 2018,
+    "gpt": 2018,
+    "bert": 2018,
+}
+LINEAGE = (
+    ("seq2seq", "rnn"),
+    ("fasttext", "word2vec"),
+    ("elmo", "rnn"),
+    ("ulmfit", "rnn"),
+    ("gpt", "transformer"),
+    ("bert", "transformer"),
+)
+"""Systems and their ancestors: the file of the first imports the file of the second, and no other system's."""

@@ -5,14 +5,13 @@ networks.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
-from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.convolution import ConvolutionFilters, max_over_time
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
@@ -38,7 +37,6 @@ class Cnn(WordSystem):
 
     name: ClassVar[str] = "cnn"
     pretraining_defaults: ClassVar[Train] = Train(epochs=10)
-    supervised_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.kernel_sizes or len(set(self.kernel_sizes)) < len(self.kernel_sizes):
@@ -53,9 +51,6 @@ class Cnn(WordSystem):
 
     def build_encoder(self, vocab_size: int) -> "CnnEncoder":
         return CnnEncoder(self, vocab_size)
-
-    def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
-        raise UsageError("cnn is trained on labels, not on plain text: use keel finetune cnn FILE")
 
 
 class CnnEncoder(Encoder):

@@ -66,7 +66,6 @@ class FastText(Word2vec):
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=5, batch=16, lr=0.05, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    uses_subwords: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
@@ -205,6 +204,10 @@ class FastTextEncoder(StaticEncoder):
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Buckets of the rows of `grams` in a pruned model, sorted."""
 
+    @property
+    def bag_of_words(self) -> bool:
+        return self.bags
+
     def embed(self, batch: TokenBatch) -> Tensor:
         assert batch.subword_units is not None, "batches for fastText carry subword units (System.with_subword_units)"
         sums, counts = self.sum_vectors(batch.subword_units)
@@ -264,6 +267,7 @@ class FastTextTraining(Word2vecTraining):
     @cached_property
     def subword_units(self) -> SubwordUnits:
         """Units of the whole vocabulary."""
+        assert isinstance(self.system, FastText)
         return self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""How systems learn a task by labels."""
+"""How systems are fine-tuned on labelled examples."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -10,65 +10,75 @@ from keel.data.label_kinds import LabelKind
 from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.training.objective import CustomUpdate
+from keel.systems.capabilities import SubwordFeatures
+from keel.training.objective import CustomUpdate, Objective
+
+if TYPE_CHECKING:
+    from keel.systems.system import System
+
+SystemType = TypeVar("SystemType", bound="System")
 
 
-class FineTuningPolicy:
-    """How a system learns a task by labels: as it stands, by gradients through its encoder, with its settings as they
-    are, dropout apart; a system with a way of its own has its own."""
+class FineTuningPolicy(Generic[SystemType]):
+    """How a system is fine-tuned: by gradients through its encoder, all settings kept but `fields`.
 
-    def __init__(self, system: Any, fields: tuple[str, ...] = ("dropout",)):
+    A system with a recipe of its own overrides single methods.
+    """
+
+    feature_based: bool = False
+    """Whether the encoder stays frozen by default and the head reads a learned mix of its layers."""
+
+    def __init__(self, system: SystemType, fields: tuple[str, ...] = ("dropout",)):
         self.system, self.fields = system, fields
-        """Of the fields, as far as it has them, those that may change when a trained model learns a task."""
+        """The settings, as far as the system has them, that may change when a trained model is fine-tuned."""
 
-    def from_scratch_system(self) -> Any:
-        """The system's settings for learning a task from nothing, without any text to learn from first."""
+    def from_scratch_system(self) -> SystemType:
+        """The system's settings for training on labelled examples only, without pre-training."""
         return self.system
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The tokenizer of a new model with whatever pieces this system needs beside those of text."""
+        """The tokenizer of a new model with the tokens that this system needs beside those of the text."""
         return tokenizer
 
     def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """A model's tokenizer with the marks that its tasks' rows have and its pre-training did not; their vectors are
-        learned with the task."""
+        """The tokenizer with the special tokens of task inputs that pre-training lacks; fine-tuning learns them."""
         return tokenizer
 
     def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
-        """Of what stands on the encoder, the settings that are this system's own unless told otherwise, for labels of
-        this kind."""
+        """Defaults of the head's settings for labels of this kind."""
         return {}
 
-    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> Any:
-        """The system's settings for labels of this kind, whose names came so often each."""
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> SystemType:
+        """The system's settings for labels of this kind, with `counts` examples of each label."""
         return self.system
 
     def subword_inputs(
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
     ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
-        """For those who spell: rows end to end as places in the spelling of their words, where each row starts, and
-        this spelling."""
-        used, places = distinct_ids(ids)
-        return places, starts, self.system.subword_units(used.tolist(), tokenizer)
+        """For systems with subword features: [tokens] the index of each token among the distinct words, [sequences]
+        where each sequence starts, and the subword units of the distinct words."""
+        assert isinstance(self.system, SubwordFeatures)
+        used, positions = distinct_ids(ids)
+        return positions, starts, self.system.subword_units(used.tolist(), tokenizer)
 
-    def custom_update(self, task: Any) -> CustomUpdate | None:
-        """What makes the updates of a task, if there is a faster way than gradients."""
+    def custom_update(self, task: Objective) -> CustomUpdate | None:
+        """An objective that updates the task's weights faster than autograd, if there is one."""
         return None
 
     def label_logits(self, scores: Tensor) -> Tensor:
-        """[batch, labels] what a linear head's scores say of each label."""
+        """[batch, labels] logits of a linear head's scores."""
         return scores
 
     @property
     def one_vs_rest(self) -> bool:
-        """Whether each label is judged for itself though a text has one."""
+        """Whether each label of a single-label task gets a binary classifier of its own."""
         return False
 
 
-class NoFineTuning(FineTuningPolicy):
-    """That of a system which labels alone teach nothing."""
+class NoFineTuning(FineTuningPolicy["System"]):
+    """The policy of a system that cannot be trained on labelled examples only."""
 
-    def __init__(self, system: Any, why: str):
+    def __init__(self, system: "System", why: str):
         super().__init__(system)
         self.why = why
 

@@ -1,17 +1,18 @@
-"""GPT (Radford et al., 2018; GPT-2: 2019): the decoder of a Transformer without an encoder, p(s) = prod p(w_i | w_<i).
+"""GPT (Radford et al., 2018; GPT-2: 2019): the Transformer's decoder without cross-attention.
 
-New then: one network, taught to foretell the next piece of any text and nothing else, is fine-tuned to every task by
-how the task is written down, or, when large, is asked in plain text. GPT-2 norms before each sub-layer (`pre_norm`).
+New then: one causal language model, p(s) = prod p(w_i | w_<i), pre-trained on any text, is fine-tuned to every task by
+how the input is written, or, when large, is prompted zero-shot. GPT-2 has pre-norm blocks, GPT post-norm.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Dropout, Ge, Le
 from keel.data.documents import Documents
 from keel.data.input_windows import ModelInput
 from keel.data.label_kinds import LabelKind, Regression
@@ -21,38 +22,39 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels import triton_usable
 from keel.kernels.full_softmax import softmax_loss
-from keel.nn.causal_blocks import CausalBlock, CausalStack
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
 from keel.nn.kv_cache import KVCache
-from keel.nn.transformer_blocks import Activation, Dropout, PackedSpans, product_dtype, use_kernels
+from keel.nn.multihead_attention import FastDropout, PackedSpans, product_dtype, use_kernels
+from keel.nn.transformer_blocks import Activation
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.systems.transformer import TransformerSystem
+from keel.systems.system import System
+from keel.systems.transformer import DecoderStack, Layers, TransformerSystem, Width
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import is_sharded
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
 TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
-"""Of the rows of a task; pre-training knows none of them."""
+"""Special tokens of task inputs; pre-training has none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt(TransformerSystem):
-    """The hyper-parameters of GPT; as they stand, GPT-2 small."""
+    """The hyper-parameters of GPT; the defaults are GPT-2 small."""
 
-    layers: int = 12
-    width: int = 768
-    attention_dropout: float = 0.1
+    layers: Layers = 12
+    width: Width = 768
+    attention_dropout: Dropout = 0.1
     activation: Activation = "gelu_tanh"
-    max_positions: int = 1024
-    """The longest text there are position vectors for."""
+    max_positions: Annotated[int, Ge(1), Le(1 << 20)] = 1024
+    """Number of position embeddings: the maximum sequence length."""
     pre_norm: bool = True
-    """Whether norms come before the sub-layers, as in GPT-2, and one after the last; GPT has them after each sum."""
+    """Pre-norm blocks and a final layer norm, as in GPT-2; GPT has post-norm blocks."""
     sink: bool = False
-    """Whether a learned vector stands before the first token: somewhere to look when there is nothing to look at."""
-    sequence_length: int = 1024
-    """Tokens in a row of pre-training."""
+    """Attention sink: a learned vector before the first token, to attend to when nothing else is relevant."""
+    sequence_length: Annotated[int, Ge(2)] = 1024
+    """Sequence length of pre-training, in tokens."""
 
     name: ClassVar[str] = "gpt"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
@@ -70,28 +72,28 @@ class Gpt(TransformerSystem):
     default_tokenizer: ClassVar[str] = "bpe"
     default_vocab_size: ClassVar[int] = 50_257
     default_sentences: ClassVar[Sentences] = "none"
-    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "sequence_length")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.max_positions <= 1 << 20:
-            raise UsageError(f"positions must lie between 1 and {1 << 20}, not at {self.max_positions}")
-        if not 2 <= self.sequence_length <= self.max_positions:
-            raise UsageError(
-                f"sequence_length {self.sequence_length} must lie between 2 and positions ({self.max_positions})"
-            )
+        if self.sequence_length > self.max_positions:
+            what = f"sequence_length {self.sequence_length} exceeds the {self.max_positions} position embeddings"
+            raise UsageError(f"{what}: lower it, or raise max_positions")
 
     @property
     def max_length(self) -> int:
-        """Positions beyond the rows of pre-training have vectors that nothing has taught."""
+        """Pre-training leaves later position embeddings untrained."""
         return self.sequence_length
 
-    def continued_from(self, parent: Any) -> Self:
+    @property
+    def context_description(self) -> str:
+        return "its own window"
+
+    def continued_from(self, parent: System) -> Self:
         return self if self.max_length >= parent.max_length else replace(self, sequence_length=parent.max_length)
 
     def finetuning_defaults(self, frozen: bool) -> Train:
-        """The paper's 6.25e-5 is for 768 wide; narrower networks want a larger rate."""
+        """The paper's learning rate of 6.25e-5 is for width 768; narrower networks need a higher one."""
         if frozen:
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=6.25e-5 * max(1.0, 768 / self.width), warmup=0.002)
@@ -103,10 +105,12 @@ class Gpt(TransformerSystem):
         return GptPretraining(self, encoder, tokenizer)
 
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
-        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
-        Before a task is learned there are no such marks, and the end of a text stands for each."""
+        """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1).
+
+        A tokenizer without these tokens, before fine-tuning, has the end of text for each.
+        """
         start, delimiter, extract = (
-            tokenizer.end_id if (id := tokenizer.special_token_id(mark)) is None else id for mark in TASK_TOKENS
+            tokenizer.end_id if (id := tokenizer.special_token_id(token)) is None else id for token in TASK_TOKENS
         )
         if second is None:
             return ModelInput([start, *first, extract], [0] * (len(first) + 2), 1)
@@ -118,10 +122,8 @@ class Gpt(TransformerSystem):
         return GptFineTuning(self, self.tunable)
 
 
-class GptFineTuning(FineTuningPolicy):
-    """Tasks are written down in rows with marks of their own; and GPT-1 goes on to foretell them (lambda = 0.5)."""
-
-    system: Gpt
+class GptFineTuning(FineTuningPolicy[Gpt]):
+    """Task inputs have special tokens of their own; GPT-1 adds a language modelling loss (lambda = 0.5)."""
 
     def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_special_tokens(TASK_TOKENS)
@@ -132,7 +134,8 @@ class GptFineTuning(FineTuningPolicy):
 
 
 class GptEncoder(Encoder):
-    """Words + positions, causal blocks and, with pre-norm, a last norm; a row's last vector has seen all of it."""
+    """Word and position embeddings, the Transformer's decoder without cross-attention and, with pre-norm, a final
+    norm; the pooled output is the vector of the last token, which has seen all others."""
 
     def __init__(self, system: Gpt, vocab_size: int):
         super().__init__()
@@ -141,21 +144,21 @@ class GptEncoder(Encoder):
         self.words = nn.Embedding(vocab_size, system.width)
         self.positions = nn.Embedding(system.max_positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
-        self.dropout = Dropout(system.dropout)
-        self.stack = CausalStack(CausalBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers))
+        self.dropout = FastDropout(system.dropout)
+        self.stack = DecoderStack.build(system, system.layers, pre_norm=system.pre_norm, cross_attention=False)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else None
         self.initialize()
 
     def initialize(self) -> None:
-        """Normal with deviation 0.02, biases zero; what is added to the stream is less, the more there is of it."""
+        """N(0, 0.02^2), zero biases; projections into the residual stream are scaled by 1 / sqrt(2 layers)."""
         for name, weight in self.named_parameters():
             if "norm" in name:
                 continue
             if name.endswith("bias"):
                 nn.init.zeros_(weight)
                 continue
-            added = name.endswith(("out.weight", "contract.weight"))
-            nn.init.normal_(weight, std=0.02 / (2 * len(self.stack)) ** 0.5 if added else 0.02)
+            residual = name.endswith(("out.weight", "contract.weight"))
+            nn.init.normal_(weight, std=0.02 / (2 * len(self.stack)) ** 0.5 if residual else 0.02)
 
     @property
     def accepts_packed(self) -> bool:
@@ -163,18 +166,22 @@ class GptEncoder(Encoder):
 
     @property
     def _fusible(self) -> bool:
-        """Whether kernels take it: not with pre-norm where blocks are in parts, as each uses the next one's norm."""
+        """Whether kernels can run it: not with sharded pre-norm blocks, as each uses the next one's norm."""
         cut = self.norm is not None and any(is_sharded(weight) for weight in self.stack.parameters())
         return self.stack.fusible and not cut
 
     def new_state(self, batch_size: int) -> KVCache:
-        """The state of so many rows of which nothing has been read."""
         system, weight = self.system, self.words.weight
         shape = batch_size, system.layers, 2, system.heads, 0, system.head_dim
         return KVCache(memory=torch.empty(shape, dtype=weight.dtype, device=weight.device))
 
+    @property
+    def cache_capacity(self) -> int:
+        """Positions of a KV cache, the sink included."""
+        return self.system.max_positions + int(self.system.sink)
+
     def embed(self, batch: TokenBatch) -> Tensor:
-        # [time, width], or [1, tokens, width]
+        # [time, width], or packed [1, tokens, width]
         positions = (
             self.positions.weight[: batch.ids.shape[1]]
             if batch.position_ids is None
@@ -191,29 +198,28 @@ class GptEncoder(Encoder):
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        spans = batch.sequence_starts is not None
-        added = int(self.sink is not None and not spans and (state is None or state.count == 0))
+        packed = batch.sequence_starts is not None
+        added = int(self.sink is not None and not packed and (state is None or state.count == 0))
         x = (
             vectors
             if self.sink is None or not added
             else torch.cat([self.sink.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
         )
-        if spans or (record is None and state is None and use_kernels(vectors) and self._fusible):
+        if packed or (record is None and state is None and use_kernels(vectors) and self._fusible):
             assert self._fusible
-            top, layers = self._fused(x, batch, added, all_layers)
+            top, layers = self._run_fused(x, batch, added, all_layers)
         else:
-            most = self.system.max_positions + int(self.system.sink)
-            state = None if state is None else state.with_room(x.shape[1], most, product_dtype(x))
-            top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
+            state = None if state is None else state.with_room(x.shape[1], self.cache_capacity, product_dtype(x))
+            top, layers = self.stack(x, cache=state, all_layers=all_layers, record=record)
             top = top if self.norm is None else self.norm(top)
             state = None if state is None else state.advanced(x.shape[1])
         if all_layers:
             layers[-1] = top
         return EncoderOutput(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
 
-    def _fused(self, x: Tensor, rows: TokenBatch, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
-        """The blocks by our kernels, for rows padded or packed; `added` vectors stand before each."""
-        spans = PackedSpans.from_batch(rows)
+    def _run_fused(self, x: Tensor, batch: TokenBatch, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
+        """The blocks by kernels; `added` vectors stand before each sequence."""
+        spans = PackedSpans.from_batch(batch)
         if added:
             starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
             spans = PackedSpans(starts=starts, lengths=spans.lengths + 1, max_seqlen=spans.max_seqlen + 1)
@@ -231,28 +237,100 @@ class GptEncoder(Encoder):
         return [*self.words.parameters(), *self.positions.parameters(), *([] if self.sink is None else [self.sink])]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GptBatch(Tensors):
-    """Pieces of text end to end, with a mark between documents."""
-
-    ids: Tensor  # [rows, length + 1]
-    fresh: Tensor | None = None  # [rows] how many of the last are foretold, if not all: others were, in another row
-
-
-class GptPretraining(Objective):
-    """-log p(w_i | w_<i) summed over all pieces ("next"): a softmax over the products with the words' own vectors."""
+class GptLM(nn.Module):
+    """p(w_i | w_<i): a softmax over the products of the top vector with the word embeddings."""
 
     def __init__(self, system: Gpt, encoder: GptEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
         self.bos_id = self.eos_id = tokenizer.end_id
         """Stands between documents, and so before each text."""
+        self.is_causal = True
+
+    @property
+    def max_context(self) -> int:
+        return self.system.max_length
+
+    def new_state(self, batch_size: int) -> KVCache:
+        return self.encoder.new_state(batch_size)
+
+    def step(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
+        """[batch, vocabulary] logits of the token after `ids` [batch, time], and the KV cache after them."""
+        state = self.new_state(len(ids)) if state is None else state
+        if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
+            return self._fast_step(ids[:, 0], state)
+        vectors, state = self.read(ids, state, record)
+        return F.linear(vectors[:, -1], self.encoder.words.weight), state
+
+    def _fast_step(self, ids: Tensor, state: KVCache) -> tuple[Tensor, KVCache]:
+        """`step` for one token per sequence: prepared products on a CPU, a CUDA graph on a GPU."""
+        self._check_context(state.count - int(self.system.sink) + 1)
+        words = self.encoder.words.weight
+        state = state.with_room(1, self.encoder.cache_capacity, words.dtype)
+        ids = ids.to(words.device)
+        if words.is_cuda:
+            state = state if state.graph else replace(state, graph=DecodingGraph(self.step_function(state.memory)))
+            assert state.graph is not None
+            return state.graph(ids, state.count), state.advanced(1)
+        return self.step_function(state.memory)(ids, state.count), state.advanced(1)
+
+    def step_function(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
+        """A function of token ids [batch] and a slot of the cache's memory that writes their keys and values there and
+        returns the logits [batch, vocabulary] of the next token."""
+        encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch cannot subtract one from a tensor
+        step = decoding_step(encoder, encoder.stack.blocks, encoder.norm, encoder.words.weight, len(memory))
+
+        def logits(ids: Tensor, slot: Slot) -> Tensor:
+            return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
+
+        return logits
+
+    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """[positions, vocabulary] logits after these positions of the flattened `ids` [batch, time], in one pass."""
+        table = self.encoder.words.weight
+        ids = ids.to(table.device)
+        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
+        return F.linear(top.flatten(0, 1)[positions.to(table.device)], table)
+
+    def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """The sum of weights * -log p(targets), both [batch, time], of top vectors [batch, time, width]."""
+        flat = None if weights is None else weights.flatten(0, 1)
+        return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
+
+    def read(self, ids: Tensor, state: KVCache, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
+        """[batch, time, width] top vectors of `ids`, which continue the cache, and the cache after them."""
+        ids = ids.to(self.encoder.words.weight.device)
+        before = max(0, state.count - self.system.sink)
+        time = ids.shape[1]
+        self._check_context(before + time)
+        positions = torch.arange(before, before + time, device=ids.device)[None]
+        batch = TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), time), position_ids=positions)
+        output = self.encoder.contextualize(self.encoder.embed(batch), batch, state=state, record=record)
+        assert isinstance(output.state, KVCache)
+        return output.top, output.state
+
+    def _check_context(self, count: int) -> None:
+        if count > self.max_context:
+            what = f"{count} tokens exceed this model's context of {self.max_context}"
+            raise UsageError(f"{what}: give a shorter text, or generate fewer tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptBatch(Tensors):
+    """Spans of the concatenated documents, with the end of text between them."""
+
+    ids: Tensor  # [batch, time + 1]
+    fresh: Tensor | None = None  # [batch] number of last targets that count, if not all: overlapping windows
+
+
+class GptPretraining(GptLM, Objective):
+    """The sum of -log p(w_i | w_<i) over all tokens ("next")."""
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
 
     def input_parameters(self) -> list[nn.Parameter]:
-        words = self.encoder.words.weight  # the softmax too, and that is above the blocks
+        words = self.encoder.words.weight  # tied to the softmax, which is above the blocks
         return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def epoch_size(self, data: Documents) -> int:
@@ -261,18 +339,18 @@ class GptPretraining(Objective):
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> GptBatch:
         numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         index, epoch = rng.epoch_order(numbers, self.epoch_size(data))
-        # Every epoch cuts elsewhere, so that what began a row does not always lack what came before it.
+        # Every epoch has other boundaries, so that the same tokens do not always lack context.
         starts = index * self.system.sequence_length + epoch * (self.system.sequence_length // 3)
-        return GptBatch(ids=self._read(data, starts, self.system.sequence_length + 1))
+        return GptBatch(ids=self._spans(data, starts, self.system.sequence_length + 1))
 
-    def _read(self, data: Documents, starts: Tensor, time: int) -> Tensor:
-        """[rows, time] from the mark before the first document on, in which place 0 is."""
-        places = starts[:, None] + torch.arange(time, device=starts.device) - 1
-        return data.read_concatenated(places, end=self.eos_id)
+    def _spans(self, data: Documents, starts: Tensor, time: int) -> Tensor:
+        """[batch, time] tokens from `starts` on; start 0 is the end of text before the first document."""
+        positions = starts[:, None] + torch.arange(time, device=starts.device) - 1
+        return data.read_concatenated(positions, end=self.eos_id)
 
     def counts(self, batch: GptBatch) -> dict[str, Tensor]:
-        rows, time = batch.ids.shape
-        count = batch.ids.new_full((), rows * (time - 1), dtype=torch.float32)  # a fill: no GPU is waited for
+        examples, time = batch.ids.shape
+        count = batch.ids.new_full((), examples * (time - 1), dtype=torch.float32)  # no wait for the GPU
         weights = self._weights(batch)
         return {"next": count if weights is None else weights.sum((0, 1)), "tokens": count}
 
@@ -282,93 +360,24 @@ class GptPretraining(Objective):
         return {"next": self.nll(top, targets, self._weights(batch))}, None
 
     def _weights(self, batch: GptBatch) -> Tensor | None:
-        """[rows, time, 2] of what is fresh, for the sum of all and for that of what does not end a document."""
+        """[batch, time, 2] weights of the fresh targets, and of those without the ends of documents."""
         if batch.fresh is None:
             return None
         targets = batch.ids[:, 1:]
-        place = torch.arange(targets.shape[1], device=targets.device)
-        fresh = place >= targets.shape[1] - batch.fresh[:, None]
+        position = torch.arange(targets.shape[1], device=targets.device)
+        fresh = position >= targets.shape[1] - batch.fresh[:, None]
         return torch.stack([fresh, fresh & (targets != self.eos_id)], -1).float()
-
-    def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
-        them."""
-        flat = None if weights is None else weights.flatten(0, 1)
-        return softmax_loss(top.flatten(0, 1), self.encoder.words.weight, None, targets.flatten(), flat)
 
     @property
     def window(self) -> int:
         return self.system.sequence_length
 
     def window_count(self, data: Documents, stride: int) -> int:
-        return 1 + max(0, -(-(data.concatenated_size - self.system.sequence_length) // stride))
+        return 1 + max(0, -(-(data.concatenated_size - self.window) // stride))
 
-    def window_batch(self, data: Documents, stride: int, rows: range) -> GptBatch:
-        size, length = data.concatenated_size, min(self.system.sequence_length, data.concatenated_size)
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+    def window_batch(self, data: Documents, stride: int, examples: range) -> GptBatch:
+        size, length = data.concatenated_size, min(self.window, data.concatenated_size)
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
         fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))
-        return GptBatch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
-
-    @property
-    def max_context(self) -> int:
-        """How many ids it can read, one after the other."""
-        return self.system.max_length
-
-    def new_state(self, batch_size: int) -> KVCache:
-        return self.encoder.new_state(batch_size)
-
-    def step(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
-        """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
-        state = self.new_state(len(ids)) if state is None else state
-        if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
-            return self._step(ids[:, 0], state)
-        vectors, state = self.read(ids, state, record)
-        return F.linear(vectors[:, -1], self.encoder.words.weight), state
-
-    def _step(self, ids: Tensor, state: KVCache) -> tuple[Tensor, KVCache]:
-        """The same for one further id of each row, the fast way."""
-        self._check(state.count - int(self.system.sink) + 1)
-        words = self.encoder.words.weight
-        state = state.with_room(1, self.system.max_positions + int(self.system.sink), words.dtype)
-        ids = ids.to(words.device)
-        if words.is_cuda:
-            state = state if state.graph else replace(state, graph=DecodingGraph(self.stepping(state.memory)))
-            assert state.graph is not None
-            return state.graph(ids, state.count), state.advanced(1)
-        return self.stepping(state.memory)(ids, state.count), state.advanced(1)
-
-    def stepping(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
-        """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
-        slot of this memory."""
-        encoder, sink = self.encoder, int(self.system.sink)  # no bool: torch subtracts none from a tensor
-        step = decoding_step(encoder, encoder.stack.blocks, encoder.norm, encoder.words.weight, len(memory))
-
-        def scores(ids: Tensor, slot: Slot) -> Tensor:
-            return step(encoder.words(ids) + encoder.positions.weight[slot - sink], memory, slot)
-
-        return scores
-
-    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """[places, vocabulary] scores of what follows these places of whole rows [rows, time], in one pass."""
-        table = self.encoder.words.weight
-        ids = ids.to(table.device)
-        top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return F.linear(top.flatten(0, 1)[places.to(table.device)], table)
-
-    def read(self, ids: Tensor, state: KVCache, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
-        """[rows, time, width]: what foretells the piece after each of these further ids, and the state after them."""
-        ids = ids.to(self.encoder.words.weight.device)
-        before = max(0, state.count - self.system.sink)
-        time = ids.shape[1]
-        self._check(before + time)
-        places = torch.arange(before, before + time, device=ids.device)[None]
-        rows = TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), time), position_ids=places)
-        output = self.encoder.contextualize(self.encoder.embed(rows), rows, state=state, record=record)
-        assert isinstance(output.state, KVCache)
-        return output.top, output.state
-
-    def _check(self, count: int) -> None:
-        if count > self.max_context:
-            what = f"{count} tokens are more than the {self.max_context} that this model reads"
-            raise UsageError(f"{what}: give a shorter text, or ask for less")
+        return GptBatch(ids=self._spans(data, ends - length, length + 1), fresh=fresh)

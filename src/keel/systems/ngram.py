@@ -48,7 +48,6 @@ class Ngram(WordSystem, CountBased):
     """Memory for sorting, in GiB, in addition to the n-grams; a larger corpus is sorted in parts on disk."""
 
     name: ClassVar[str] = "ngram"
-    is_causal_lm: ClassVar[bool] = True
     default_vocab_size: ClassVar[int] = 1_000_000
     pretraining_defaults: ClassVar[Train] = replace(COUNTING, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 

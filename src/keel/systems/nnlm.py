@@ -50,7 +50,6 @@ class Nnlm(StaticSystem):
 
     name: ClassVar[str] = "nnlm"
     pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
-    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = ("negatives", "chunk_length")
     default_vocab_size: ClassVar[int] = 30_000  # the softmax is over all of them
 

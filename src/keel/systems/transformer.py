@@ -1,71 +1,59 @@
-"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): no recurrence, every place looks at all others.
+"""Transformer (Vaswani et al., "Attention Is All You Need", 2017): an encoder-decoder without recurrence.
 
-New then: multi-head scaled dot-product attention as the only way by which words meet, so that a whole sentence is
-computed in parallel. One stack reads; another writes, whose places see those before them ("masked") and all that was
-read ("cross"). Both are made of what is in blocks.py; this file has what puts them together.
+New then: multi-head scaled dot-product attention as the only interaction between positions, so that all of them are
+computed in parallel. BERT is its encoder (`EncoderStack`), GPT its decoder without cross-attention (`DecoderStack`).
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Dropout, Ge, Gt, Le, Lt
 from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Decoder, Encoder, EncoderOutput, Recorder
-from keel.nn.kv_cache import KVCache, LayerCache
-from keel.nn.transformer_blocks import (
-    Activation,
-    Dropout,
-    MultiHeadAttention,
-    Record,
-    TransformerBlock,
-    TransformerStack,
-    padding_mask,
-)
+from keel.nn.kv_cache import KVCache
+from keel.nn.multihead_attention import FastDropout, padding_mask
+from keel.nn.transformer_blocks import Activation, DecoderBlock, TransformerBlock, TransformerStack
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import EncoderDecoderSystem, System
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
+Layers = Annotated[int, Ge(1), Le(1000)]
+Width = Annotated[int, Ge(1), Le(65_536)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSystem(System):
-    """A system made of blocks: the shape of its stack, as in the Transformer's base model unless it says otherwise."""
+    """The shape of a Transformer stack; the defaults are the base model's."""
 
-    layers: int = 6
-    """Blocks."""
-    width: int = 512
-    """Of every vector between the blocks."""
-    head_dim: int = 64
-    """Of one attention head: there are width / head_dim heads."""
-    mlp_ratio: float = 4.0
-    """The feed-forward layer is this many times as wide."""
-    dropout: float = 0.1
-    """On embeddings and on the output of every sub-layer."""
-    attention_dropout: float = 0.0
-    """On the attention weights."""
+    layers: Layers = 6
+    """Number of blocks."""
+    width: Width = 512
+    """Hidden size: width of the residual stream."""
+    head_dim: Width = 64
+    """Width of one attention head; the number of heads is width / head_dim."""
+    mlp_ratio: Annotated[float, Gt(0)] = 4.0
+    """Width of the feed-forward layer / width."""
+    dropout: Dropout = 0.1
+    """Dropout probability of embeddings and of the output of every sub-layer."""
+    attention_dropout: Dropout = 0.0
+    """Dropout probability of the attention weights."""
     activation: Activation = "relu"
-    """Between the two feed-forward layers."""
-    norm_epsilon: float = 1e-5
-    """Inside the layer norms."""
+    """Activation function of the feed-forward layer."""
+    norm_epsilon: Annotated[float, Gt(0)] = 1e-5
+    """Epsilon of the layer norms."""
 
     def __post_init__(self) -> None:
-        for name, most in (("layers", 1000), ("width", 65_536), ("head_dim", 65_536)):
-            if not 1 <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.mlp_ratio <= 0 or self.norm_epsilon <= 0:
-            raise UsageError("mlp_ratio and norm_epsilon must be above 0")
         if self.width % self.head_dim:
-            raise UsageError(f"width {self.width} is no multiple of head_dim {self.head_dim}: change one of them")
+            raise UsageError(f"width {self.width} is not a multiple of head_dim {self.head_dim}: change one of them")
 
     @property
     def finetuning_policy(self) -> FineTuningPolicy:
@@ -76,16 +64,17 @@ class TransformerSystem(System):
         return self.width // self.head_dim
 
     @property
-    def hidden(self) -> int:
+    def mlp_size(self) -> int:
+        """Width of the feed-forward layer."""
         return round(self.width * self.mlp_ratio)
 
     @property
-    def block(self) -> dict[str, Any]:
-        """The settings of each block."""
+    def block_settings(self) -> dict[str, Any]:
+        """The arguments of every block."""
         return {
             "width": self.width,
             "heads": self.heads,
-            "hidden": self.hidden,
+            "hidden": self.mlp_size,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "activation": self.activation,
@@ -93,32 +82,92 @@ class TransformerSystem(System):
         }
 
 
-ROOM = 8
-"""Places by which what is kept of written text grows: copies stay short where rows change their order at each step."""
+class EncoderStack(TransformerStack):
+    """The Transformer's encoder (figure 1, left): blocks of bidirectional self-attention and a feed-forward network."""
+
+    @classmethod
+    def build(cls, system: TransformerSystem, *, pre_norm: bool = False) -> Self:
+        return cls(TransformerBlock(**system.block_settings, pre_norm=pre_norm) for _ in range(system.layers))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        *,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+        query_count: int = 0,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """[batch, time, width] to the same, and every layer's output with `all_layers`; with `query_count` the last
+        block computes its first positions only."""
+
+        def arguments(layer: int) -> dict[str, Any]:
+            return {"mask": mask, "query_count": query_count if layer == len(self) - 1 else 0}
+
+        return self.run(x, all_layers=all_layers, record=record, arguments=arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderMemory(Tensors):
+    """The encoder's output as keys and values of every decoder layer's cross-attention, computed once per source."""
+
+    vectors: Tensor  # [sources, layers, 2, heads, time, head_dim]
+    mask: Tensor | None  # [sources, 1, 1, time], False at padding; None without padding
+
+
+class DecoderStack(TransformerStack):
+    """The Transformer's decoder (figure 1, right): blocks of causal self-attention, cross-attention to the encoder's
+    output and a feed-forward network. Without `cross_attention` it is a decoder-only model, such as GPT."""
+
+    @classmethod
+    def build(cls, system: TransformerSystem, layers: int, *, pre_norm: bool, cross_attention: bool) -> Self:
+        settings: dict[str, Any] = {"pre_norm": pre_norm, "cross_attention": cross_attention, **system.block_settings}
+        return cls(DecoderBlock(**settings) for _ in range(layers))
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        memory: EncoderMemory | None = None,
+        cache: KVCache | None = None,
+        all_layers: bool = False,
+        record: Recorder | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """[batch, time, width] to the same, and every layer's output with `all_layers`; x follows the positions of a
+        `cache`, which has room for it."""
+
+        def arguments(layer: int) -> dict[str, Any]:
+            source = {} if memory is None else {"memory": memory.vectors[:, layer], "mask": memory.mask}
+            return {**source, "past": None if cache is None else cache.layer(layer)}
+
+        return self.run(x, all_layers=all_layers, record=record, arguments=arguments)
+
+    def project_memory(self, top: Tensor, batch: TokenBatch) -> EncoderMemory:
+        blocks = [block for block in self if isinstance(block, DecoderBlock)]
+        vectors = torch.stack([block.project_memory(top) for block in blocks], 1)
+        return EncoderMemory(vectors=vectors, mask=padding_mask(batch))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer(EncoderDecoderSystem, TransformerSystem):
-    """The hyper-parameters of the Transformer; as they stand, the paper's base model."""
+    """The hyper-parameters of the Transformer; the defaults are the paper's base model."""
 
-    layers: int = 6
-    """Blocks that read."""
-    decoder_layers: int = 6
-    """Blocks that write."""
+    layers: Layers = 6
+    """Number of encoder blocks."""
+    decoder_layers: Layers = 6
+    """Number of decoder blocks."""
     position_encoding: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """How places are told apart: by waves of many lengths, by a vector learned for each, or not at all."""
+    """Position encoding: sines and cosines of many wavelengths, a learned vector per position, or none."""
     pre_norm: bool = False
-    """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
-    label_smoothing: float = 0.1
-    max_positions: int = 256
-    """The longest row, read or written."""
+    """Layer norm before each sub-layer (pre-norm), which eases the training of deep stacks; published is post-norm."""
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
+    max_positions: Width = 256
+    """Maximum length of source and target, in tokens."""
 
     name: ClassVar[str] = "transformer"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {  # Wu et al. 2021, for some 30,000 pairs
-            **dict.fromkeys(("layers", "decoder_layers"), 4),
-            **dict(width=128, head_dim=32, mlp_ratio=2.0, dropout=0.3),  # noqa: C408
-        },
+        # Wu et al. 2021, for some 30,000 pairs
+        "tiny": {"layers": 4, "decoder_layers": 4, "width": 128, "head_dim": 32, "mlp_ratio": 2.0, "dropout": 0.3},
         "base": {},
         "big": {"width": 1024, "dropout": 0.3},
     }
@@ -134,15 +183,9 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     )
 
     def __post_init__(self) -> None:
-        TransformerSystem.__post_init__(self)
-        EncoderDecoderSystem.__post_init__(self)
-        for name, most in (("decoder_layers", 1000), ("max_positions", 65_536)):
-            if not 1 <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
+        super().__post_init__()
         if self.position_encoding == "sinusoidal" and self.width % 2:
-            raise UsageError(
-                f"sines and cosines come in pairs: make width {self.width} even, or position_encoding learned"
-            )
+            raise UsageError(f"sinusoidal positions need an even width, not {self.width}: or use learned positions")
 
     @property
     def max_length(self) -> int:
@@ -150,14 +193,11 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
 
     @property
     def finetuning_policy(self) -> FineTuningPolicy:
-        """Where places have learned vectors, there are as many as a row is long."""
-        return FineTuningPolicy(
-            self,
-            (*super().finetuning_policy.fields, *([] if self.position_encoding == "learned" else ["max_positions"])),
-        )
+        resizable = [] if self.position_encoding == "learned" else ["max_positions"]
+        return FineTuningPolicy(self, (*super().finetuning_policy.fields, *resizable))
 
     def finetuning_defaults(self, frozen: bool) -> Train:
-        """The paper's highest rate, 1 / sqrt(width x 4000), reached after the same share of the steps."""
+        """The paper's peak learning rate, (width x 4000)^-0.5, after the same share of warm-up steps."""
         return replace(
             self.pretraining_defaults, steps=0, epochs=30, batch=64, lr=(self.width * 4000) ** -0.5, warmup=0.04
         )
@@ -165,8 +205,10 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     def build_encoder(self, vocab_size: int) -> "TransformerEncoder":
         return TransformerEncoder(self, vocab_size)
 
-    def build_decoder(self, encoder: "TransformerEncoder", vocab_size: int) -> "TransformerDecoder":
-        return TransformerDecoder(self, encoder, vocab_size)
+    def build_decoder(
+        self, encoder: Encoder, vocab_size: int, *, shared_vocabulary: bool = False
+    ) -> "TransformerDecoder":
+        return TransformerDecoder(self, encoder, vocab_size, shared=shared_vocabulary and self.tie_embeddings)
 
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """A [SEP], or A [SEP] B [SEP]."""
@@ -176,55 +218,59 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
 
 @lru_cache(maxsize=8)
 def sinusoidal_positions(length: int, width: int, device: torch.device) -> Tensor:
-    """[length, width]: sin(t / 10000^(2i / width)) at 2i, the cosine of the same at 2i + 1, for place t."""
+    """[length, width]: PE(pos, 2i) = sin(pos / 10000^(2i / width)), PE(pos, 2i + 1) = cos(pos / 10000^(2i / width))."""
     with torch.inference_mode(False):
-        place = torch.arange(length, dtype=torch.float64, device=device)[:, None]
-        angle = place / 10_000 ** (torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
+        position = torch.arange(length, dtype=torch.float64, device=device)[:, None]
+        angle = position / 10_000 ** (torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
         return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
 class PositionEmbedding(nn.Module):
-    """Words with where they stand: x sqrt(width) + the vector of the place, then dropout."""
+    """Input embeddings: x sqrt(width) + the position encoding, then dropout."""
 
     def __init__(self, system: Transformer):
         super().__init__()
         self.max_positions, self.kind = system.max_positions, system.position_encoding
-        self.learned = (
-            nn.Embedding(system.max_positions, system.width) if system.position_encoding == "learned" else None
-        )
-        self.dropout = Dropout(system.dropout)
+        self.learned = nn.Embedding(self.max_positions, system.width) if self.kind == "learned" else None
+        self.dropout = FastDropout(system.dropout)
 
     def forward(self, words: Tensor, begin: int = 0) -> Tensor:
-        """[batch, time, width] to the same; the first of these words stands at `begin`."""
+        """[batch, time, width] to the same; `begin` is the position of the first token."""
         end, width = begin + words.shape[1], words.shape[2]
         if end > self.max_positions:
-            remedy = "make a shorter one of it, or train with a larger --system.max_positions"
+            remedy = "shorten it, or train with a larger --system.max_positions"
             raise KeelError(
-                f"a row of {end} tokens is longer than the {self.max_positions} that this model takes: {remedy}"
+                f"a sequence of {end} tokens exceeds this model's maximum of {self.max_positions}: {remedy}"
             )
         x = words * width**0.5
-        if self.kind != "none":
-            table = (
-                sinusoidal_positions(self.max_positions, width, words.device)
-                if self.learned is None
-                else self.learned.weight
-            )
-            x = x + table[begin:end]
+        if self.learned is not None:
+            x = x + self.learned.weight[begin:end]
+        elif self.kind == "sinusoidal":
+            x = x + sinusoidal_positions(self.max_positions, width, words.device)[begin:end]
         return self.dropout(x)
 
 
+def initialize(module: nn.Module) -> None:
+    """Xavier uniform for matrices, zero biases; embeddings N(0, 1 / width), as they are scaled up by sqrt(width)."""
+    if isinstance(module, nn.Linear):
+        for part in module.weight.chunk(getattr(module, "parts", 1)):
+            nn.init.xavier_uniform_(part)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+
+
 class TransformerEncoder(Encoder):
-    """Words with their places through a stack of blocks."""
+    """Word and position embeddings, then an `EncoderStack`."""
 
     def __init__(self, system: Transformer, vocab_size: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, system.width
         self.words = nn.Embedding(vocab_size, system.width)
         self.places = PositionEmbedding(system)
-        self.stack = TransformerStack(
-            TransformerBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers)
-        )
-        # What passes by all norms has none at the end but this.
+        self.stack = EncoderStack.build(system, pre_norm=system.pre_norm)
+        # The residual stream of pre-norm blocks passes no norm but this one.
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
@@ -240,7 +286,7 @@ class TransformerEncoder(Encoder):
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        top, layers = self.stack.run(vectors, padding_mask(batch), all_layers=all_layers, record=record)
+        top, layers = self.stack(vectors, padding_mask(batch), all_layers=all_layers, record=record)
         top = self.norm(top)
         if all_layers:
             layers[-1] = top
@@ -250,101 +296,36 @@ class TransformerEncoder(Encoder):
         return list(self.stack)
 
 
-def initialize(module: nn.Module) -> None:
-    """Glorot's for every matrix, biases zero; vectors of words and places are short, as words are scaled up."""
-    if isinstance(module, nn.Linear):
-        for part in module.weight.chunk(getattr(module, "parts", 1)):
-            nn.init.xavier_uniform_(part)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    if isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderMemory(Tensors):
-    """What was read, as every layer of a decoder looks at it: projected once, whatever is written from it."""
-
-    vectors: Tensor  # [texts, layers, 2, heads, time, head width]: keys and values
-    inside: Tensor | None  # [texts, 1, 1, time], True where there is something to look at; None: everywhere
-
-
-class DecoderBlock(TransformerBlock):
-    """One layer that writes: attention to what was written, attention to what was read, then a two-layer network at
-    every place, each inside a residual and a norm."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(causal=True, **settings)
-        self.cross = MultiHeadAttention(settings["width"], settings["heads"], settings["attention_dropout"])
-        self.cross_norm = nn.LayerNorm(settings["width"], eps=settings["epsilon"])
-
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride] - it is given what was read, too
-        self,
-        x: Tensor,
-        memory: Tensor,
-        inside: Tensor | None,
-        past: LayerCache | None = None,
-        record: Record | None = None,
-    ) -> Tensor:
-        """[rows, time, width] to the same; `memory` is [texts, 2, heads, source time, head width]."""
-        shown = record and (lambda name, value: record(f"masked_{name}", value))
-        x = self.residual(self.attention_norm, x, lambda x: self.attention(x, None, shown, past=past))
-        x = self.residual(self.cross_norm, x, lambda x: self.cross_attend(x, memory, inside, record))
-        return self.residual(self.output_norm, x, self.feed_forward)
-
-    def remember(self, top: Tensor) -> Tensor:
-        """[texts, 2, heads, time, head width]: what it looks at of texts that were read [texts, time, width]."""
-        return self.cross.keys_and_values(top).transpose(0, 1)
-
-    def cross_attend(self, x: Tensor, memory: Tensor, inside: Tensor | None, record: Record | None) -> Tensor:
-        """Cross attention: every place asks all that was read. Rows that write from one text ask it side by side."""
-        rows, time, width = x.shape
-
-        def shown(name: str, value: Tensor) -> None:  # [texts, heads, rows of a text x time, source time]
-            assert record is not None
-            record(f"cross_{name}", value.unflatten(2, (-1, time)).transpose(1, 2).flatten(0, 1))
-
-        q = self.cross.queries(x.reshape(len(memory), -1, width))
-        mixed = self.cross.attend(q, memory[:, 0], memory[:, 1], inside, shown if record is not None else None)
-        return mixed.view(rows, time, width)
-
-
 class TransformerDecoder(Decoder):
-    """Words with their places through a stack of blocks that also look at what was read; the words' own vectors say
-    which comes next."""
+    """Word and position embeddings, a `DecoderStack` with cross-attention, and a softmax, tied or not."""
 
-    def __init__(self, system: Transformer, encoder: TransformerEncoder, vocab_size: int):
-        super().__init__(encoder, vocab_size, system.width, shared=system.shared_vocabulary and system.tie_embeddings)
+    def __init__(self, system: Transformer, encoder: Encoder, vocab_size: int, *, shared: bool):
+        super().__init__(encoder, vocab_size, system.width, shared=shared)
         self.output = None if system.tie_embeddings else nn.Linear(system.width, vocab_size, bias=False)
         self.places = PositionEmbedding(system)
-        self.stack = nn.ModuleList(
-            DecoderBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.decoder_layers)
-        )
+        self.stack = DecoderStack.build(system, system.decoder_layers, pre_norm=system.pre_norm, cross_attention=True)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
     def project_source(self, output: EncoderOutput, batch: TokenBatch) -> EncoderMemory:
-        vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
-        return EncoderMemory(vectors=vectors, inside=padding_mask(batch))
+        return self.stack.project_memory(output.top, batch)
 
     def new_state(self, source: Tensors, batch_size: int) -> KVCache:
         assert isinstance(source, EncoderMemory)
         shape = source.vectors.shape
-        return KVCache(memory=source.vectors.new_empty((batch_size, *shape[1:4], 0, shape[5])), spare=ROOM)
+        # Little spare room: beam search copies the cache at every step.
+        return KVCache(memory=source.vectors.new_empty((batch_size, *shape[1:4], 0, shape[5])), spare=8)
 
     def forward(
         self, ids: Tensor, source: Tensors, state: KVCache | None = None, *, record: Recorder | None = None
     ) -> tuple[Tensor, KVCache | None]:
-        """A state is written on in place, without gradients: whoever goes on from one twice takes its rows first."""
+        """A state is extended in place, without gradients: to decode from it twice, `take` a copy first."""
         assert isinstance(source, EncoderMemory)
-        assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"
+        assert state is None or not torch.is_grad_enabled(), "a KV cache is for inference"
         begin, time = 0 if state is None else state.count, ids.shape[1]
         x = self.places(F.embedding(ids, self.word_embeddings()), begin)
         state = state and state.with_room(time, self.places.max_positions, state.memory.dtype)
-        for number, block in enumerate(self._layers):
-            shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
-            past = None if state is None else state.layer(number)
-            x = block(x, source.vectors[:, number], source.inside, past, shown)
+        x, _ = self.stack(x, memory=source, cache=state, record=record)
         return self.norm(x), state and state.advanced(time)
 
     def logits(self, vectors: Tensor) -> Tensor:
@@ -352,7 +333,3 @@ class TransformerDecoder(Decoder):
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
-
-    @property
-    def _layers(self) -> list[DecoderBlock]:
-        return [block for block in self.stack if isinstance(block, DecoderBlock)]

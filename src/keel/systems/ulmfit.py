@@ -1,25 +1,25 @@
 """ULMFiT (Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018), on the AWD-LSTM
 (Merity, Keskar and Socher, "Regularizing and Optimizing LSTM Language Models", 2017).
 
-New then: a language model of any text goes on with a task's own text and then learns its labels, layer by layer, so
-that it does not forget; and an LSTM that may be large on little text, for all its weights and vectors are dropped out.
+New then: a general language model is fine-tuned on the task's text and then on its labels, layer by layer, so that it
+does not forget; and dropout on all weights and vectors lets a large LSTM learn from little text.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Count, Dropout, Ge
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
-from keel.errors import UsageError
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.recurrent import zero_state
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.systems.rnn import RecurrentSystem, RnnBatch, RnnPretraining, RnnState
+from keel.systems.rnn import RecurrentLMSystem, RnnBatch, RnnPretraining, RnnState
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
@@ -27,34 +27,34 @@ DROPOUTS = ("dropout", "input_dropout", "layer_dropout", "word_dropout", "weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ulmfit(RecurrentSystem):
-    """The hyper-parameters of ULMFiT, as published but for `hidden`, which fills a GPU's tiles.
+class Ulmfit(RecurrentLMSystem):
+    """The hyper-parameters of ULMFiT, as published but for `hidden_size`, a multiple of a GPU's tile size.
 
-    A classifier on it is one linear layer over the concat pool, where the paper has two, each after a batch norm.
+    Its classifier is one linear layer over the concat pooling; the paper has two, each after a batch norm.
     """
 
-    width: int = 400
-    """Of the words' vectors and of the last layer, which is compared with them."""
-    hidden_size: int = 1152
-    """Of the layers before the last (1150 as published)."""
-    layers: int = 3
-    """LSTMs, each reading the output of the one before."""
-    bptt: int = 70
-    """Words through which an error goes back; the state goes on."""
-    dropout: float = 0.4
-    """On what the last layer gives, the same numbers at every place of a row, as for all of these but the last two."""
-    input_dropout: float = 0.4
-    """On the words' vectors."""
-    layer_dropout: float = 0.3
-    """Between layers."""
-    word_dropout: float = 0.05
-    """Share of the words that are left out of a step wherever they stand."""
-    weight_dropout: float = 0.5
-    """Share of the weights from state to state that are left out of a step (DropConnect)."""
-    ar: float = 2.0
-    """Weight of the squares of what the last layer gives (AR)."""
-    tar: float = 1.0
-    """Weight of the squares of its changes from place to place (TAR)."""
+    width: Count = 400
+    """Width of the word embeddings and of the last layer, which is tied to them."""
+    hidden_size: Count = 1152
+    """Hidden size of the layers before the last (1150 in the paper)."""
+    layers: Count = 3
+    """Number of stacked LSTM layers."""
+    bptt: Annotated[int, Ge(2)] = 70
+    """Truncated BPTT length, in tokens; the hidden state is carried on."""
+    dropout: Dropout = 0.4
+    """Dropout probability of the last layer's output; as input and layer dropout, one mask for all positions."""
+    input_dropout: Dropout = 0.4
+    """Dropout probability of the word embeddings."""
+    layer_dropout: Dropout = 0.3
+    """Dropout probability between layers."""
+    word_dropout: Dropout = 0.05
+    """Embedding dropout: probability that a word is dropped at all its positions in a step."""
+    weight_dropout: Dropout = 0.5
+    """DropConnect: dropout probability of the hidden-to-hidden weights."""
+    ar: Annotated[float, Ge(0)] = 2.0
+    """Activation regularization (AR): weight of the squared output of the last layer."""
+    tar: Annotated[float, Ge(0)] = 1.0
+    """Temporal activation regularization (TAR): weight of its squared change from position to position."""
 
     name: ClassVar[str] = "ulmfit"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
@@ -67,27 +67,14 @@ class Ulmfit(RecurrentSystem):
     pretraining_defaults: ClassVar[Train] = Train(
         epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
-    is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
     default_pool: ClassVar[Literal["default", "concat"]] = "concat"
     bidirectional: ClassVar[bool] = False
     tie_embeddings: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        for name in ("width", "hidden_size", "layers"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.bptt < 2:
-            raise UsageError(f"length must be 2 or more, not {self.bptt}: a change takes two places")
-        for name in DROPOUTS:
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        if self.ar < 0 or self.tar < 0:
-            raise UsageError("activation and slowness must not be below 0")
-
     @property
     def continued_pretraining_defaults(self) -> Train:
-        """The second stage: discriminative and slanted triangular rates."""
+        """The second stage: discriminative fine-tuning with slanted triangular learning rates."""
         return Train(
             epochs=5, batch=64, lr=4e-3, schedule="slanted", layer_decay=0.38, beta1=0.7, beta2=0.99, clip=0.12
         )
@@ -97,7 +84,7 @@ class Ulmfit(RecurrentSystem):
         return FineTuningPolicy(self, DROPOUTS)
 
     def finetuning_defaults(self, frozen: bool) -> Train:
-        """The third stage: the same, and unfrozen layer by layer."""
+        """The third stage: the same with gradual unfreezing."""
         if frozen:
             return Train(epochs=20, batch=32, lr=3e-3)
         return Train(
@@ -118,18 +105,18 @@ class Ulmfit(RecurrentSystem):
         return UlmfitPretraining(self, encoder, tokenizer)
 
 
-def locked(vectors: Tensor, share: float, training: bool) -> Tensor:
-    """[batch, time, width] with a share of each row's numbers at zero, the same ones at every place."""
-    if not (training and share):
+def variational_dropout(vectors: Tensor, p: float, training: bool) -> Tensor:
+    """Variational ("locked") dropout of [batch, time, width]: one mask per sequence for all its positions."""
+    if not (training and p):
         return vectors
-    return vectors * F.dropout(vectors.new_ones(len(vectors), 1, vectors.shape[2]), share)
+    return vectors * F.dropout(vectors.new_ones(len(vectors), 1, vectors.shape[2]), p)
 
 
 class WeightDropLstm(nn.Module):
-    """An LSTM (see rnn.py for its formulas) of whose weights from state to state a share is left out of each step."""
+    """An LSTM layer (formulas in nn/recurrent.py) with DropConnect on its hidden-to-hidden weights."""
 
     parts = 4
-    """Its gates, one above the other in each matrix."""
+    """Its gates, stacked in each matrix."""
 
     def __init__(self, inputs: int, width: int, drop: float):
         super().__init__()
@@ -142,28 +129,28 @@ class WeightDropLstm(nn.Module):
             nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
 
     def forward(self, vectors: Tensor, hidden: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[batch, time, width], and the last of it and of the cells, each [batch, width] as they came."""
-        kept = F.dropout(self.from_state, self.drop, self.training)
-        weights = [self.from_input, kept, self.input_bias, self.state_bias]
-        if vectors.is_cuda:  # cuDNN wants them end to end, and else would copy and complain
+        """[batch, time, width] outputs, and the last hidden and cell states [batch, width]."""
+        from_state = F.dropout(self.from_state, self.drop, self.training)
+        weights = [self.from_input, from_state, self.input_bias, self.state_bias]
+        if vectors.is_cuda:  # cuDNN warns and copies unless they are contiguous in one buffer
             flat = torch.cat([weight.flatten() for weight in weights])
             parts = flat.split([weight.numel() for weight in weights])
             weights = [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
         state = [hidden[None].contiguous(), cells[None].contiguous()]
-        found, hidden, cells = torch.lstm(vectors, state, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
-        return found, hidden[0], cells[0]
+        outputs, hidden, cells = torch.lstm(vectors, state, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        return outputs, hidden[0], cells[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class UlmfitState(Tensors):
-    """What layers of unequal width know of each row after the places they have read, side by side."""
+    """The states of all layers, side by side."""
 
-    hidden: Tensor  # [rows, all widths]
+    hidden: Tensor  # [batch, all widths]
     cells: Tensor  # as hidden
 
 
 class AwdLstm(nn.Module):
-    """Layers of unequal width, each reading the output of the one before."""
+    """Stacked weight-dropped LSTM layers; the last has the width of the word embeddings."""
 
     def __init__(self, system: Ulmfit):
         super().__init__()
@@ -178,25 +165,24 @@ class AwdLstm(nn.Module):
     def forward(
         self, vectors: Tensor, lengths: Tensor | None = None, state: UlmfitState | None = None
     ) -> tuple[list[Tensor], UlmfitState]:
-        """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
-        padding."""
+        """[batch, time, width] of each layer, and the state after the last position, which is undefined for padded
+        sequences."""
         state = state or self.new_state(len(vectors))
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         after: list[tuple[Tensor, Tensor]] = []
-        # Autocast would take fp16 here whatever it was told (see rnn.py).
-        with torch.autocast(vectors.device.type, enabled=False):
+        with torch.autocast(vectors.device.type, enabled=False):  # as in RecurrentLayers
             x = vectors.to(state.hidden.dtype)
             befores = zip(state.hidden.split(self.widths, 1), state.cells.split(self.widths, 1), strict=True)
             for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
-                x, *last = layer(locked(x, self.dropout, self.training) if number else x, *before)
-                found.append(x)
+                x, *last = layer(variational_dropout(x, self.dropout, self.training) if number else x, *before)
+                outputs.append(x)
                 after.append((last[0], last[1]))
         hidden, cells = (torch.cat(parts, 1) for parts in zip(*after, strict=True))
-        return found, UlmfitState(hidden=hidden, cells=cells)
+        return outputs, UlmfitState(hidden=hidden, cells=cells)
 
 
 class UlmfitEncoder(Encoder):
-    """Words, and the state of the last layer after each of them; layers between of another width stay inside."""
+    """Word embeddings and the hidden states of the last layer; layers of another width are internal."""
 
     backwards = None
 
@@ -208,15 +194,15 @@ class UlmfitEncoder(Encoder):
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        return self.read(batch.ids)
+        return self.embed_ids(batch.ids)
 
-    def read(self, ids: Tensor) -> Tensor:
-        """[batch, time, width] the vectors of words [batch, time], some of which are left out wherever they stand."""
+    def embed_ids(self, ids: Tensor) -> Tensor:
+        """[batch, time, width] embeddings of `ids` [batch, time], with embedding dropout and input dropout."""
         vectors = self.words(ids)
         if self.training and self.system.word_dropout:
             present = F.dropout(vectors.new_ones(self.words.num_embeddings), self.system.word_dropout)
             vectors = vectors * present[ids][..., None]
-        return locked(vectors, self.system.input_dropout, self.training)
+        return variational_dropout(vectors, self.system.input_dropout, self.training)
 
     def contextualize(
         self,
@@ -229,8 +215,8 @@ class UlmfitEncoder(Encoder):
     ) -> EncoderOutput:
         layers, state = self.forwards(vectors, batch.lengths, state)
         every = [vectors, *layers]
-        kept = [every[number] for number in self.layer_numbers] if all_layers else []
-        return EncoderOutput(top=layers[-1], layers=kept, state=state)
+        same_width = [every[number] for number in self.layer_numbers] if all_layers else []
+        return EncoderOutput(top=layers[-1], layers=same_width, state=state)
 
     @property
     def layer_numbers(self) -> list[int]:
@@ -242,16 +228,13 @@ class UlmfitEncoder(Encoder):
 
 
 class UlmfitPretraining(RnnPretraining):
-    """-log p(x_t | those before) summed over all words ("next"), and in training ("steady")
+    """The sum of -log p(x_t | x_<t) over all words ("next") and, in training, of the regularizers ("steady")
 
-    activation |m * h_t|^2 + slowness |h_t - h_{t-1}|^2, both a mean over numbers and a sum over places; m drops out.
+    alpha L2(m * h_t) + beta L2(h_t - h_{t+1}), with dropout mask m, alpha = ar and beta = tar; L2 is a mean of squares.
     """
 
-    system: Ulmfit
-    encoder: UlmfitEncoder
-
-    def __init__(self, system: Any, encoder: Any, tokenizer: Tokenizer):
-        super().__init__(system, encoder, tokenizer)
+    system: Ulmfit  # pyright: ignore[reportIncompatibleVariableOverride]
+    encoder: UlmfitEncoder  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
         counts = super().counts(batch)
@@ -259,15 +242,15 @@ class UlmfitPretraining(RnnPretraining):
 
     def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:
         ids = batch.forwards
-        layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
-        top = self._dropped(layers[-1])
-        losses = {"next": self._softmax(top, ids[:, 1:], None if batch.weights is None else batch.weights[:, 0])}
+        layers, after = self.encoder.forwards(self.encoder.embed_ids(ids[:, :-1]), state=state and state.forwards)
+        top = self.drop_states(layers[-1])
+        losses = {"next": self.softmax_nll(top, ids[:, 1:], None if batch.weights is None else batch.weights[:, 0])}
         if self.training:
             changes = layers[-1].diff(dim=1)
-            share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all
+            share = top.shape[1] / changes.shape[1]  # one position fewer weighs as much as all
             squares = self.system.ar * top.square().mean(-1).sum()
             losses["steady"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
         return losses, RnnState(forwards=after)
 
-    def _dropped(self, top: Tensor) -> Tensor:
-        return locked(top, self.system.dropout, self.training)
+    def drop_states(self, top: Tensor) -> Tensor:
+        return variational_dropout(top, self.system.dropout, self.training)

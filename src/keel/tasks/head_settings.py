@@ -41,7 +41,7 @@ class HeadSettings(Validated):
         """The head network, if any, for this encoder."""
         if self.network == "none" and self.characters == "none":
             return None
-        if encoder.sparse or getattr(encoder, "bags", False):
+        if encoder.bag_of_words:
             what = "--network needs a vector for each word, and this model has none"
             raise UsageError(f"{what}: use word2vec, glove, an unsupervised fasttext or bert")
         return HeadNetwork(

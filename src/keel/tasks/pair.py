@@ -31,7 +31,7 @@ class PairClassification(TextClassification):
         if orders == "default":
             orders = system.finetuning_policy.head_defaults(labels.kind).get("orders", "given")
         self.sequences_per_window = 2 if orders == "both" else 1
-        if self.sequences_per_window == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
+        if self.sequences_per_window == 2 and encoder.bag_of_words:
             raise UsageError(f"{system.name} ignores the order of a pair: leave out --orders")
 
     @property

@@ -6,7 +6,7 @@ An encoder reads the source; a decoder predicts each target token from the previ
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Encoder
 from keel.nn.inference import batched_inference, eval_mode, length_batches
-from keel.systems.system import EncoderDecoderSystem, System
+from keel.systems.system import EncoderDecoderSystem, System, supports
 from keel.tasks.seq2seq_generator import SequenceToSequenceGenerator
 from keel.tasks.task import Task
 from keel.training.counter_rng import CounterRng
@@ -84,11 +84,13 @@ class SequenceToSequence(Task):
     ):
         if settings.get("frozen"):
             raise UsageError("--task seq2seq trains encoder and decoder together: leave out --freeze")
-        if isinstance(system, EncoderDecoderSystem):  # build_decoder refuses the others
-            system = replace(system, shared_vocabulary=labels.tokenizer is None)
+        if (obstacle := supports(system, self.name)) or not isinstance(system, EncoderDecoderSystem):
+            raise UsageError(obstacle)
         super().__init__(system, encoder, tokenizer, labels, **settings)
         self.target_tokenizer = labels.tokenizer or tokenizer
-        self.decoder = system.build_decoder(encoder, len(self.target_tokenizer))
+        self.decoder = system.build_decoder(
+            encoder, len(self.target_tokenizer), shared_vocabulary=labels.tokenizer is None
+        )
         self.extra_length = extra_length
         """Tokens that a target may have beyond twice the length of its source."""
 

@@ -1,0 +1,69 @@
+"""Ancestry: a system's file imports the files of its ancestors and of no other system."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keel.systems
+from keel.systems import LINEAGE, SYSTEMS, YEARS
+from keel.systems.family_tree import family_tree
+
+FOLDER = Path(keel.systems.__file__).parent
+SHARED = {"system", "finetuning_policy", "capabilities", "static_vectors"}
+"""Bases that several systems share, no systems themselves."""
+PARTS = {"fasttext_classifier": "fasttext"}
+"""Files that are part of a system."""
+
+
+def ancestors(name: str) -> set[str]:
+    return {ancestor for descendant, ancestor in LINEAGE if descendant == name}
+
+
+def imported_systems(name: str) -> set[str]:
+    """The modules of keel.systems that a system's file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            path = node.module.split(".")
+            if path[:2] == ["keel", "systems"]:
+                found |= {*path[2:3]} or {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[2] for alias in node.names if alias.name.startswith("keel.systems.")}
+    return found
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_each_system_imports_its_ancestors_only(name: str) -> None:
+    assert imported_systems(name) - SHARED - {*PARTS} == ancestors(name)
+    assert all(PARTS[part] == name for part in imported_systems(name) & {*PARTS})
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_shared_bases_import_no_system(name: str) -> None:
+    assert imported_systems(name) <= SHARED
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_system_import_its_ancestors_only(name: str) -> None:
+    assert imported_systems(name) <= SHARED | ancestors(PARTS[name])
+
+
+def test_every_file_is_a_system_or_a_shared_base() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")}
+    assert files - {"__init__", "family_tree"} == {*SYSTEMS, *SHARED, *PARTS}
+
+
+def test_systems_are_ordered_by_year() -> None:
+    assert list(YEARS) == list(SYSTEMS)
+    assert sorted(YEARS.values()) == [*YEARS.values()]
+    assert all(YEARS[ancestor] <= YEARS[name] for name, ancestor in LINEAGE)
+
+
+def test_the_family_tree_is_printed_by_a_command() -> None:
+    run = subprocess.run([sys.executable, "-m", "keel.systems.family_tree"], capture_output=True, text=True, check=True)
+    assert run.stdout == family_tree() + "\n"
+    assert "bert[bert 2018]" in run.stdout
+    assert "transformer --> gpt" in run.stdout
