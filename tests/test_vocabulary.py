@@ -131,44 +131,33 @@ ALLOWED = [
     ("docs/glossary.md", r".*", "may name the terms that are not used"),
     ("CHANGELOG.md", r"rewr\w+|letters|pieces", "names settings that were renamed"),
     ("benchmarks/real_weights.py", r"told|met", "the text that the figures were measured on"),
-    ("src/keel/report", r"draw|drawn.*|marks?", "pictures are drawn, charts have marks"),
+    ("src/keel/report", r"draw|drawn.*|marks?|letter", "pictures are drawn, charts have marks, CSS has letter-spacing"),
     ("src/keel/explain/projection.py", r"draw|drawn.*", "pictures are drawn"),
 ]
 
 # Folders that still have findings. One that has none left fails the test until its line is removed.
 PENDING = """
 benchmarks
-docs/claims
 src/keel
 src/keel/api
-src/keel/checks
-src/keel/claims
 src/keel/cli
 src/keel/data
-src/keel/demo
-src/keel/explain
 src/keel/formats
-src/keel/generation
 src/keel/kernels
 src/keel/metrics
 src/keel/nn
-src/keel/report
 src/keel/systems
 src/keel/tasks
 src/keel/training
 tests/api
-tests/checks
 tests/cli
 tests
 tests/data
-tests/explain
 tests/formats
-tests/generation
 tests/golden
 tests/kernels
 tests/metrics
 tests/nn
-tests/report
 tests/systems
 tests/tasks
 tests/training
