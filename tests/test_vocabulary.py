@@ -131,7 +131,7 @@ ALLOWED = [
     ("docs/glossary.md", r".*", "may name the terms that are not used"),
     ("CHANGELOG.md", r"rewr\w+|letters|pieces", "names settings that were renamed"),
     ("benchmarks/real_weights.py", r"told|met", "the text that the figures were measured on"),
-    ("src/keel/report", r"draw|drawn.*|marks?|marked", "pictures are drawn, charts have marks"),
+    ("src/keel/report", r"draw|drawn.*|marks?|letter", "pictures are drawn, charts have marks, CSS has letter-spacing"),
     ("tests/report", r".*drawn.*", "pictures are drawn"),
     ("tests/golden", r"waves", "the name of a recorded run"),
     ("src/keel/explain/projection.py", r"draw|drawn.*", "pictures are drawn"),
@@ -140,35 +140,24 @@ ALLOWED = [
 # Folders that still have findings. One that has none left fails the test until its line is removed.
 PENDING = """
 benchmarks
-docs/claims
 src/keel
 src/keel/api
-src/keel/checks
-src/keel/claims
 src/keel/cli
 src/keel/data
-src/keel/demo
-src/keel/explain
 src/keel/formats
-src/keel/generation
 src/keel/kernels
 src/keel/metrics
 src/keel/nn
-src/keel/report
 src/keel/systems
 src/keel/training
 tests/api
-tests/checks
 tests/cli
 tests
 tests/data
-tests/explain
 tests/formats
-tests/generation
 tests/kernels
 tests/metrics
 tests/nn
-tests/report
 tests/systems
 tests/tasks
 tests/training
