@@ -202,7 +202,9 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     torch.manual_seed(0)
     ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     start = deepcopy(ours.state_dict())
-    streams = ours.batch(documents, CounterRng(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
+    streams = ours.batch(
+        documents, CounterRng(seed=0, step=0, first_example=0, batch_size=arguments.batch), range(arguments.batch)
+    )
     words = len({*streams.places.flatten().tolist()})
     print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
           f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip

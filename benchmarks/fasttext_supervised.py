@@ -102,10 +102,12 @@ def compare(program: str, path: Path, texts: Path) -> None:
     task, system = model.task, model.system
     assert isinstance(task, TextClassification)
     assert isinstance(system, FastText)
-    data = task.prepare(Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False)
+    data = task.encode_examples(
+        Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False
+    )
     probabilities = task.predict(data).estimates
     scores = torch.empty(len(lines), len(task.labels.names))
-    for index, found in task._each(data, 64, task.classifier):
+    for index, found in task._infer(data, 64, lambda features, _: task.classifier(features)):
         scores[index] = found
     # fastText adds 1e-5 to every chance before it takes the logarithm.
     raised = probabilities + 1e-5

@@ -59,7 +59,7 @@ def main() -> None:
             out = options.out / f"{'with' if sink else 'without'}-{seed}"
             keel.pretrain(system, options.text, out=out, seed=seed, **settings)
             model = keel.Model.load(out, device=options.device)
-            losses.append(keel.perplexity(model, options.held_out).values["next bits by byte"].value)
+            losses.append(keel.perplexity(model, options.held_out).values["next bits per byte"].value)
             shares += [share for text in texts if (share := on_first(model, text))]
         before, first, even = map(fmean, zip(*shares, strict=True))
         spread = f" ± {stdev(losses):.4f}" if len(losses) > 1 else ""

@@ -1,4 +1,4 @@
-"""The one way out: long work tells `on_event` what happens; terminal, log and page listen to the same events."""
+"""Progress events: long work calls `on_event`; terminal, log file and web page show the same events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,14 @@ OnEvent = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """An `on_event` for those who do not listen."""
+    """An `on_event` that does nothing."""
 
 
 def note(on_event: OnEvent, text: str) -> None:
-    """Tell the user something that is no error."""
+    """Send the user a note."""
     on_event({"event": "note", "text": text})
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """A number and what it counts, "1 step" or "2,000 steps"; a plural that takes more than an s is given."""
+    """Number with its noun in singular or plural: "1 step", "2,000 steps"."""
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -66,12 +66,12 @@ def test_one_level_more_learns_each_epoch(system: System, levels: int, tokenizer
             if not torch.equal(value, tuned.encoder.get_parameter(name))
         }
         assert moved - {0} == set(range(1, min(epochs, levels)))
-        told = [event["text"] for event in heard if "levels learn" in event.get("text", "")]
+        told = [event["text"] for event in heard if "layer groups" in event.get("text", "")]
         if epochs < levels:
-            early = f"this run will be over when {epochs} of {levels} levels learn: "
-            assert told.pop(0) == early + f"for all of them, --epochs {levels} or more"
+            early = f"this run unfreezes only {epochs} of {levels} layer groups: "
+            assert told.pop(0) == early + f"to train all of them, use --epochs {levels} or more"
         assert told == [
-            f"{n} of {levels} levels learn from step {2 * n - 2}" for n in range(1, min(epochs, levels) + 1)
+            f"step {2 * n - 2}: {n} of {levels} layer groups are trained" for n in range(1, min(epochs, levels) + 1)
         ]
 
 

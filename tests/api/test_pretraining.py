@@ -71,7 +71,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(base: Path, english_corpu
 
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Interrupted, match="step 3 of 6"):
+    with pytest.raises(Interrupted, match="step 3/6"):
         pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, log_every=1, on_event=interrupt, **QUICK)
     assert not (tmp_path / "m" / "model.safetensors").exists()
     model = pretrain("bert", english_corpus, out=tmp_path / "m", steps=6, **QUICK)
@@ -184,7 +184,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
     refusals: dict[str, Any] = {
         "holds no text": lambda: pretrain("bert", empty, steps=2, **anew, **QUICK),
         "at least two documents": lambda: pretrain("bert", ["one text alone"], steps=2, **anew, **QUICK),
-        "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
+        "only one class": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
         "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
         "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
@@ -244,13 +244,13 @@ def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_
     out = tmp_path / "m"
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     anew: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
-    with pytest.raises(Interrupted, match=r"step 1 of 4, saved: run the same command again .* without --overwrite"):
+    with pytest.raises(Interrupted, match=r"step 1/4, checkpoint saved: rerun the command .* without --overwrite"):
         pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **anew)
     assert not (out / "model.safetensors").exists()
     assert [path.name for path in out.iterdir()] == ["run"]
     said: list[str] = []
     found = pretrain("bert", english_corpus, out=out, on_event=lambda event: said.append(event.get("text", "")), **anew)
-    assert "going on from step 1 of 4" in said
+    assert "resuming from step 1/4" in said
     assert found.fingerprint() == pretrain("bert", english_corpus, out=tmp_path / "n", **anew).fingerprint()
 
 
@@ -583,14 +583,14 @@ def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(t
     model, few = pieces(**run)
     assert "水手早上修理帆船" in few
     assert "船长晚上检查地图" not in few
-    count = f"{len(model.tokenizer):,} pieces are learned, those that come 10 times or more: --text.vocabulary"
-    assert any(text.startswith(count) for text in said)
+    count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with --text.vocabulary"
+    assert any(count in text for text in said)
     assert any("looks like Chinese" in text and "--text.tokenizer characters" in text for text in said)
     again, _ = pieces(**run)
     assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
     asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)
     assert {"水手早上修理帆船", "船长晚上检查地图"} < many
-    assert not any("pieces are learned" in text for text in said)
+    assert not any("BPE tokens" in text for text in said)
     kept = [next((tmp_path / name / "run").glob("tokenizer*")).name for name in ("model", "asked")]
     assert kept[0] != kept[1], "who asks for a number is not given what another run has kept"
     counted, _ = pieces(out=tmp_path / "counted", min_count=2)

@@ -154,10 +154,10 @@ def test_pretrain_says_where_the_model_is_and_what_it_gained(
     code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert code == 0
     assert f"{tmp_path / 'm'} is ready: 2 steps" in out
-    assert "held-out loss: mlm" in out
+    assert "validation loss " in out
     assert "nsp" in out
     assert f"--model {tmp_path / 'm'}" in out
-    assert "step 2 of 2  mlm " in err
+    assert "step 2/2  loss " in err
     again = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert again[0] == 0  # it is done already
     changed = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--lr", "3e-3", "--out", tmp_path / "m")
@@ -234,7 +234,7 @@ def test_two_processes_give_one_result(tmp_path: Path, english_corpus: Path, tin
     done = subprocess.run([*torchrun, *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("is ready: 2 steps") == 1
-    assert done.stderr.count("step 2 of 2 ") == done.stderr.count("the text looks like English") == 1
+    assert done.stderr.count("step 2/2 ") == done.stderr.count("the text looks like English") == 1
 
 
 def test_json_and_quiet(run: Run, tmp_path: Path, folder: Path, english_corpus: Path) -> None:
@@ -472,7 +472,7 @@ def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_p
     assert "'boat' by" in out
     assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
     found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
-    assert "no vector" in found[1]["remark"]
+    assert "no vector" in found[1]["note"]
     refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
     asked[1] = "zebra"
     refused(run(*asked, folder / "base"), 1, "'zebra' is nowhere in the 2 sentences")

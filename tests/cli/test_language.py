@@ -46,11 +46,11 @@ def test_a_prompt_may_be_a_file_or_stdin(
 def test_evaluate_prints_perplexities(ngram: Path, english_corpus: Path, run: Run) -> None:
     code, out, _ = run("evaluate", ngram, english_corpus)
     assert code == 0
-    assert "by token" in out
-    assert "by word" in out
-    assert "bits by byte" in out
+    assert "per token" in out
+    assert "per word" in out
+    assert "bits per byte" in out
     code, out, _ = run("evaluate", ngram, english_corpus, "--json")
-    assert json.loads(out)["main"] == "ngram by word"
+    assert json.loads(out)["main"] == "ngram per word"
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -126,7 +126,7 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
     assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
     with pytest.raises(KeelError, match=r"3 lines, but its seq\.out has 2"):
         read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
-    with pytest.raises(KeelError, match=r"seq\.in:1: this line is blank, but that of seq\.out has 2 tags"):
+    with pytest.raises(KeelError, match=r"seq\.in:1: this line is empty, but that of seq\.out has 2 tags"):
         read(tmp_path / "seq.in", "\nhi\n")
     (tmp_path / "seq.out").write_text("O B-city\n\nO\n")
     assert len(read(tmp_path / "seq.in", "to boston\n\nhi\n")[0]) == 2
@@ -233,10 +233,10 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
 @pytest.mark.parametrize(
     ("tags", "wanted", "letters"),
     [
-        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\), converted to BIOES"),
-        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\), converted to BMES"),
-        ("B I L O U", "B I E O S", r"BIOES with other letters \(L, U\)"),
-        ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other letters \(I\)"),
+        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other prefixes \(L, U\), converted to BIOES"),
+        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other prefixes \(W\), converted to BMES"),
+        ("B I L O U", "B I E O S", r"BIOES with other prefixes \(L, U\)"),
+        ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other prefixes \(I\)"),
     ],
 )
 def test_schemes_with_other_letters_become_those_that_are_known(

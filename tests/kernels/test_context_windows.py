@@ -12,7 +12,7 @@ from keel.systems.word2vec import NO_TREE, sampling_tables
 COUNTS = np.array([0, 800, 400, 200, 100, 50, 25, 12, 6, 3])
 
 
-def drawn(block: int, *, window: int = 3, negatives: int = 4, length: int = 3000, tree=NO_TREE):
+def sampled_windows(block: int, *, window: int = 3, negatives: int = 4, length: int = 3000, tree=NO_TREE):
     """The windows of random words in sentences of ten."""
     probabilities = sampling_tables(COUNTS, 0.0, 0.75)
     words = np.random.default_rng(0).choice(len(COUNTS), length, p=COUNTS / COUNTS.sum())
@@ -36,7 +36,7 @@ def drawn(block: int, *, window: int = 3, negatives: int = 4, length: int = 3000
 
 @pytest.mark.parametrize("block", [1, 4])
 def test_windows_of_a_block_share_negatives(block: int) -> None:
-    _, count, _, targets, _, sizes = drawn(block)
+    _, count, _, targets, _, sizes = sampled_windows(block)
     starts = [0]
     while starts[-1] < count:
         starts.append(sizes[starts[-1], 2])
@@ -52,7 +52,7 @@ def test_windows_of_a_block_share_negatives(block: int) -> None:
 
 
 def test_window_sizes_are_uniform_and_negatives_follow_the_power() -> None:
-    words, count, near, targets, _, sizes = drawn(1, negatives=1, length=60_000)
+    words, count, near, targets, _, sizes = sampled_windows(1, negatives=1, length=60_000)
     assert count == 60_000  # no sentence of one word
     inner = [line for line in range(count) if 3 <= line % 10 < 7]
     shares = np.bincount(sizes[inner, 0]) / len(inner)
@@ -69,7 +69,7 @@ def test_window_sizes_are_uniform_and_negatives_follow_the_power() -> None:
 
 def test_targets_of_a_tree_are_the_huffman_path() -> None:
     tree = huffman_tree(COUNTS)
-    words, count, _, targets, truths, sizes = drawn(1, negatives=0, tree=tree)
+    words, count, _, targets, truths, sizes = sampled_windows(1, negatives=0, tree=tree)
     for line in range(count):
         length = tree.lengths[words[line]]
         assert sizes[line, 1] == length

@@ -56,11 +56,11 @@ def by_hand(filters: ConvolutionFilters, x: Tensor, *, centered: bool) -> Tensor
         size = window.kernel_size[0]
         before, after = ((size - 1) // 2, size // 2) if centered else (0, max(0, size - len(x)))
         padded = torch.cat([torch.zeros(before, 4), x, torch.zeros(after, 4)])
-        places = range(len(padded) - size + 1)
-        events = [
-            window.bias + sum(window.weight[:, :, i] @ padded[place + i] for i in range(size)) for place in places
+        positions = range(len(padded) - size + 1)
+        activations = [
+            window.bias + sum(window.weight[:, :, i] @ padded[place + i] for i in range(size)) for place in positions
         ]
-        found.append(torch.stack(events))
+        found.append(torch.stack(activations))
     return torch.cat(found, 1) if centered else torch.cat([each.amax(0) for each in found])
 
 
@@ -88,14 +88,14 @@ def test_a_position_depends_on_its_window_only() -> None:
     assert gradient[0].abs().sum(1).ne(0).tolist() == [False] * 2 + [True] * 5 + [False] * 2
 
 
-@pytest.mark.parametrize("pieces", ["words", "characters"])
-def test_finetuning_from_scratch_and_reloading(tmp_path: Path, pieces: Any) -> None:
-    system = Cnn(width=16, filters=8, units=pieces, dropout=0.0)
+@pytest.mark.parametrize("units", ["words", "characters"])
+def test_finetuning_from_scratch_and_reloading(tmp_path: Path, units: Any) -> None:
+    system = Cnn(width=16, filters=8, units=units, dropout=0.0)
     finetune(system, EXAMPLES, dev=None, epochs=15, lr=1e-2, batch=5, threads=1, out=tmp_path / "m")
     model = Model.load(tmp_path / "m")
     assert model.system == system
     assert evaluate(model, EXAMPLES).main_value == 1.0
-    assert len(model.tokenizer.encode("good").ids) == (1 if pieces == "words" else 4)
+    assert len(model.tokenizer.encode("good").ids) == (1 if units == "words" else 4)
     assert model.encode(["a good film", ""]).shape == (2, 24)
 
 

@@ -37,12 +37,12 @@ def hashed(gram: str) -> int:
 
 def grams_of(word: str, least: int, most: int) -> list[str]:
     """By Python's characters, as in the paper."""
-    marked = f"<{word}>"
+    bracketed = f"<{word}>"
     return [
         gram
-        for first in range(len(marked))
+        for first in range(len(bracketed))
         for size in range(max(1, least), most + 1)
-        if len(gram := marked[first : first + size]) == size and not (size == 1 and first in (0, len(marked) - 1))
+        if len(gram := bracketed[first : first + size]) == size and not (size == 1 and first in (0, len(bracketed) - 1))
     ]
 
 
@@ -56,8 +56,8 @@ def test_hashes_equal_those_of_fasttext() -> None:
 @pytest.mark.parametrize(("least", "most", "buckets"), [(3, 6, 2_000_000), (1, 2, 7), (0, 4, 100_003), (0, 0, 10)])
 def test_ngrams_are_of_characters_and_hashed_by_signed_bytes(least: int, most: int, buckets: int) -> None:
     rng = np.random.default_rng(0)
-    letters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
-    words = ["".join(rng.choice(letters, size)) for size in rng.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
+    characters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
+    words = ["".join(rng.choice(characters, size)) for size in rng.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
     grams, starts = hash_subwords(words, least, most, buckets)
     found = np.split(grams, starts[1:])
     for word, buckets_of_word in zip(words, found, strict=True):
@@ -160,8 +160,8 @@ def test_oov_ids_follow_the_vocabulary() -> None:
     assert ids[1] == ids[4] == len(tokenizer)
     assert [tokenizer.token_of(number) for number in ids] == ["the", "zebra", "and", "the", "zebra"]
     assert again[0] == ids[2]
-    pieces = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
-    assert pieces.ids == ids[:2]
+    encoded = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
+    assert encoded.ids == ids[:2]
     assert len(tokenizer) == 7
     with pytest.raises(KeelError, match="no piece 99"):
         tokenizer.token_of(99)
@@ -205,8 +205,8 @@ def test_only_units_of_the_examples_are_updated(english_corpus: Path, tmp_path: 
     tuned = finetune(model, [("farmer", "a"), ("unheardof", "b")] * 5, dev=None, epochs=2, lr=0.1)
     assert isinstance(tuned.encoder, FastTextEncoder)
     changed = tuned.encoder.grams.weight.ne(model.encoder.grams.weight).any(1).nonzero().flatten().tolist()
-    spelled = {hashed(gram) % 500 for word in ("farmer", "unheardof") for gram in grams_of(word, 3, 6)}
-    assert set(changed) == spelled
+    updated_buckets = {hashed(gram) % 500 for word in ("farmer", "unheardof") for gram in grams_of(word, 3, 6)}
+    assert set(changed) == updated_buckets
     words = tuned.encoder.words.weight.ne(model.encoder.words.weight).any(1).nonzero().flatten().tolist()
     assert words == [model.tokenizer.id_of("farmer")]
 

@@ -80,7 +80,7 @@ def test_updates_equal_the_gradients_of_the_loss(labels: str, fields: dict[str, 
 
 
 def test_bags_equal_those_of_fasttext() -> None:
-    """Words, n-grams of letters, the mark of the end and stretches of words, by a plain copy of its rules."""
+    """Words, character n-grams, the end-of-line token and word n-grams, by a plain copy of its rules."""
 
     def hashed(word: str) -> int:
         state = 2166136261
@@ -104,11 +104,11 @@ def test_bags_equal_those_of_fasttext() -> None:
             words.append(signed(hashed(word)))
             if tokenizer.id_of(word) != tokenizer.unknown_id:
                 line.append(("word", tokenizer.id_of(word)))
-            marked = f"<{word}>" if word != "</s>" else ""
-            for first in range(len(marked)):
+            bracketed = f"<{word}>" if word != "</s>" else ""
+            for first in range(len(bracketed)):
                 for n in (1, 2):
-                    if first + n <= len(marked) and not (n == 1 and first in (0, len(marked) - 1)):
-                        line.append(("gram", hashed(marked[first : first + n]) % 97))
+                    if first + n <= len(bracketed) and not (n == 1 and first in (0, len(bracketed) - 1)):
+                        line.append(("gram", hashed(bracketed[first : first + n]) % 97))
             if word == "</s>":
                 break
         for first in range(len(words)):
@@ -120,13 +120,13 @@ def test_bags_equal_those_of_fasttext() -> None:
     encoded = tokenizer.encode_many(texts, oov_ids=True)
     ids = np.array([number for row in encoded for number in row], np.int32)
     starts = np.cumsum([0, *map(len, encoded)])
-    places, starts, spelling = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
-    bounds = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)]
+    positions, starts, units = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
+    bounds = [*units.unit_starts.tolist(), len(units.unit_ids)]
     for row, line in enumerate(expected):
         found = []
-        for place in places[starts[row] : starts[row + 1]].tolist():
-            found += [("word", int(spelling.word_ids[place]))] if spelling.word_ids[place] >= 0 else []
-            found += [("gram", int(part)) for part in spelling.unit_ids[bounds[place] : bounds[place + 1]]]
+        for position in positions[starts[row] : starts[row + 1]].tolist():
+            found += [("word", int(units.word_ids[position]))] if units.word_ids[position] >= 0 else []
+            found += [("gram", int(part)) for part in units.unit_ids[bounds[position] : bounds[position + 1]]]
         assert sorted(found) == line
 
 
@@ -205,7 +205,7 @@ def test_two_threads_reach_the_same_predictions() -> None:
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeelError, match="one class only"):
+    with pytest.raises(KeelError, match="only one class"):
         finetune("fasttext", [("a b", "x"), ("c", "x")], **QUICK)
     with pytest.raises(KeelError, match="did not occur in training"):
         finetune("fasttext", TEXTS, **{**QUICK, "dev": [("a film", "new")]})

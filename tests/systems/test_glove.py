@@ -50,7 +50,7 @@ def text_of(documents: Documents) -> DocumentSpans:
     return DocumentSpans(documents.ids.numpy().view(np.uint16), begins, stops)
 
 
-def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
+def cells_of(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
     text = text_of(documents)
     counts = count_words(*text, WORDS + 5)
     counts[:5] = 0
@@ -75,29 +75,29 @@ def test_counts_equal_a_plain_loop(documents: Documents, tmp_path: Path) -> None
                 other = words[place - distance]
                 # A pair is counted once as (i, j) and once as (j, i), which for i = j is the same cell.
                 expected[min(word, other), max(word, other)] += (2 if word == other else 1) / distance
-    cells = counted(documents, tmp_path / "cells")
+    cells = cells_of(documents, tmp_path / "cells")
     found = {(int(min(a, b)), int(max(a, b))): float(count) for a, b, count in cells}
     assert len(found) == len(cells) > 2000  # each pair once
     assert found.keys() == expected.keys()
     np.testing.assert_allclose([found[pair] for pair in expected], list(expected.values()), rtol=1e-6)
-    assert counted(documents, tmp_path / "cells", scale=3.0)["count"] == pytest.approx(3 * cells["count"])
+    assert cells_of(documents, tmp_path / "cells", scale=3.0)["count"] == pytest.approx(3 * cells["count"])
 
 
 def test_little_memory_gives_the_same_file_and_too_little_is_refused(
     documents: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = counted(documents, tmp_path / "cells")
+    whole = cells_of(documents, tmp_path / "cells")
     with pytest.raises(UsageError, match="raise it") as refused:
-        counted(documents, tmp_path / "cells", memory=1e-6)
+        cells_of(documents, tmp_path / "cells", memory=1e-6)
     least = re.search(r"--system.memory (\S+)\)", str(refused.value))
     assert least
     passes = []
     index = cooccurrence._index_positions
     monkeypatch.setattr(cooccurrence, "_index_positions", lambda *given: passes.append(given) or index(*given))
     monkeypatch.setattr(cooccurrence, "BUFFER", 100)
-    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
+    np.testing.assert_array_equal(cells_of(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
     assert len(passes) > 1
-    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", threads=2), whole)
+    np.testing.assert_array_equal(cells_of(documents, tmp_path / "cells", threads=2), whole)
 
 
 @pytest.mark.parametrize("width", [7, 30])
@@ -145,8 +145,8 @@ def learn_first(objective: GloveTraining, documents: Documents, rng: CounterRng,
     tables = (objective.centers, objective.contexts, objective.center_sums, objective.context_sums)
     arrays = [table.detach().numpy() for table in tables]
     width, system = objective.encoder.width, objective.system
-    firsts = np.zeros(1, np.int64)
-    return update_glove(cells, firsts, length, width, system.x_max, system.alpha, np.float32(lr), *arrays)
+    chunk_starts = np.zeros(1, np.int64)
+    return update_glove(cells, chunk_starts, length, width, system.x_max, system.alpha, np.float32(lr), *arrays)
 
 
 def test_a_step_updates_each_pair_in_both_directions(documents: Documents) -> None:

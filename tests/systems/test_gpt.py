@@ -310,7 +310,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     assert ".\nThe " in written
     assert " is glad." in written
     found = keel.perplexity(again, TEXTS)
-    assert found.values["next by token"].value < 2
+    assert found.values["next per token"].value < 2
     assert found.count == found.tokens + len(TEXTS)
     assert found.bytes == sum(len(text) for text in TEXTS)
     assert str(found).endswith("each from all before it or at least 16 (windows of 32, stride 16)")

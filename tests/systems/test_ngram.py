@@ -44,14 +44,14 @@ def made_up(count: int, seed: int = 0) -> list[list[str]]:
     return [*sentences, ["w7"], ["w7"]]
 
 
-def counted(sentences: list[list[str]], order: int) -> Grams:
+def kneser_ney_counts(sentences: list[list[str]], order: int) -> Grams:
     """Chen and Goodman's counts, literally."""
     raw: Grams = {n: Counter() for n in range(1, order + 1)}
     for sentence in sentences:
-        marked = [START, *sentence, END]
+        bounded = [START, *sentence, END]
         for n in raw:
-            for place in range(len(marked) - n + 1):
-                raw[n][tuple(marked[place : place + n])] += 1
+            for place in range(len(bounded) - n + 1):
+                raw[n][tuple(bounded[place : place + n])] += 1
     raw[1].pop((START,))
     adjusted = dict(raw)
     for n in range(1, order):
@@ -117,7 +117,7 @@ def test_probabilities_equal_the_kneser_ney_formula(
 ) -> None:
     sentences = made_up(size)
     objective = learn(documents_of(sentences, tokenizer, tmp_path / "a"), tokenizer, order=order)
-    grams = counted(sentences, order)
+    grams = kneser_ney_counts(sentences, order)
     assert objective.encoder.sizes[1:] == [len(grams[n]) for n in range(2, order + 1)]
     probability = formula(grams, words=300 + 2)  # and </s>, and the unknown word
     for n, row in enumerate(objective.discounts.tolist(), 1):
@@ -125,9 +125,9 @@ def test_probabilities_equal_the_kneser_ney_formula(
     held = [*made_up(60, seed=1), ["w1", UNKNOWN, "w2", "w3", "w1"]]
     expected = 0.0
     for sentence in held:
-        marked = [START, *sentence, END]
-        for place in range(1, len(marked)):
-            expected -= math.log(probability(tuple(marked[max(0, place - order + 1) : place]), marked[place]))
+        bounded = [START, *sentence, END]
+        for place in range(1, len(bounded)):
+            expected -= math.log(probability(tuple(bounded[max(0, place - order + 1) : place]), bounded[place]))
     data = documents_of(held, tokenizer, tmp_path / "b")
     batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(objective.epoch_size(data)))
     assert objective.counts(batch)["ngram"] == sum(map(len, held)) + len(held)
@@ -150,8 +150,8 @@ def test_steps_equal_the_whole_sequence(tokenizer: Tokenizer, tmp_path: Path) ->
     for place in range(1, 5):
         scores, state = objective.step(ids[:, place : place + 1], state)
     assert torch.equal(scores, whole)
-    anew, _ = objective.step(torch.tensor([[objective.bos_id, 5]]))  # context does not cross sentences
-    assert torch.equal(anew[0], whole[0])
+    fresh, _ = objective.step(torch.tensor([[objective.bos_id, 5]]))  # context does not cross sentences
+    assert torch.equal(fresh[0], whole[0])
     assert scores[:, objective.bos_id].isneginf().all()
 
 
@@ -173,16 +173,16 @@ def test_counts_do_not_depend_on_memory_and_threads(tokenizer: Tokenizer, tmp_pa
 
 def test_special_tokens_in_the_text_are_unknown_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
     sentences = made_up(50)
-    marked = documents_of([[*sentences[0], "[SEP]", "[CLS]", "w1"], *sentences[1:]], tokenizer, tmp_path / "a")
+    bounded = documents_of([[*sentences[0], "[SEP]", "[CLS]", "w1"], *sentences[1:]], tokenizer, tmp_path / "a")
     plain = documents_of([[*sentences[0], UNKNOWN, UNKNOWN, "w1"], *sentences[1:]], tokenizer, tmp_path / "b")
-    ours, theirs = (learn(data, tokenizer, order=3).state_dict() for data in (marked, plain))
+    ours, theirs = (learn(data, tokenizer, order=3).state_dict() for data in (bounded, plain))
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 def test_each_step_adds_an_order_and_resume_is_bit_exact(english_corpus: Path, tmp_path: Path) -> None:
     evaluations: list[float] = []
 
-    def hear(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "evaluation":
             evaluations.append(event["loss"])
 
@@ -190,7 +190,7 @@ def test_each_step_adds_an_order_and_resume_is_bit_exact(english_corpus: Path, t
         if event["event"] == "step" and event["step"] == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=4, on_event=hear)
+    model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=4, on_event=on_event)
     assert len(evaluations) == 5
     assert evaluations == sorted(evaluations, reverse=True)
     words = sum(number not in model.tokenizer.special_ids for number in range(len(model.tokenizer)))
@@ -200,7 +200,7 @@ def test_each_step_adds_an_order_and_resume_is_bit_exact(english_corpus: Path, t
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("m", "copy"))
     assert one == two
     assert isinstance(again.objective, NgramCounting)
-    assert again.objective.learned == 4
+    assert again.objective.estimated_orders == 4
     with pytest.raises(Interrupted):
         pretrain("ngram", english_corpus, out=tmp_path / "cut", order=4, on_event=stop)
     assert pretrain("ngram", english_corpus, out=tmp_path / "cut", order=4).fingerprint() == model.fingerprint()
@@ -222,7 +222,7 @@ def test_count_based_systems_refuse_minutes_steps_and_epochs(
 def test_all_orders_are_counted_whatever_the_batch(english_corpus: Path, tmp_path: Path, batch: int) -> None:
     model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=3, epochs=1, batch=batch)
     assert isinstance(model.objective, NgramCounting)
-    assert model.objective.learned == 3
+    assert model.objective.estimated_orders == 3
 
 
 def test_chinese_words_and_characters(chinese_corpus: Path, tmp_path: Path) -> None:
@@ -285,6 +285,6 @@ def test_wikitext_perplexity_equals_that_of_lmplz(data_dir: Path, tmp_path: Path
         "ngram", folder / "train.txt.xz", out=tmp_path / "m", tokenizer=str(tmp_path / "words"), held_out=0.0
     )
     found = perplexity(model, Corpus(folder / "test.txt.xz"))
-    assert found.values["ngram by token"].value == pytest.approx(190.3035, rel=1e-4)
+    assert found.values["ngram per token"].value == pytest.approx(190.3035, rel=1e-4)
     assert found.unknown == 0
     assert np.isfinite(found.main_value)

@@ -99,11 +99,11 @@ def test_losses_and_gradients_equal_the_formulas(documents: Documents, loss: Any
                     if sign:
                         total = total - torch.log(1 / (1 + torch.exp(-float(sign) * scores[int(node)])))
             else:
-                drawn = batch.negatives[row, place].tolist()
-                for number, other in enumerate([word, *drawn]):
+                negatives = batch.negatives[row, place].tolist()
+                for number, other in enumerate([word, *negatives]):
                     odds = torch.exp(scores[other])
                     if loss == "nce":  # p(data | word) = p / (p + k q)
-                        odds = odds / (len(drawn) * q[other])
+                        odds = odds / (len(negatives) * q[other])
                     total = total - torch.log((odds if number == 0 else 1) / (1 + odds))
     assert objective(batch)[0][loss].item() == pytest.approx(total.item(), rel=1e-6)
     objective.zero_grad()
@@ -124,9 +124,9 @@ def test_probabilities_sum_to_one(documents: Documents, loss: Any) -> None:
 
 def test_negatives_follow_the_noise_distribution(documents: Documents) -> None:
     objective = make(documents, loss="nce", negatives=50, sampling_power=0.5)
-    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
+    negatives = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
-    found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
+    found = torch.bincount(negatives.flatten(), minlength=WORDS) / negatives.numel()
     np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)
 
 

@@ -205,9 +205,9 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
     )
     recipe = third.card.recipe["train"]
     assert (recipe["schedule"], recipe["layer_decay"], recipe["unfreeze"]) == ("slanted", 0.38, "gradual")
-    assert [event["text"] for event in heard if "levels learn" in event.get("text", "")][
+    assert [event["text"] for event in heard if "layer groups" in event.get("text", "")][
         -1
-    ] == "5 of 5 levels learn from step 16"
+    ] == "step 16: 5 of 5 layer groups are trained"
     again = Model.load(tmp_path / "third")
     assert again.predict("a wonderful boat").label == "good"
     assert again.predict("a dreadful boat").label == "bad"

@@ -200,7 +200,7 @@ def test_a_text_is_the_mean_of_its_words() -> None:
 
 
 def test_the_huffman_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> None:
-    """Going on with other text, where other words are frequent, must not give a node's vector to another node."""
+    """Continued pre-training on text with other frequent words must not reassign the vectors of nodes."""
     first = pretrain("word2vec", english_corpus, out=tmp_path / "a", epochs=1, loss="hierarchical", **QUICK)
     (tmp_path / "other.txt").write_text("the pilot was bad and the farmer was good\n\n" * 200)
     settings = {name: QUICK[name] for name in ("batch", "threads", "chunk_length")}
@@ -216,13 +216,13 @@ def test_only_training_documents_are_counted(documents: Documents) -> None:
     objective = make(loss="hierarchical")
     objective.setup(some)
     counts = objective.counts_of_tree
-    places = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
-    expected = np.bincount(documents.read(torch.from_numpy(places)).numpy(), minlength=WORDS + 5)
+    positions = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
+    expected = np.bincount(documents.read(torch.from_numpy(positions)).numpy(), minlength=WORDS + 5)
     expected[SPECIALS.special_ids] = 0
     assert counts.tolist() == expected.tolist()
 
 
-def test_a_new_dataset_at_the_address_of_a_freed_one_is_read_anew() -> None:
+def test_a_new_dataset_at_the_address_of_a_freed_one_is_read_again() -> None:
     objective = make(subsample=0.0)
     for word in range(5, 45):  # each is freed before the next one is made, which then often has the same id
         ids = np.full(60, word, np.uint16)

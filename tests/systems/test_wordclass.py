@@ -135,12 +135,12 @@ def test_the_loss_is_that_of_the_class_bigram_model() -> None:
             probabilities[v, w] = (
                 objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
             )
-    met = objective.encoder.classes < 5
-    assert met.sum() > 20
+    classed = objective.encoder.classes < 5
+    assert classed.sum() > 20
     following = objective.following.double() + 1
-    v = int(torch.nonzero(met)[0])
+    v = int(torch.nonzero(classed)[0])
     within = following[int(objective.encoder.classes[v])]
-    assert probabilities[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
+    assert probabilities[v][classed].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(5))
     assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
 
@@ -189,7 +189,7 @@ def test_resume_gives_the_same_classes(english_corpus: Path, tmp_path: Path) -> 
         assert torch.equal(value, other[name]), name
 
 
-def test_a_new_dataset_at_the_address_of_a_freed_one_is_counted_anew() -> None:
+def test_a_new_dataset_at_the_address_of_a_freed_one_is_counted_again() -> None:
     objective = Wordclass(classes=3).build_objective(WordclassEncoder(20, 3), SPECIALS)
     for tokens in range(300, 700, 10):  # each is freed before the next one is made, which then often has the same id
         data = make_documents(10, tokens, seed=0)

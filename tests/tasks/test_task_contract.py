@@ -55,7 +55,7 @@ CONTRACTS: dict[str, Contract] = {
         file="data.tsv",
         header="sentence1\tsentence2\tlabel\n",
         rows=["a film\ta movie\tyes", "a film\ta dog\tno"] * 6,
-        bad_rows=["a film\ta movie\tyes"] * 4,  # one class only
+        bad_rows=["a film\ta movie\tyes"] * 4,  # only one class
         inputs=[("a film", "a movie"), ("a dog", "a film")],
         bad_input=3,
     ),

@@ -16,6 +16,7 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, Labels, split_validation
 from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
+from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.layer_weights import layer_weights
@@ -229,8 +230,13 @@ def _words_of(
 
     def learn(texts: list[str], kind: str) -> Tokenizer:
         chosen: Any = kind if pieces.tokenizer == "auto" else pieces.tokenizer
-        size, least = pieces.vocabulary or system.default_vocab_size, 0 if chosen == "bpe" else 1
-        return Tokenizer.train(Corpus.of(texts), kind=chosen, size=size, min_count=least, seed=seed, on_event=say)
+        settings = TokenizerSettings(
+            kind=chosen,
+            vocab_size=pieces.vocabulary or system.default_vocab_size,
+            min_count=0 if chosen == "bpe" else 1,
+            seed=seed,
+        )
+        return train_tokenizer(Corpus.of(texts), settings, say)
 
     told = say if pieces.tokenizer == "auto" else ignore  # who names a kind need not hear which would be taken
     tokenizer, other = task.train_tokenizers(system, examples, learn, separate=pieces.separate, on_event=told)

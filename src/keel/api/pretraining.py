@@ -15,7 +15,7 @@ from keel.data.documents import Documents
 from keel.data.examples import Columns
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.data.tokenizer_training import OFTEN, language_of
+from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
@@ -142,33 +142,27 @@ def _tokenizer(
     """The tokenizer named by the settings, or by the system, learned unless an earlier try of this run did."""
     if text.tokenizer == "auto":
         text = replace(text, tokenizer=system.default_tokenizer)
-    often = 0 if text.tokenizer != "bpe" or text.vocabulary or text.min_count else OFTEN
-    asked = " asked" if text.tokenizer == "bpe" and not often else ""
+    frequent_pairs = text.tokenizer == "bpe" and not text.vocabulary and not text.min_count
+    suffix = " asked" if text.tokenizer == "bpe" and not frequent_pairs else ""
     least = text.min_count or (system.default_min_count if text.tokenizer == "words" else 0)
     text = replace(text, vocabulary=text.vocabulary or system.default_vocab_size, min_count=least)
     # A run by default that began when rare pieces were learned too finds its own again: its key does not tell.
-    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{asked}".encode()).hexdigest()[:12]
+    key = hashlib.blake2b(f"{to_dict(text)} {seed} {corpus.fingerprint()}{suffix}".encode()).hexdigest()[:12]
     kept = run and run / f"{TOKENIZER}{key}"
     if kept and kept.is_dir():
         return Tokenizer.load(kept)
     if text.tokenizer in ("auto", "wordpiece", "bpe", "words", "characters"):
-        tokenizer = Tokenizer.train(
-            corpus,
+        settings = TokenizerSettings(
             kind=text.tokenizer,
-            size=text.vocabulary,
+            vocab_size=text.vocabulary,
             lowercase={"auto": system.default_lowercase, "yes": True, "no": False}[text.lowercase],
-            min_count=text.min_count or often,
+            min_count=text.min_count,
+            frequent_pairs=frequent_pairs,
             phrases=text.phrases,
             sample=text.sample,
             seed=seed,
-            on_event=say,
         )
-        if often:
-            rare = f", those that come {often} times or more" if len(tokenizer) < text.vocabulary else ""
-            note(say, f"{len(tokenizer):,} pieces are learned{rare}: --text.vocabulary takes another number")
-            if language_of(corpus) == "zh":
-                what = "some pieces hold several characters, some a part of one"
-                note(say, f"the text looks like Chinese: {what} (to change that: --text.tokenizer characters)")
+        tokenizer = train_tokenizer(corpus, settings, say)
     else:
         tokenizer = Tokenizer.load(text.tokenizer)
     if kept:

@@ -79,8 +79,8 @@ def run_folder(
         except BaseException as error:
             if replacing:
                 _put_back(run)
-            if isinstance(error, Interrupted) and overwrite and str(error).endswith("to go on"):
-                raise Interrupted(f"{error}, without --overwrite, which starts anew") from None
+            if isinstance(error, Interrupted) and overwrite and str(error).endswith("to resume"):
+                raise Interrupted(f"{error}, without --overwrite, which starts from scratch") from None
             # A tokenizer may have taken long to learn, and the next run finds it there.
             refused = isinstance(error, KeelError) and not isinstance(error, Interrupted) and not planned
             if refused and run in new and {path.name for path in run.iterdir()} <= SLIGHT:

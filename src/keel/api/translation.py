@@ -15,7 +15,7 @@ from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.explain.decoding_steps import decoding_data, readable_tokens
-from keel.explain.word_alignment import Alignment, align
+from keel.explain.word_alignment import Alignment, align_words
 from keel.generation.beam_search import SearchInterrupted
 from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
@@ -119,9 +119,9 @@ def aligned(
     text: str, written: str, *, model: Model | str | Path, on_event: OnEvent = ignore, **settings: Any
 ) -> Alignment:
     """Which words of a text the model looks at when it writes each word of another one, which it need not have written
-    itself. `settings` are `layer` and `head` of a transformer, and `pieces` instead of whole words."""
+    itself. `settings` are `layer` and `head` of a transformer, and `subwords` instead of whole words."""
     task = _task(model, on_event)
-    return align(
+    return align_words(
         task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, written, **settings
     )
 

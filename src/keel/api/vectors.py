@@ -12,10 +12,10 @@ from keel.api.settings import route_settings
 from keel.data.examples import Columns, read_examples
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.explain.approximate_search import Approximate
+from keel.explain.approximate_search import ApproximateIndex
 from keel.explain.nearest_neighbors import By, Neighbor, nearest_texts, unit_vectors
-from keel.explain.projection import Flattening, project
-from keel.explain.word_senses import Senses, compare, find_uses, vectors_of
+from keel.explain.projection import ProjectionMethod, project
+from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
 from keel.report import Page, draw_map, write_picture
 
@@ -39,7 +39,7 @@ def nearest(
     """
     if among is None:
         space = load_vectors(model, on_event)
-        return space.nearest(query, top=top, index=Approximate.of(space, on_event) if approximate else None)
+        return space.nearest(query, top=top, index=ApproximateIndex.of(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("an index is kept for words, and not for texts: leave out --approximate or --in")
     known = load_model(model, on_event)
@@ -105,7 +105,7 @@ def senses(
     known = load_model(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name
-    return compare(word, title, uses, vectors_of(uses, encoded), groups)
+    return compare_senses(word, title, uses, use_vectors(uses, encoded), groups)
 
 
 def word_map(
@@ -115,7 +115,7 @@ def word_map(
     words: str | Sequence[str] = (),
     pairs: str | Sequence[tuple[str, str]] = (),
     top: int = 0,
-    by: Flattening = "pca",
+    by: ProjectionMethod = "pca",
     seed: int = 0,
     on_event: OnEvent = ignore,
 ) -> Path:
@@ -138,8 +138,8 @@ def word_map(
     arrows = [(place[space.row(one)], place[space.row(other)]) for one, other in joined]
     picture, without = draw_map([space.words[row] for row in rows], flat.points, arrows)
     says = [f"{len(rows):,} words by {'t-SNE' if by == 'tsne' else 'PCA'}."]
-    if flat.kept is not None:
-        says.append(f"The plane keeps {flat.kept:.0%} of their variance.")
+    if flat.explained_variance is not None:
+        says.append(f"The plane keeps {flat.explained_variance:.0%} of their variance.")
     if len(arrows) > 1:
         says.append(f"In all dimensions the arrows have a cosine of {_parallel(units, arrows):.2f} on average.")
     if without:

@@ -123,7 +123,7 @@ def pretrain(options: Namespace) -> Answer:
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
-        lines.append(f"held-out loss: {losses(evaluations[0])} before, {losses(evaluations[-1])} after")
+        lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1])}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
     lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")

@@ -95,7 +95,7 @@ def senses(options: Namespace) -> Answer:
                 lacks = [str(error)]
     tables = [each.lines() for each in found] + [lacks] * bool(lacks)
     lines = [line for number, each in enumerate(tables) for line in ([""] * (number > 0) + each)]
-    data = [each.to_dict() for each in found] + [{"word": options.word, "remark": each} for each in lacks]
+    data = [each.to_dict() for each in found] + [{"word": options.word, "note": each} for each in lacks]
     return Answer(lines=lines, data=data)
 
 

@@ -77,10 +77,10 @@ class PackedInputs(NamedTuple):
 
 
 def build_packed_inputs(
-    system: BuildsInputs, tokenizer: Tokenizer, firsts: FlatTokens, seconds: FlatTokens | None, room: int
+    system: BuildsInputs, tokenizer: Tokenizer, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int
 ) -> PackedInputs:
     """Each text, or pair, in the system's input template; in windows where it has more than `room` tokens."""
-    texts = [firsts] if seconds is None else [firsts, seconds]
+    texts = [first_texts] if second_texts is None else [first_texts, second_texts]
     total = np.sum([text.lengths for text in texts], axis=0)
     begins = [text.starts for text in texts]
 
@@ -92,7 +92,7 @@ def build_packed_inputs(
     # The template is the same for all texts, except that empty and long ones are built one by one.
     alone = (total > room) | np.any([text.lengths == 0 for text in texts], axis=0)
     built = {number: build_alone(number) for number in np.flatnonzero(alone).tolist()}
-    template = system.build_inputs(tokenizer, [FIRST], None if seconds is None else [SECOND])
+    template = system.build_inputs(tokenizer, [FIRST], None if second_texts is None else [SECOND])
     window_counts = np.ones(len(total), np.int64)
     window_counts[alone] = list(map(len, built.values()))
     sequences = np.cumsum(window_counts) - window_counts  # [texts] the first sequence of each
@@ -124,10 +124,9 @@ def text_windows(first: list[int], second: list[int] | None, room: int) -> list[
     if second is None:
         return [(part, None) for part in _parts(first, room)]
     first_room = max(room // 2, room - len(second))
-    firsts = _parts(first, first_room)
-    seconds = _parts(second, room - min(len(first), first_room))
-    count = max(len(firsts), len(seconds))  # side by side: both are read completely, at linear cost
-    return [(firsts[i * len(firsts) // count], seconds[i * len(seconds) // count]) for i in range(count)]
+    one, two = _parts(first, first_room), _parts(second, room - min(len(first), first_room))
+    count = max(len(one), len(two))  # side by side: both are read completely, at linear cost
+    return [(one[i * len(one) // count], two[i * len(two) // count]) for i in range(count)]
 
 
 def _parts(ids: list[int], room: int) -> list[list[int]]:

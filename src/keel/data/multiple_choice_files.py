@@ -76,7 +76,7 @@ def _example(record: _Record) -> Example:
 
 
 def _choice_index(label: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int | None:
-    """Index of the choice that a label names: by number from 0, by letter, by the file's name or by its text."""
+    """Index of the choice that a label names: by number from 0, by A, B, C, by the file's name or by its text."""
     shown = str(label).strip()
     if label is None or shown == "" or label != label:
         return None
@@ -147,8 +147,8 @@ def _from_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
             yield from _from_record(dict(zip(header, row, strict=False)), f"{name}:{number}", columns)
         return
     if len(header) < 3:
-        raise KeelError(f"{name}: this is no table of texts with choices: give lines such as {EXPECTED}")
-    # Without a header as CODAH has it: the text, its choices, the number of the right one, a mark before them or not.
+        raise KeelError(f"{name}: not a table of texts with choices: give lines such as {EXPECTED}")
+    # CODAH has no header: an optional category, the text, its choices, the index of the right one.
     first = int(max(len(row[0]) for _, row in rows) <= 2)
     note(on_event, f"{name}: text in column {first + 1}, choices from column {first + 2} on, label in the last")
     for number, row in rows:
@@ -218,7 +218,9 @@ def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> 
     if isinstance(known.get("questions"), list):  # RACE: several questions per passage
         article, questions = known.get("article"), known["questions"]
         options, answers = known.get("options") or [], known.get("answers") or [None] * len(questions)
-        if not isinstance(options, list) or not isinstance(answers, list | str):  # a string is one letter per answer
+        if not isinstance(options, list) or not isinstance(
+            answers, list | str
+        ):  # a string: one character each
             raise KeelError(f"{location}: options or answers are not lists, though the questions are: correct it")
         if not len(questions) == len(options) == len(answers):
             counts = f"{len(questions)} questions, {len(options)} lists of options and {len(answers)} answers"

@@ -14,7 +14,7 @@ from keel.data.tag_schemes import detect_scheme, extract_entities
 
 
 class EntitySpan(NamedTuple):
-    """An entity in a text, by character offsets."""
+    """An entity with its character offsets."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ class TaggedText:
 
     @property
     def entities(self) -> list[EntitySpan]:
-        """The entities, by character offsets; empty for tags without a scheme, such as parts of speech."""
+        """The entities with character offsets; empty for tags without a scheme, such as parts of speech."""
         if not self.tags or detect_scheme([[tag] for tag in self.tags]) == "none":
             return []
         offsets: list[tuple[int, int]] = []

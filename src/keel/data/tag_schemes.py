@@ -17,10 +17,10 @@ Scheme = Literal["none", "BIO1", "BIO", "BIOES", "BMES"]
 
 OUTSIDE = "O"
 EQUIVALENT = {"M": "I", "L": "E", "U": "S", "W": "S"}
-"""Letters of BMES, BILOU and BMEWO for I, E and S."""
+"""Prefixes of BMES, BILOU and BMEWO for I, E and S."""
 FOREIGN = "ESMLUW"
-"""Letters that BIO lacks."""
-LETTERS = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
+"""Prefixes that BIO lacks."""
+PREFIXES = {"BIO1": "BI", "BIO": "BI", "BIOES": "BIES", "BMES": "BMES"}
 
 
 class Entity(NamedTuple):
@@ -32,16 +32,16 @@ class Entity(NamedTuple):
 
 
 class TagParts(NamedTuple):
-    """The letter and type of a tag: "B-LOC" is B of LOC, "B" is B without a type."""
+    """The prefix and type of a tag: "B-LOC" is B of LOC, "B" is B without a type."""
 
-    letter: str
+    prefix: str
     type: str
 
 
 def parse_tag(tag: str) -> TagParts:
-    """The parts of a tag, with the letters I, E and S whatever the scheme."""
-    letter, _, kind = tag.partition("-")
-    return TagParts(EQUIVALENT.get(letter, letter), kind)
+    """The parts of a tag, with the prefixes I, E and S whatever the scheme."""
+    prefix, _, kind = tag.partition("-")
+    return TagParts(EQUIVALENT.get(prefix, prefix), kind)
 
 
 def extract_entities(tags: Sequence[str]) -> list[Entity]:
@@ -50,10 +50,10 @@ def extract_entities(tags: Sequence[str]) -> list[Entity]:
     start, before = -1, TagParts(OUTSIDE, "")
     for number, tag in enumerate(chain(map(parse_tag, tags), [TagParts(OUTSIDE, "")])):
         inside = start >= 0
-        if inside and (before.letter in "ES" or tag.letter in "BSO" or tag.type != before.type):
+        if inside and (before.prefix in "ES" or tag.prefix in "BSO" or tag.type != before.type):
             found.append(Entity(before.type, start, number))
             start = -1
-        if start < 0 and tag.letter != OUTSIDE:
+        if start < 0 and tag.prefix != OUTSIDE:
             start = number
         before = tag
     return found
@@ -66,20 +66,20 @@ def write_tags(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str
     for entity in found:
         start, end = entity.start, entity.end
         if scheme in ("BIOES", "BMES"):
-            inner = LETTERS[scheme][1] if scheme == "BMES" else "I"
-            letters = "S" if end - start == 1 else "B" + inner * (end - start - 2) + "E"
+            inner = PREFIXES[scheme][1] if scheme == "BMES" else "I"
+            prefixes = "S" if end - start == 1 else "B" + inner * (end - start - 2) + "E"
         else:
             touches = last.end == start and last.type == entity.type
-            letters = ("B" if scheme == "BIO" or touches else "I") + "I" * (end - start - 1)
-        tags[start:end] = [f"{letter}-{entity.type}" if entity.type else letter for letter in letters]
+            prefixes = ("B" if scheme == "BIO" or touches else "I") + "I" * (end - start - 1)
+        tags[start:end] = [f"{prefix}-{entity.type}" if entity.type else prefix for prefix in prefixes]
         last = entity
     return tags
 
 
 def is_entity_tag(tag: str) -> bool:
     """Whether a tag has the form of an entity tag of some scheme."""
-    letter, dash, kind = tag.partition("-")
-    return letter in (OUTSIDE, *"BIESMLUW") and not (letter == OUTSIDE and dash) and not (dash and not kind)
+    prefix, dash, kind = tag.partition("-")
+    return prefix in (OUTSIDE, *"BIESMLUW") and not (prefix == OUTSIDE and dash) and not (dash and not kind)
 
 
 def has_few_other_tags(sentences: Iterable[Sequence[str]]) -> bool:
@@ -88,15 +88,15 @@ def has_few_other_tags(sentences: Iterable[Sequence[str]]) -> bool:
     return 0 < counts[False] * 4 <= counts[True]
 
 
-def has_few_foreign_letters(sentences: Iterable[Sequence[str]]) -> bool:
-    """Whether a few tags have letters that BIO lacks, though most entities end as in BIO.
+def has_few_foreign_prefixes(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether a few tags have prefixes that BIO lacks, though most entities end as in BIO.
 
-    Where only single words have an S, and no single word has a B or I, the letters are intended.
+    Where only single words have an S, and no single word has a B or I, the prefixes are intended.
     """
     sentences = list(sentences)
-    letters = Counter(tag.partition("-")[0] for tags in sentences for tag in tags)
-    foreign = sum(letters[letter] for letter in FOREIGN)
-    if not 0 < foreign * 4 <= letters["B"] + letters["I"]:
+    prefixes = Counter(tag.partition("-")[0] for tags in sentences for tag in tags)
+    foreign = sum(prefixes[prefix] for prefix in FOREIGN)
+    if not 0 < foreign * 4 <= prefixes["B"] + prefixes["I"]:
         return False
     sizes = [
         each.end - each.start
@@ -104,12 +104,12 @@ def has_few_foreign_letters(sentences: Iterable[Sequence[str]]) -> bool:
         for each in extract_entities(tags)
         if tags[each.end - 1].partition("-")[0] in ("B", "I")
     ]
-    return foreign * 4 <= len(sizes) and (1 in sizes or any(letters[letter] for letter in "EML"))
+    return foreign * 4 <= len(sizes) and (1 in sizes or any(prefixes[prefix] for prefix in "EML"))
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme of these tags; "none" for others, such as parts of speech."""
-    letters: set[str] = set()
+    prefixes: set[str] = set()
     bare = True
     b_starts = i_starts = 0
     for tags in sentences:
@@ -117,19 +117,19 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
         for tag in tags:
             if not is_entity_tag(tag):
                 return "none"
-            letter, _, kind = tag.partition("-")
-            letters.add(letter)
+            prefix, _, kind = tag.partition("-")
+            prefixes.add(prefix)
             bare = bare and not kind
             here = parse_tag(tag)
-            is_start = before.letter == OUTSIDE or before.type != here.type
-            b_starts += here.letter == "B" and is_start
-            i_starts += here.letter == "I" and is_start
+            is_start = before.prefix == OUTSIDE or before.type != here.type
+            b_starts += here.prefix == "B" and is_start
+            i_starts += here.prefix == "I" and is_start
             before = here
-    if not letters - {OUTSIDE}:
+    if not prefixes - {OUTSIDE}:
         return "none"
-    if "M" in letters or (bare and "I" not in letters and letters & {*"ES"}):
+    if "M" in prefixes or (bare and "I" not in prefixes and prefixes & {*"ES"}):
         return "BMES"
-    if letters & {*"ESLUW"}:
+    if prefixes & {*"ESLUW"}:
         return "BIOES"
     return "BIO1" if i_starts > b_starts else "BIO"  # published files have a few errors
 
@@ -162,8 +162,8 @@ def _follows(scheme: Scheme) -> Callable[[TagParts, TagParts], bool]:
     closes = scheme in ("BIOES", "BMES")
 
     def follows(before: TagParts, tag: TagParts) -> bool:
-        opened = before.letter in ("B", "I")
-        if tag.letter in ("I", "E"):
+        opened = before.prefix in ("B", "I")
+        if tag.prefix in ("I", "E"):
             return opened and before.type == tag.type
         return not (closes and opened)
 
@@ -176,6 +176,6 @@ def complete_tags(names: Iterable[str], scheme: Scheme) -> set[str]:
     if scheme == "none":
         return names
     types = {parse_tag(name).type for name in names if name != OUTSIDE}
-    letters = LETTERS[scheme]
-    made = {f"{letter}-{kind}" if kind else letter for kind in types for letter in letters}
+    prefixes = PREFIXES[scheme]
+    made = {f"{prefix}-{kind}" if kind else prefix for kind in types for prefix in prefixes}
     return made | ({OUTSIDE} if scheme != "BMES" or types != {""} or OUTSIDE in names else set())

@@ -269,7 +269,7 @@ def _segmented(lines: Lines, name: str) -> Iterator[RawSentence]:
 def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[RawSentence]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
         if tags.strip() and not line.strip():
-            what = f"this line is blank, but that of seq.out has {counted(len(tags.split()), 'tag')}"
+            what = f"this line is empty, but that of seq.out has {counted(len(tags.split()), 'tag')}"
             raise KeelError(f"{name}:{number}: {what}: add the words, or drop both lines")
         if line.strip():
             yield make_sentence(line.split(), tags.split(), f"{name}:{number}")

@@ -15,13 +15,13 @@ from keel.data.sentence_splitting import CHINESE, CJK
 from keel.data.tables import load_table, refuse_two_files, spool_stdin
 from keel.data.tag_schemes import (
     FOREIGN,
-    LETTERS,
     OUTSIDE,
+    PREFIXES,
     Scheme,
     complete_tags,
     detect_scheme,
     extract_entities,
-    has_few_foreign_letters,
+    has_few_foreign_prefixes,
     has_few_other_tags,
     invalid_transitions,
     is_entity_tag,
@@ -70,8 +70,8 @@ def read_tagged_sentences(source: Any, columns: Columns = DEFAULT_COLUMNS, on_ev
     scheme = detect_scheme(sentence.tags or [] for sentence in found)
     if scheme == "none":
         _refuse_other_tags(found, columns)
-    elif has_few_foreign_letters(sentence.tags or [] for sentence in found):
-        _refuse_foreign_letters(found)
+    elif has_few_foreign_prefixes(sentence.tags or [] for sentence in found):
+        _refuse_foreign_prefixes(found)
     target = _target_scheme(found, scheme, columns, name, on_event)
     tags = [_convert_tags(sentence.tags or [], scheme, target) for sentence in found]
     if scheme != "none":
@@ -115,7 +115,7 @@ def _refuse_other_tags(found: list[RawSentence], columns: Columns) -> None:
                 raise UsageError(f"{location}: {what}: correct it, or leave out --scheme")
 
 
-def _refuse_foreign_letters(found: list[RawSentence]) -> None:
+def _refuse_foreign_prefixes(found: list[RawSentence]) -> None:
     """Refuse a few tags of BIOES: all others would become invalid."""
     pairs = (pair for each in found for pair in zip(each.tags or [], each.locations, strict=True))
     tag, location = next((tag, location) for tag, location in pairs if tag[0] in FOREIGN)
@@ -128,18 +128,18 @@ def _target_scheme(found: list[RawSentence], scheme: Scheme, columns: Columns, n
         raise UsageError(f"{name}: {what}: leave out --scheme")
     target = columns.scheme if columns.scheme != "auto" else "BIO" if scheme == "BIO1" else scheme
     known = f"{scheme} (B only between adjacent entities of one type)" if scheme == "BIO1" else scheme
-    letters = (
+    prefixes = (
         {tag.partition("-")[0] for sentence in found for tag in sentence.tags or []} if scheme != "none" else set()
     )
-    if others := letters - {OUTSIDE, *LETTERS.get(scheme, "")}:
-        known = f"{scheme} with other letters ({', '.join(sorted(others))})"
+    if others := prefixes - {OUTSIDE, *PREFIXES.get(scheme, "")}:
+        known = f"{scheme} with other prefixes ({', '.join(sorted(others))})"
     if target != scheme or others:
         note(on_event, f"{name}: tags are {known}, converted to {target}")
     return target
 
 
 def _convert_tags(tags: Sequence[str], scheme: Scheme, target: Scheme) -> Sequence[str]:
-    # BILOU and BMEWO are BIOES and BMES with other letters.
+    # BILOU and BMEWO are BIOES and BMES with other prefixes.
     known = scheme == target and {*tags} <= complete_tags(tags, target)
     if known and not any(True for _ in invalid_transitions(tags, scheme)):
         return tags

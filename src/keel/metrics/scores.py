@@ -87,7 +87,7 @@ class Scores:
     types: dict[str, dict[str, Score]] = field(default_factory=dict)
     """Precision, recall and F1 of each entity type."""
     note: str = ""
-    """Remark on these scores."""
+    """Note on these scores."""
 
     @property
     def main_value(self) -> float:
@@ -281,10 +281,10 @@ def resamples(count: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
 def _ranks(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """[samples, examples]: the rank of each example in each resample; ties have their mean rank."""
     order = np.argsort(values, kind="stable")
-    firsts = np.flatnonzero(np.r_[True, np.diff(values[order]) > 0])
+    group_starts = np.flatnonzero(np.r_[True, np.diff(values[order]) > 0])
     group = np.empty(len(values), dtype=np.int64)
-    group[order] = np.repeat(np.arange(len(firsts)), np.diff(np.r_[firsts, len(values)]))
-    sizes = np.add.reduceat(weights[:, order], firsts, axis=1)
+    group[order] = np.repeat(np.arange(len(group_starts)), np.diff(np.r_[group_starts, len(values)]))
+    sizes = np.add.reduceat(weights[:, order], group_starts, axis=1)
     return (sizes.cumsum(1) - sizes / 2)[:, group]
 
 

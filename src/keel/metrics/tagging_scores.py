@@ -130,7 +130,7 @@ def _unknown_tags(examples: Examples, truth: list[Sequence[str]], known: Sequenc
     if not odd:
         return ""
     (example, tag), count = odd[0], len(odd)
-    tag = parse_tag(tag).type or tag  # the letter is that of the model's scheme, not of the file's
+    tag = parse_tag(tag).type or tag  # the prefix is that of the model's scheme, not of the file's
     have = counted(count, "word has", "words have")
     what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.location}"
     return f"{what}: counted as errors (correct them, or train with them)"

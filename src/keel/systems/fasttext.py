@@ -321,11 +321,11 @@ class FastTextTraining(Word2vecTraining):
         )
         system, unit_arrays = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
 
-        def one(positions: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
-            firsts, lasts, states = (np.array(column) for column in zip(*positions, strict=True))
+        def one(chunks: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
+            chunk_starts, chunk_ends, states = (np.array(column) for column in zip(*chunks, strict=True))
             return update_fasttext(
-                *text, *sampling, firsts, lasts, states, *vectors, *unit_arrays, system.window, system.negatives,
-                system.architecture == "cbow", np.float32(lr),
+                *text, *sampling, chunk_starts, chunk_ends, states, *vectors, *unit_arrays, system.window,
+                system.negatives, system.architecture == "cbow", np.float32(lr),
             )  # fmt: skip
 
         return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)

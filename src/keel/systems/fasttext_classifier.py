@@ -88,7 +88,7 @@ class _AliasTable(NamedTuple):
 class _BagArrays(NamedTuple):
     """Texts and labels as the kernel reads them."""
 
-    firsts: np.ndarray  # [texts + 1] where the words of each text start
+    bag_starts: np.ndarray  # [texts + 1] where the words of each text start
     ids: np.ndarray  # [words] indices of units
     words: np.ndarray  # [units] row of the word vector, or -1
     parts: np.ndarray  # rows of the n-gram vectors
@@ -125,14 +125,14 @@ class BagTraining(CustomUpdate):
         from keel.kernels.fasttext_classifier_updates import sample_labels
 
         index = self._index(data, rng, examples)
-        drawn = np.zeros((len(index), 1 + self.negatives), np.int64)
+        negatives = np.zeros((len(index), 1 + self.negatives), np.int64)
         if self.negatives:
-            for row, text, state in zip(drawn, index, self._states(rng, examples), strict=True):
+            for row, text, state in zip(negatives, index, self._states(rng, examples), strict=True):
                 sample_labels(int(data.targets[data.example_indices[text]]), *self.drawing, state, row)
         return BagBatch(
             bags=data.padded_batch(index),
             targets=data.targets[data.example_indices[index]],
-            negatives=torch.from_numpy(drawn[:, 1:].copy()),
+            negatives=torch.from_numpy(negatives[:, 1:].copy()),
         )
 
     def counts(self, batch: BagBatch) -> dict[str, Tensor]:
@@ -145,8 +145,8 @@ class BagTraining(CustomUpdate):
         if self.tree:
             return {"loss": F.nll_loss(label_log_probs(scores, self.tree), batch.targets, reduction="sum")}, None
         if self.negatives:
-            true, drawn = scores.gather(1, batch.targets[:, None]), scores.gather(1, batch.negatives)
-            return {"loss": -F.logsigmoid(true).sum() - F.logsigmoid(-drawn).sum()}, None
+            true, negatives = scores.gather(1, batch.targets[:, None]), scores.gather(1, batch.negatives)
+            return {"loss": -F.logsigmoid(true).sum() - F.logsigmoid(-negatives).sum()}, None
         if self.loss == "one-vs-all":
             labels = F.one_hot(batch.targets, scores.shape[1]).to(scores)
             return {"loss": F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")}, None
@@ -199,7 +199,7 @@ class BagTraining(CustomUpdate):
         units, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
         one = isinstance(self.task.labels.kind, SingleLabel)
         return _BagArrays(
-            firsts=data.starts,
+            bag_starts=data.starts,
             ids=data.ids,
             words=units.word_ids.numpy(),
             parts=units.unit_ids.int().numpy(),

@@ -151,20 +151,22 @@ class GloveTraining(CustomUpdate):
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
             raise KeelError("no two different words of the corpus co-occur: use more text")
-        firsts = self._chunk_starts(data, rng, examples)
+        chunk_starts = self._chunk_starts(data, rng, examples)
         tables = [
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
-        def one(firsts: np.ndarray) -> tuple[float, float, int]:
+        def one(chunk_starts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
-            return update_glove(cells, firsts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables)
+            return update_glove(
+                cells, chunk_starts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables
+            )
 
         if threads == 1:
-            results = [one(firsts)]
+            results = [one(chunk_starts)]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(one, [firsts[number::threads].copy() for number in range(threads)]))
+                results = list(pool.map(one, [chunk_starts[number::threads].copy() for number in range(threads)]))
         loss, weights, updates = (sum(column) for column in zip(*results, strict=True))
         return {"squares": loss}, {"squares": weights, "pairs": updates}
 

@@ -77,7 +77,7 @@ class Ngram(WordSystem, CountBased):
 class NgramEncoder(Encoder):
     """A trie of n-grams: nodes are stored by order, unigrams first, each at its id.
 
-    The children of node n are nodes starts[n] to starts[n + 1], sorted by word.
+    The children of node n are nodes starts[n] to starts[n + 1], in order of word ids.
     """
 
     def __init__(self, vocab_size: int):
@@ -157,7 +157,7 @@ class NgramCounting(CountingObjective):
         self.system, self.encoder = system, encoder
         self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
-        self.words[tokenizer.special_ids] = tokenizer.unknown_id  # spelled out in a text, they are ordinary words
+        self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written in a text, they are ordinary words
         self.impossible = self.words != np.arange(encoder.vocab_size)
         self.impossible[self.eos_id] = False
         self.discounts: Tensor
@@ -167,7 +167,7 @@ class NgramCounting(CountingObjective):
         self._notes: list[str] = []
 
     @property
-    def learned(self) -> int:
+    def estimated_orders(self) -> int:
         """Number of orders estimated so far."""
         return int(self.discounts[:, 0].count_nonzero())
 
@@ -234,7 +234,7 @@ class NgramCounting(CountingObjective):
 
         ids = batch.ids.numpy()
         selected = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
-        total, part = sum_log_probs(ids, selected, self.bos_id, self.learned, *self.encoder.trie())
+        total, part = sum_log_probs(ids, selected, self.bos_id, self.estimated_orders, *self.encoder.trie())
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
@@ -303,7 +303,9 @@ class NgramCounting(CountingObjective):
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for log_probs, last in zip(found, context, strict=True):
             begins = np.flatnonzero(last == self.bos_id)
-            next_word_log_probs(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.trie(), log_probs)
+            next_word_log_probs(
+                last[begins[-1] if len(begins) else 0 :], self.estimated_orders, *self.encoder.trie(), log_probs
+            )
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
     def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:

@@ -193,10 +193,10 @@ class Word2vecTraining(CustomUpdate):
         cbow = self.system.architecture == "cbow"
 
         def one(chunks: Sequence[_Chunk]) -> tuple[float, int]:
-            firsts, lasts, states = (np.array(column) for column in zip(*chunks, strict=True))
+            chunk_starts, chunk_ends, states = (np.array(column) for column in zip(*chunks, strict=True))
             return update_word2vec(
-                *text, *sampling, tree, firsts, lasts, states, inputs, outputs, self.system.window, self._negatives,
-                self.block, cbow, np.float32(lr),
+                *text, *sampling, tree, chunk_starts, chunk_ends, states, inputs, outputs, self.system.window,
+                self._negatives, self.block, cbow, np.float32(lr),
             )  # fmt: skip
 
         return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)

@@ -68,9 +68,9 @@ class MultipleChoice(TextClassification):
             what = f"{long} of {len(counts)} examples are longer than {room} tokens"
             note(on_event, f"{examples.source}: {what}: the start of the text is cut, question and choice are kept")
         stops = np.cumsum(texts.lengths)[owners]
-        firsts = FlatTokens(texts.ids[_spans(stops - text_room, text_room)], text_room)
-        seconds = FlatTokens(endings.ids[_spans(endings.starts, choice_room)], choice_room)
-        inputs = self.build_packed_inputs(firsts, seconds, room)
+        first_texts = FlatTokens(texts.ids[_spans(stops - text_room, text_room)], text_room)
+        second_texts = FlatTokens(endings.ids[_spans(endings.starts, choice_room)], choice_room)
+        inputs = self.build_packed_inputs(first_texts, second_texts, room)
         return self._encoded(
             examples,
             inputs._replace(window_counts=counts),

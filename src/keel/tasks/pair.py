@@ -38,12 +38,12 @@ class PairClassification(TextClassification):
     def settings(self) -> dict[str, Any]:
         return super().settings | ({"orders": "both"} if self.sequences_per_window == 2 else {})
 
-    def build_packed_inputs(self, firsts: FlatTokens, seconds: FlatTokens | None, room: int) -> PackedInputs:
-        if self.sequences_per_window == 1 or seconds is None:
-            return super().build_packed_inputs(firsts, seconds, room)
+    def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
+        if self.sequences_per_window == 1 or second_texts is None:
+            return super().build_packed_inputs(first_texts, second_texts, room)
         room -= room % 2  # equal halves: both orders have the same windows
-        given = super().build_packed_inputs(firsts, seconds, room)
-        return given.interleave(super().build_packed_inputs(seconds, firsts, room))
+        given = super().build_packed_inputs(first_texts, second_texts, room)
+        return given.interleave(super().build_packed_inputs(second_texts, first_texts, room))
 
     def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits; with both orders the summands of each sequence."""

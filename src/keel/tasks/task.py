@@ -27,7 +27,7 @@ from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
 from keel.tasks.embedding_restriction import restricted_embeddings
 from keel.tasks.head_settings import HeadSettings
-from keel.training.batch_loading import ROOM
+from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 from keel.training.plan import Precision, Train
@@ -200,13 +200,13 @@ class Task(Objective):
         """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
         oov_ids = self.system.uses_subwords
-        firsts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
-        seconds = None
+        first_texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
+        second_texts = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
-            seconds = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
+            second_texts = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
-        inputs = self.build_packed_inputs(firsts, seconds, room)
+        inputs = self.build_packed_inputs(first_texts, second_texts, room)
         counts = inputs.window_counts // self.sequences_per_window
         if long := int((counts > 1).sum()):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens"
@@ -214,9 +214,9 @@ class Task(Objective):
             note(on_event, f"{examples.source}: {what}: split into {windows} windows, whose logits are averaged")
         return self._encoded(examples, inputs, targets=targets, batch_size=batch_size)
 
-    def build_packed_inputs(self, firsts: FlatTokens, seconds: FlatTokens | None, room: int) -> PackedInputs:
+    def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
         """The texts in the system's input template; those longer than `room` in windows."""
-        return build_packed_inputs(self.system, self.tokenizer, firsts, seconds, room)
+        return build_packed_inputs(self.system, self.tokenizer, first_texts, second_texts, room)
 
     def _encoded(self, examples: Examples, inputs: PackedInputs, **fields: Any) -> EncodedExamples:
         """The inputs of these examples and, for a frozen encoder, their features."""
@@ -264,11 +264,11 @@ class Task(Objective):
         index, members = data.expand_groups(data.step_indices(rng, examples))
         inputs = self._inputs(data, index) if data.features is None else None
         selection, numbers = data.select_tokens(index, inputs)
-        firsts = index if members is None else index[members[:, 0].numpy()]
+        first_texts = index if members is None else index[members[:, 0].numpy()]
         return TaskBatch(
             inputs=inputs,
-            targets=data.targets[data.example_indices[firsts] if selection is None else numbers],
-            weights=torch.from_numpy(data.weights[firsts]),
+            targets=data.targets[data.example_indices[first_texts] if selection is None else numbers],
+            weights=torch.from_numpy(data.weights[first_texts]),
             features=None if data.features is None else data.features[numbers],
             selection=selection,
             group_members=members,
@@ -350,7 +350,8 @@ class Task(Objective):
         for index, found in self._infer(data, batch_size, lambda features, selection: features):
             if not len(features):
                 shape = count, *found.shape[1:]
-                fits = found.is_cuda and 4 * math.prod(shape) < ROOM * torch.cuda.mem_get_info(found.device)[0]
+                free = torch.cuda.mem_get_info(found.device)[0] if found.is_cuda else 0
+                fits = 4 * math.prod(shape) < MAX_DATA_SHARE * free
                 features = torch.empty(shape, device=found.device if fits else "cpu")
             features[torch.from_numpy(index).to(features.device)] = found.to(features.device)
         return features
