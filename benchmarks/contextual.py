@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.data.text_files import open_text
-from keel.explain.word_senses import WordUse, vectors_of
+from keel.explain.word_senses import WordUse, use_vectors
 from keel.nn.scalar_mix import ScalarMix
 
 FILES = {
@@ -84,7 +84,7 @@ def _pairs(model: keel.Model, folder: Path, part: str) -> tuple[Tensor, Tensor]:
     layers = []
     for layer in model.encoder.layer_numbers:
         encoded = model.encode([use.text for use in uses], layer=layer, pool="none")
-        layers.append(vectors_of(uses, encoded))
+        layers.append(use_vectors(uses, encoded))
     found = torch.from_numpy(np.stack(layers, 1)).unflatten(0, (-1, 2))
     return found, torch.tensor(gold).float()
 

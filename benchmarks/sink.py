@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import keel
-from keel.claims.gpt_claims import on_first
+from keel.claims.gpt_claims import first_token_attention
 from keel.data.text_files import open_text
 from keel.systems.gpt import Gpt
 
@@ -60,7 +60,7 @@ def main() -> None:
             keel.pretrain(system, options.text, out=out, seed=seed, **settings)
             model = keel.Model.load(out, device=options.device)
             losses.append(keel.perplexity(model, options.held_out).values["next bits per byte"].value)
-            shares += [share for text in texts if (share := on_first(model, text))]
+            shares += [share for text in texts if (share := first_token_attention(model, text))]
         before, first, even = map(fmean, zip(*shares, strict=True))
         spread = f" ± {stdev(losses):.4f}" if len(losses) > 1 else ""
         listed = ", ".join(f"{loss:.4f}" for loss in losses)

@@ -77,7 +77,7 @@ def main() -> None:
     learned = time.monotonic()
     print(f"{model.card.steps:,} steps, {(learned - start) / 60:.1f} minutes on {model.card.hardware}")
     found = keel.perplexity(model, work / "test.txt", sentences="lines")
-    print(f"{found}\n({time.monotonic() - learned:.0f} s; the papers' figure is that by token)")
+    print(f"{found}\n({time.monotonic() - learned:.0f} s; papers report perplexity per token)")
 
 
 if __name__ == "__main__":

@@ -145,8 +145,6 @@ src/keel/api
 src/keel/cli
 src/keel/data
 src/keel/formats
-src/keel/kernels
-src/keel/metrics
 src/keel/nn
 src/keel/systems
 src/keel/training
