@@ -10,7 +10,7 @@ from keel.api.evaluation import evaluate
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
 from keel.claims.claim import Say
-from keel.claims.network_claims import shrinking_pictures
+from keel.claims.network_claims import shrinking_images
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.events import ignore
@@ -37,7 +37,7 @@ def test_filters_are_cross_correlations() -> None:
 
 def test_ten_layers_without_padding_cost_forty_rows() -> None:
     say = Say(ignore)
-    assert shrinking_pictures(say).holds
+    assert shrinking_images(say).holds
     assert "240 to 200" in say.rows[0]
 
 
