@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from keel.api.evaluation import evaluate
-from keel.api.pretraining import finetune
+from keel.api.finetuning import finetune
 from keel.data.examples import Example, Examples, read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.model import Model

@@ -320,11 +320,11 @@ def test_what_is_no_text_has_no_vector(tokenizer: Tokenizer, texts: Any) -> None
 def test_word_vectors_know_their_places(tokenizer: Tokenizer) -> None:
     model = made(tokenizer)
     found = model.encode(TEXTS, pool="none")
-    assert [len(text.pieces) for text in found] == [len(ids) for ids in tokenizer.encode_many(TEXTS)]
+    assert [len(text.tokens) for text in found] == [len(ids) for ids in tokenizer.encode_many(TEXTS)]
     for text, words in zip(TEXTS, found, strict=True):
-        assert words.vectors.shape == (len(words.pieces), 32)
+        assert words.vectors.shape == (len(words.tokens), 32)
         spelled = [text[start:end].lower() for start, end in words.offsets]
-        assert spelled == [piece.removeprefix("##") for piece in words.pieces]
+        assert spelled == [piece.removeprefix("##") for piece in words.tokens]
     framed = SYSTEM.build_inputs(tokenizer, tokenizer.encode(TEXTS[2]).ids).ids
     with torch.inference_mode():
         top = model.encoder(TokenBatch.pad([framed])).top[0, 1:-1]
@@ -381,7 +381,7 @@ def test_chinese(chinese_corpus: Path, tmp_path: Path) -> None:
     assert sum(candidate.probability for candidate in candidates) <= 1
     words = Model.load(tmp_path).encode("王老师的帆船", pool="none")
     assert words.offsets == [(i, i + 1) for i in range(6)]
-    assert "".join(words.pieces) == "王老师的帆船"
+    assert "".join(words.tokens) == "王老师的帆船"
 
 
 def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:

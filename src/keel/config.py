@@ -129,6 +129,15 @@ class Lt(Ge):
         return value < self.bound
 
 
+@dataclasses.dataclass(frozen=True)
+class Doc:
+    """Help text of a verb's argument in its annotation; such an argument becomes a flag of its command."""
+
+    text: str
+    repeated: bool = False
+    """Whether the flag may be given several times."""
+
+
 Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
 Share = Annotated[float, Ge(0), Le(1)]
@@ -140,9 +149,14 @@ Dropout = Annotated[float, Ge(0), Lt(1)]
 class Validated:
     """Base of settings dataclasses: types and bounds of the annotations are enforced when one is made."""
 
+    given: frozenset[str]
+    """The fields that were passed, as opposed to those left at their defaults."""
+
     def __new__(cls, **fields: Any) -> Self:
         check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
-        return super().__new__(cls)
+        settings = super().__new__(cls)
+        object.__setattr__(settings, "given", frozenset(fields))
+        return settings
 
 
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:

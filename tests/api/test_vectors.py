@@ -18,7 +18,7 @@ AXES = np.array([[2, 0, 1, 0], [2, 0, -1, 0], [-2, 0, 1, 0], [-2, 0, -1, 0], [0,
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """King is to queen what man is to woman, in English and in Chinese."""
     path = tmp_path_factory.mktemp("vectors") / "royal.vec"
-    write_vectors(path, Vectors(WORDS, np.block([[AXES, 0 * AXES], [0 * AXES[:4], AXES[:4]]])), form="text")
+    write_vectors(path, Vectors(WORDS, np.block([[AXES, 0 * AXES], [0 * AXES[:4], AXES[:4]]])), layout="text")
     return path
 
 
@@ -58,7 +58,7 @@ def test_the_odd_one_out_of_words_between_commas(file: Path, tmp_path: Path) -> 
         found = keel.odd(words, model=file)
         assert {one.word for one in found} == {"皇帝", "apple", "女皇"}
         assert found[0].word == "apple"
-    write_vectors(tmp_path / "comma.vec", Vectors(["1,000", "1", "000", "a"], np.eye(4, dtype=np.float32)), form="text")
+    write_vectors(tmp_path / "comma.vec", Vectors(["1,000", "1", "000", "a"], np.eye(4, dtype=np.float32)), layout="text")
     known = keel.odd("1,000 a,1", model=tmp_path / "comma.vec")
     assert {one.word for one in known} == {"1,000", "a", "1"}, "what is known with its comma is one word"
 

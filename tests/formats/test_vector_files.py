@@ -64,7 +64,7 @@ def test_round_trip(tmp_path: Path, form: Form, width: int, block: int, monkeypa
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(module, "SAMPLE", max(block, 1 << 14))
     vectors = made(WORDS + [f"word{number}" for number in range(500)], width)
-    write_vectors(tmp_path / "vectors", vectors, form=form)
+    write_vectors(tmp_path / "vectors", vectors, layout=form)
     again, said = read(tmp_path / "vectors")
     assert_equal(again, vectors)
     assert said == [f"{tmp_path / 'vectors'} is {module.FORMS[form]}: 512 words of {width} numbers"]
@@ -75,7 +75,7 @@ def test_round_trip(tmp_path: Path, form: Form, width: int, block: int, monkeypa
 @pytest.mark.parametrize("form", FORMS)
 def test_gensim_reads_what_we_write(tmp_path: Path, form: Form) -> None:
     vectors = made(WORDS, 20)
-    write_vectors(tmp_path / "vectors", vectors, form=form)
+    write_vectors(tmp_path / "vectors", vectors, layout=form)
     peer = as_ours(load(tmp_path / "vectors", form))
     assert peer.words == vectors.words
     np.testing.assert_allclose(peer.matrix, vectors.matrix, rtol=0 if form == "binary" else 1e-6)
@@ -147,7 +147,7 @@ def test_compressed(tmp_path: Path, form: Form, pack: Callable[[bytes], bytes] |
     assert not isinstance(pack, str)
     path = tmp_path / "vectors"
     vectors = made([f"word{number}" for number in range(2000)], 40)
-    write_vectors(path, vectors, form=form)
+    write_vectors(path, vectors, layout=form)
     path.write_bytes(packed := pack(path.read_bytes()))
     assert looks_like_vectors(path)
     assert_equal(read_vectors(path), vectors)
@@ -193,7 +193,7 @@ def test_ways_to_write_a_line(tmp_path: Path, text: bytes) -> None:
 def test_words_with_spaces_in_glove(tmp_path: Path) -> None:
     """As in the file of 840 billion words."""
     vectors = made([". . .", "the", "at name@domain.com", "2 b", "a"], 5)
-    write_vectors(tmp_path / "vectors", vectors, form="glove")
+    write_vectors(tmp_path / "vectors", vectors, layout="glove")
     assert_equal(read_vectors(tmp_path / "vectors"), vectors)
 
 
@@ -212,7 +212,7 @@ def test_small_binary_files_are_never_taken_for_text(tmp_path: Path) -> None:
         generator = np.random.default_rng(seed)
         shape = (int(generator.integers(2, 5)), int(generator.integers(2, 5)))
         vectors = Vectors(["1", "b", "3", "d"][: shape[0]], generator.normal(size=shape).astype(np.float32))
-        write_vectors(path, vectors, form="binary")
+        write_vectors(path, vectors, layout="binary")
         assert looks_like_vectors(path)
         assert_equal(read_vectors(path), vectors)
 
@@ -221,15 +221,15 @@ def test_small_binary_files_are_never_taken_for_text(tmp_path: Path) -> None:
 def test_only_the_first_words(tmp_path: Path, form: Form) -> None:
     path = tmp_path / "vectors"
     vectors = made([f"word{number}" for number in range(100)])
-    write_vectors(path, vectors, form=form)
-    assert_equal(read_vectors(path, most=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
-    assert_equal(read_vectors(path, most=100), vectors)
-    assert_equal(read_vectors(path, most=1000), vectors)
+    write_vectors(path, vectors, layout=form)
+    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
+    assert_equal(read_vectors(path, limit=100), vectors)
+    assert_equal(read_vectors(path, limit=1000), vectors)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])  # what is not asked for is not looked at
-    assert_equal(read_vectors(path, most=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
+    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
     with pytest.raises(UsageError, match="first -1 words"):
-        read_vectors(path, most=-1)
+        read_vectors(path, limit=-1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -240,14 +240,14 @@ def test_of_duplicates_the_first_is_kept(
     monkeypatch.setattr(module, "BLOCK", block)
     path = tmp_path / "vectors"
     vectors = made(["a", "b", "c", "d", "e"])
-    write_vectors(path, vectors, form=form)
+    write_vectors(path, vectors, layout=form)
     path.write_bytes(path.read_bytes().replace(b"c ", b"a ").replace(b"d ", b"a "))
     monkeypatch.setattr(module, "SAMPLE", max(block, 200))
     kept = Vectors(["a", "b", "e"], vectors.matrix[[0, 1, 4]])
     ours, said = read(path)
     assert_equal(ours, kept)
     assert said[1:] == [f"{path}: 2 words came again; the first vector of each was kept"]
-    assert_equal(read_vectors(path, most=3), kept)
+    assert_equal(read_vectors(path, limit=3), kept)
 
 
 def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +256,8 @@ def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.M
     words = [str(number) for number in range(8000)]
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32))
     for form in FORMS:
-        write_vectors(tmp_path / form, vectors, form=form)
-        read_vectors(tmp_path / form, most=1)  # compiles
+        write_vectors(tmp_path / form, vectors, layout=form)
+        read_vectors(tmp_path / form, limit=1)  # compiles
         tracemalloc.start()
         try:
             read_vectors(tmp_path / form)
@@ -370,7 +370,7 @@ def test_what_is_no_file_of_vectors(tmp_path: Path) -> None:
 )
 def test_words_that_cannot_be_written(tmp_path: Path, word: str, form: Form, message: str) -> None:
     with pytest.raises(KeelError, match=message):
-        write_vectors(tmp_path / "vectors", made(["the", word]), form=form)
+        write_vectors(tmp_path / "vectors", made(["the", word]), layout=form)
     assert not [*tmp_path.iterdir()]
 
 
@@ -378,20 +378,20 @@ def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
     vectors = made(["the", "of"])
     with pytest.raises(KeelError, match="the vector of 'of' holds a number that is NaN"):
         write_vectors(
-            tmp_path / "vectors", Vectors(vectors.words, np.array([[1.0], [np.nan]], np.float32)), form="text"
+            tmp_path / "vectors", Vectors(vectors.words, np.array([[1.0], [np.nan]], np.float32)), layout="text"
         )
     with pytest.raises(KeelError, match="no vectors to write"):
-        write_vectors(tmp_path / "vectors", Vectors([], np.empty((0, 5), np.float32)), form="text")
+        write_vectors(tmp_path / "vectors", Vectors([], np.empty((0, 5), np.float32)), layout="text")
     with pytest.raises(UsageError, match=r"leave out \.gz"):
-        write_vectors(tmp_path / "vectors.gz", vectors, form="text")
+        write_vectors(tmp_path / "vectors.gz", vectors, layout="text")
     with pytest.raises(UsageError, match="there is no form 'bin'"):
-        write_vectors(tmp_path / "vectors", vectors, form="bin")  # pyright: ignore[reportArgumentType]
+        write_vectors(tmp_path / "vectors", vectors, layout="bin")  # pyright: ignore[reportArgumentType]
     (tmp_path / "file").touch()
     with pytest.raises(KeelError, match=r"cannot write .*file/vectors: "):
-        write_vectors(tmp_path / "file" / "vectors", vectors, form="text")
+        write_vectors(tmp_path / "file" / "vectors", vectors, layout="text")
     (tmp_path / "folder").mkdir()
     with pytest.raises(KeelError, match=r"cannot write .*folder: Is a directory"):
-        write_vectors(tmp_path / "folder", vectors, form="text")
+        write_vectors(tmp_path / "folder", vectors, layout="text")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
 
@@ -399,7 +399,7 @@ def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "vectors"
     old = made(["the", "of"])
-    write_vectors(path, old, form=form)
+    write_vectors(path, old, layout=form)
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -407,7 +407,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, form: Form, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(KeelError, match=r"no room left on the disk to write .*vectors: free some"):
-            write_vectors(path, made(["a", "b", "c"]), form=form)
+            write_vectors(path, made(["a", "b", "c"]), layout=form)
     assert [one.name for one in tmp_path.iterdir()] == ["vectors"]
     assert_equal(read_vectors(path), old)
 
@@ -418,5 +418,5 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(module, "_encode", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(tmp_path / "vectors", made(["the"]), form="text")
+        write_vectors(tmp_path / "vectors", made(["the"]), layout="text")
     assert not [*tmp_path.iterdir()]

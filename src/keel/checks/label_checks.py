@@ -11,7 +11,7 @@ from keel.checks.check_report import Finding
 from keel.data.examples import NAMELESS, Example, Examples
 from keel.errors import KeelError
 from keel.events import counted
-from keel.model import UNREADABLE, Model
+from keel.model import MAX_UNKNOWN, Model
 from keel.tasks.task import Task
 
 BATCH = 32
@@ -57,7 +57,7 @@ def facts_of(examples: Examples, model: Model | None) -> dict[str, Any]:
 def findings_of(examples: Examples, model: Model | None, task: type[Task] | None = None) -> Iterator[Finding]:
     """What is wrong or odd within one file, and what of it a model cannot read; what a task is to be learned from must
     have labels."""
-    if model is not None and (unknown := model.unknown_share(examples)) > UNREADABLE:
+    if model is not None and (unknown := model.unknown_share(examples)) > MAX_UNKNOWN:
         what = f"{unknown:.1%} of the pieces are unknown to the model"
         yield Finding("warning", examples.source, what, "take a model that learned from such text")
     empty = [example for example in examples if not example.text.strip() or example.second == ""]

@@ -77,9 +77,9 @@ def two_lines(say: Say) -> Finding:
     say("model = keel.Model.load(folder)")
     say('vectors, words = model.encode(sentences), model.encode(sentences[0], pool="none")')
     say(f"vectors: {vectors.shape}, one for each of {len(sentences)} sentences; words: {words.vectors.shape}")
-    say(f"of {', '.join(words.pieces)}")
+    say(f"of {', '.join(words.tokens)}")
     return Finding(
-        vectors.shape == (len(sentences), 64) and words.vectors.shape == (len(words.pieces), 64),
+        vectors.shape == (len(sentences), 64) and words.vectors.shape == (len(words.tokens), 64),
         "the second line gives both, sentences and words in their context",
     )
 

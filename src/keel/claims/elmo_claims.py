@@ -45,7 +45,7 @@ def five_banks(say: Say) -> Finding:
         for line in found.lines()[1:]:
             say(f"{name}: {line}")
         cosines[name] = found.cosines.min()
-        vectors = np.array([it.vectors[it.pieces.index("bank")] for it in model.encode(texts, pool="none")])
+        vectors = np.array([it.vectors[it.tokens.index("bank")] for it in model.encode(texts, pool="none")])
         right[name] = _told_apart(vectors, truth)
         say(f"{name}: a linear rule on the vector of 'bank' names {right[name]:.0%} of three senses in new sentences")
     return Finding(
@@ -62,7 +62,7 @@ def three_tokens(say: Say) -> Finding:
     texts = [BANKS[0], BANKS[2], BANKS[4]]
     apart = []
     for layer in range(3):
-        vectors = [it.vectors[it.pieces.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
+        vectors = [it.vectors[it.tokens.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
         apart.append(min(float(np.abs(vectors[a] - vectors[b]).max()) for a, b in ((0, 1), (0, 2), (1, 2))))
         say(f"layer {layer}: the vectors of 'bank' in three sentences differ by {apart[-1]:.2g} or more")
     return Finding(
@@ -120,7 +120,7 @@ def one_side_each(say: Say) -> Finding:
     model = _untaught()
     texts = ["the river bank to fish", "the river bank yet"]
     one, other = model.encode(texts, pool="none")
-    place = one.pieces.index("bank")
+    place = one.tokens.index("bank")
     moved = np.abs(one.vectors[place] - other.vectors[place])
     half = len(moved) // 2
     forwards, backwards = float(moved[:half].max()), float(moved[half:].max())

@@ -226,7 +226,7 @@ def one_vector(say: Say) -> Finding:
         ("BERT", learn_sentences(sentences, TINY, steps=100)),
     ):
         found = model.encode(asked, pool="none")
-        vectors = [it.vectors[it.pieces.index("bank")] for it in found]
+        vectors = [it.vectors[it.tokens.index("bank")] for it in found]
         moved[name] = max(float(np.abs(one - vectors[0]).max()) for one in vectors[1:])
         say(f"{name}: 'bank' in {len(asked)} texts, its vectors differ by {moved[name]:.2g}")
     return Finding(
@@ -251,7 +251,7 @@ def no_senses(say: Say) -> Finding:
     right = {}
     for name, model in (("word2vec", words), ("BERT", learn_sentences(sentences, TINY, steps=300))):
         found = model.encode(sentences, pool="none")
-        vectors = np.array([it.vectors[it.pieces.index("bank")] for it in found])
+        vectors = np.array([it.vectors[it.tokens.index("bank")] for it in found])
         right[name] = _told_apart(vectors, np.array([sense == "river" for sense in truth]))
         say(f"{name}: a linear rule on the vector of 'bank' names {right[name]:.0%} of the senses in new sentences")
     return Finding(

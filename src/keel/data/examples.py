@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from keel.config import Validated
 from keel.data.label_parsing import Value, kind_of, labels_of, names_of
 from keel.data.tables import Kind, Places, Table, choose_columns, load_table
 from keel.data.tokenizer import Tokenizer
@@ -21,7 +22,7 @@ from keel.training.counter_rng import seed_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class Columns(Validated):
     """Where labelled data keeps what; empty names are found by header or shape, and said."""
 
     text_column: str = ""

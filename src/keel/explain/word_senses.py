@@ -11,7 +11,7 @@ from keel.data.sentence_splitting import CJK
 from keel.errors import KeelError, UsageError
 from keel.events import counted
 from keel.explain.nearest_neighbors import unit_vectors
-from keel.model import WordVectors
+from keel.text_vectors import TokenVectors
 
 EQUAL = 0.995
 """Vectors of a cosine above this are taken for the same: it is shown as 1.00."""
@@ -78,7 +78,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[WordUse]:
     return found
 
 
-def vectors_of(uses: Sequence[WordUse], encoded: Sequence[WordVectors]) -> np.ndarray:
+def vectors_of(uses: Sequence[WordUse], encoded: Sequence[TokenVectors]) -> np.ndarray:
     """[uses, width]: the mean over the pieces that the word is cut into, of each use in its encoded text."""
     found = []
     for use, words in zip(uses, encoded, strict=True):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import Trace
 from keel.generation.next_token import NextTokenModel, groups, kept, started, top_candidates
@@ -53,7 +54,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeamSearch:
+class BeamSearch(Validated):
     """How texts are searched for."""
 
     beams: int = 5

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import Trace
 from keel.generation.next_token import BLOCK, NextTokenModel, groups, kept, started, top_candidates
@@ -19,7 +20,7 @@ HEADS = 128, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class Sampling(Validated):
     """How each next word is chosen."""
 
     temperature: float = 1.0

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.config import Validated
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import ANY, Columns, Example, Examples, Labels, read_examples
 from keel.data.input_windows import Flat, PackedInputs, build_packed_inputs
@@ -39,7 +40,7 @@ class NoDecodingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadSettings:
+class HeadSettings(Validated):
     """What stands on the encoder, beside the last linear layer."""
 
     network: HeadNetworkKind = "none"

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from keel.config import Validated
 from keel.errors import UsageError
 from keel.training.distributed import Parallel
 from keel.training.objective import Phase
@@ -20,7 +21,7 @@ MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(Validated):
     """How long, how fast and with what care to train. One of steps, epochs and minutes is set."""
 
     steps: int = 0
