@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester", "tests.tiny_task"]
+pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parent.parent
 
 # Set before torch, numba or transformers are imported, and inherited by every process that a test starts.

@@ -19,6 +19,7 @@ SHORTER = {
     "elmo wiki.txt": "elmo wiki.txt --batch 8",
     "senses bank": "senses farmer",
     "gpt wiki.txt --size mini": "gpt wiki.txt --size tiny --text.vocabulary 400 --batch 4",
+    "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32",
     "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",

@@ -299,7 +299,8 @@ def test_a_task_on_other_examples_is_refused_and_leaves_nothing(base: Path, tmp_
 @pytest.mark.parametrize(("name", "batch"), [("rnn", 1000), ("word2vec", 1000), ("onehot", 1000), ("rnn", 8)])
 def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, name: str, batch: int) -> None:
     said: list[str] = []
-    shape = {} if name == "onehot" else {"width": 4, "length": 200, "steps": 1}
+    length = {"rnn": "bptt", "word2vec": "chunk_length"}.get(name, "")
+    shape = {"width": 4, length: 200, "steps": 1} if length else {}
     settings: dict[str, Any] = {"batch": batch, "device": "cpu", "threads": 1, **shape}
     pretrain(
         name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
@@ -532,7 +533,7 @@ def test_import_is_light() -> None:
         _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
 
 
-WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "length": 40, "threads": 1}
+WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}
 
 
 def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
 
 TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
-    "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
+    "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
     "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }

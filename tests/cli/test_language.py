@@ -79,7 +79,7 @@ def test_an_interrupted_search_shows_its_best_text(
     found = text_generation.next_token_model
     steps: list[int] = []
 
-    def writer_of(model: Any) -> Any:
+    def next_token_model(model: Any) -> Any:
         writer = found(model)
         onwards = writer.next
 
@@ -92,7 +92,7 @@ def test_an_interrupted_search_shows_its_best_text(
         monkeypatch.setattr(writer, "next", next)
         return writer
 
-    monkeypatch.setattr(text_generation, "writer_of", writer_of)
+    monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
     code, out, err = run("generate", "The sailor", "--model", ngram, "--beam", 3, *form)
     assert code == 130
     assert err == "keel: stopped before the search had ended; this is its best text so far\n"
@@ -154,7 +154,7 @@ def test_a_model_that_ends_at_once_says_so(
     assert said("--beam", 2, "--stop", said("--beam", 2)[0]) == ("", stopped)
     found = text_generation.next_token_model
 
-    def writer_of(model: Any) -> Any:
+    def next_token_model(model: Any) -> Any:
         """One that ends a text whatever stands before."""
         writer = found(model)
         onwards = writer.next
@@ -167,8 +167,8 @@ def test_a_model_that_ends_at_once_says_so(
         monkeypatch.setattr(writer, "next", next)
         return writer
 
-    monkeypatch.setattr(text_generation, "writer_of", writer_of)
-    monkeypatch.setattr(Ngram, "sentences", "none")  # what is drawn then ends with the closing mark
+    monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
+    monkeypatch.setattr(Ngram, "default_sentences", "none")  # what is drawn then ends with the closing mark
     assert said("--stop", "xyz") == (
         "", "the model ended at once: another --seed, a higher --temperature, or a longer prompt may help\n"
     )  # fmt: skip

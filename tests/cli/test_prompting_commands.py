@@ -84,7 +84,7 @@ def test_last_words_and_choices_are_evaluated(ngram: Path, run: Run, tmp_path: P
     code, out, _ = run("evaluate", ngram, choices, "--by", "choices", "--json")
     found = json.loads(out)
     assert found["values"]["accuracy by sum"]["value"] == 1
-    assert "guessing gives 0.500" in found["remark"]
+    assert "guessing gives 0.500" in found["note"]
 
 
 def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert first["text"] == "boat 0"
     assert first["best"][0]["rewritten"] == first["rewritten"]
     assert "another text" in run("info", desk / "ende")[1]
-    assert config["keel"]["settings"]["shared"] is True
+    assert config["keel"]["settings"]["shared_vocabulary"] is True
 
 
 def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_
     )
     assert code == 0, err
     settings = json.loads((tmp_path / "m" / "config.json").read_text())["keel"]["settings"]
-    assert (settings["dropout"], settings["smoothing"]) == (0.4, 0.2)
+    assert (settings["dropout"], settings["label_smoothing"]) == (0.4, 0.2)
     code, _, err = run(*line, "--system.width", "64", "--out", tmp_path / "wide")
     assert code == 2
     assert "width is the model's shape and cannot change: leave it out, or start from a new transformer" in err
@@ -152,10 +152,10 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
 SLOW = """
 import sys, threading, time
 from keel.cli import main
-from keel.tasks.sequence_to_sequence import Rewrite, RewriteWriter
+from keel.tasks.sequence_to_sequence import SequenceToSequence, SequenceToSequenceGenerator
 
 here, quick = threading.local(), threading.Event()
-whole, onwards = Rewrite._hypotheses, RewriteWriter.next
+whole, onwards = SequenceToSequence._hypotheses, SequenceToSequenceGenerator.next
 
 def hypotheses(task, data, index, *given, **settings):
     here.slow = data.lengths[index].min() > data.lengths.min()
@@ -172,7 +172,7 @@ def next(writer, *given):
         print("slow", file=sys.stderr, flush=True)
     return scores, state
 
-Rewrite._hypotheses, RewriteWriter.next = hypotheses, next
+SequenceToSequence._hypotheses, SequenceToSequenceGenerator.next = hypotheses, next
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -214,7 +214,7 @@ def test_an_error_in_a_worker_is_told_as_it_is(tokenizer: Tokenizer) -> None:
 
 BUILD = """
 import sys
-from keel.text import tokens
+from keel.data import token_store as tokens
 from keel.data.corpus import Corpus
 from keel.data.tokenizer import Tokenizer
 tokens.CHUNK, tokens.COMMIT_SECONDS = 20_000, 0

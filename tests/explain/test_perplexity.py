@@ -82,7 +82,7 @@ def test_who_knows_fewer_words_does_not_win(
 def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
     english_corpus: Path, tmp_path: Path, loss: Any
 ) -> None:
-    system = Nnlm(width=8, hidden=8, order=3, loss=loss, length=5)
+    system = Nnlm(width=8, hidden=8, order=3, loss=loss, chunk_length=5)
     model = pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=60, steps=20, device="cpu")
     assert isinstance(model.objective, NnlmTraining)
     found = perplexity(model, Corpus.of(TEXTS))

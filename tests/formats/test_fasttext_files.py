@@ -59,7 +59,7 @@ def test_we_read_what_gensim_writes(tmp_path: Path) -> None:
 
 
 def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 8, "length": 40, "threads": 1}
+    settings: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}
     ours = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, buckets=60, subsample=0.0, **settings)
     convert(tmp_path / "m", tmp_path / "x.bin")
     theirs = load_facebook_model(str(tmp_path / "x.bin"))
@@ -94,8 +94,8 @@ def test_a_classifier_goes_there_and_back(tmp_path: Path, loss: str) -> None:
         assert again.task.labels.kind == "several"
         return
     for one, two in zip(ours.predict(texts), again.predict(texts), strict=True):
-        assert one.name == two.name
-        assert one.probability == pytest.approx(two.probability, abs=1e-6)
+        assert one.label == two.label
+        assert one.confidence == pytest.approx(two.confidence, abs=1e-6)
 
 
 def quantised(matrix: np.ndarray, books: np.ndarray, part: int, norms: np.ndarray | None = None) -> tuple[bytes, Any]:
@@ -141,7 +141,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     model = Model.load(path)
     assert isinstance(model.system, FastText)
     # By hand: what is in the bag of a text, n-grams without a row left out.
-    whole = FastText(**{**vars(model.system), "kept": -1})
+    whole = FastText(**{**vars(model.system), "kept_buckets": -1})
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
         ids = np.array(tokenizer.encode_many([text], spell=True)[0], np.int32)
@@ -156,7 +156,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
         chances = {"a": 1 - yes[1], "b": yes[1] * yes[0], "c": yes[1] * (1 - yes[0])}
         best = max(chances, key=lambda name: chances[name])
         found = model.predict(text)
-        assert (found.name, found.probability) == (best, pytest.approx(chances[best], abs=1e-5))
+        assert (found.label, found.confidence) == (best, pytest.approx(chances[best], abs=1e-5))
     model.save(tmp_path / "folder")
     assert Model.load(tmp_path / "folder").predict(texts) == model.predict(texts)
     with pytest.raises(KeelError, match="pruned"):

@@ -16,7 +16,7 @@ from keel.generation.next_token import NextTokenModel
 
 TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
-    "nnlm": {"width": 8, "hidden": 8, "order": 3, "length": 5, "steps": 4, "vocabulary": 60},
+    "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
     "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
     "gpt": {"layers": 2, "width": 16, "head_dim": 8, "max_positions": 32, "length": 32, "steps": 4, "vocabulary": 300},

@@ -77,14 +77,16 @@ SYSTEM_CASES: dict[str, Case] = {
     "ngram": Case(system="ngram", pretrain={"order": 3}, queries=("perplexity", "generate"), finetune=None),
     "nnlm": Case(
         system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "steps": 15, "batch": 4, **ADAMW},
+        pretrain={"width": 8, "hidden": 8, "order": 3, "chunk_length": 8, "steps": 15, "batch": 4, **ADAMW},
         queries=(*CAUSAL, "nearest"),
     ),
-    "word2vec": Case(system="word2vec", pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4}, queries=WORDS),
+    "word2vec": Case(
+        system="word2vec", pretrain={"width": 8, "chunk_length": 40, "steps": 15, "batch": 4}, queries=WORDS
+    ),
     "glove": Case(system="glove", pretrain={"width": 8, "steps": 15, "batch": 4}, queries=WORDS),
     "fasttext": Case(
         system="fasttext",
-        pretrain={"width": 8, "length": 40, "buckets": 200, "steps": 15, "batch": 4},
+        pretrain={"width": 8, "chunk_length": 40, "buckets": 200, "steps": 15, "batch": 4},
         queries=WORDS,
         finetune=FASTTEXT,
     ),
@@ -139,13 +141,20 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "word2vec, CBOW, hierarchical softmax": Case(
         system="word2vec",
-        pretrain={"width": 8, "length": 40, "steps": 15, "batch": 4, "architecture": "cbow", "loss": "hierarchical"},
+        pretrain={
+            "width": 8,
+            "chunk_length": 40,
+            "steps": 15,
+            "batch": 4,
+            "architecture": "cbow",
+            "loss": "hierarchical",
+        },
         queries=WORDS,
         finetune=None,
     ),
     "nnlm, noise-contrastive": Case(
         system="nnlm",
-        pretrain={"width": 8, "hidden": 8, "order": 3, "length": 8, "loss": "nce", "direct": True}
+        pretrain={"width": 8, "hidden": 8, "order": 3, "chunk_length": 8, "loss": "nce", "direct_connections": True}
         | {"steps": 15, "batch": 4, **ADAMW},
         queries=("perplexity",),
         finetune=None,

@@ -179,7 +179,7 @@ def test_confusion_and_errors_are_written_as_tables(tmp_path: Path) -> None:
     scores.write(tmp_path / "report")
     assert (tmp_path / "report/confusion.tsv").read_text() == "true \\ predicted\tno\tyes\nno\t0\t1\nyes\t0\t1\n"
     assert (tmp_path / "report/errors.tsv").read_text().splitlines() == [
-        "where\ttext\tsecond\tlabel\tpredicted\tsureness",
+        "where\ttext\tsecond\tlabel\tpredicted\tconfidence",
         "item 0 of the list\ta film\tNone\tno\tyes\t0.75",
     ]
     with pytest.raises(KeelError, match="cannot be written to"):

@@ -72,8 +72,8 @@ def test_a_folder_remembers_it(how: Pool, make_task: MakeTask, reviews: Examples
     again = Model.load(tmp_path / "m")
     texts = ["a wonderful film", "a dreadful story of it"]
     for one, other in zip(tuned.predict(texts), again.predict(texts), strict=True):
-        assert one.name == other.name
-        assert one.probability == pytest.approx(other.probability, abs=1e-6)
+        assert one.label == other.label
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-6)
     # Their own classifier would read [CLS]: what they find is an encoder without one.
     transformers = pytest.importorskip("transformers")
     assert type(transformers.AutoModel.from_pretrained(tmp_path / "m")).__name__ == "BertModel"

@@ -73,7 +73,7 @@ def test_frozen_features_give_what_the_encoder_gives(make_task: Callable[..., An
     examples = read_examples(EXAMPLES, pair=False)
     frozen, live = (make_task(examples, mix=True, frozen=frozen) for frozen in (True, False))
     live.load_state_dict(frozen.state_dict())
-    data = frozen.prepare(examples)
+    data = frozen.encode_examples(examples)
     assert data.features is not None
     assert data.features.shape == (len(examples), 2, 32)
     torch.testing.assert_close(

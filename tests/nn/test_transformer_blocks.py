@@ -81,7 +81,7 @@ def test_dropout_is_drawn_by_the_seed_and_rests_outside_training() -> None:
 
 def test_places_that_look_back_are_not_asked_alone() -> None:
     with pytest.raises(AssertionError, match="the last places"):
-        MultiHeadAttention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, asking=1)
+        MultiHeadAttention(8, 2, 0.0, causal=True)(torch.zeros(1, 3, 8), None, query_count=1)
 
 
 def test_the_gist_is_what_the_whole_output_would_give() -> None:

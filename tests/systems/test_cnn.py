@@ -79,7 +79,7 @@ def test_the_largest_is_of_a_row_s_own_places() -> None:
 
 
 def test_a_place_sees_its_window_and_nothing_else() -> None:
-    encoder = Cnn(width=8, filters=4, windows=(3, 5)).build_encoder(50)
+    encoder = Cnn(width=8, filters=4, kernel_sizes=(3, 5)).build_encoder(50)
     vectors = torch.randn(1, 9, 8, requires_grad=True)
     top = encoder.contextualize(vectors, TokenBatch(ids=torch.zeros(1, 9).long(), lengths=torch.tensor([9]))).top
     (gradient,) = torch.autograd.grad(top[0, 4].sum(), vectors)
@@ -88,7 +88,7 @@ def test_a_place_sees_its_window_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("pieces", ["words", "characters"])
 def test_it_learns_from_labels_and_the_folder_comes_back(tmp_path: Path, pieces: Any) -> None:
-    system = Cnn(width=16, filters=8, pieces=pieces, dropout=0.0)
+    system = Cnn(width=16, filters=8, units=pieces, dropout=0.0)
     finetune(system, EXAMPLES, dev=None, epochs=15, lr=1e-2, batch=5, threads=1, out=tmp_path / "m")
     model = Model.load(tmp_path / "m")
     assert model.system == system
@@ -103,7 +103,9 @@ def test_text_alone_teaches_it_nothing(english_corpus: Path, tmp_path: Path) -> 
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize(("field", "value"), [("width", 0), ("filters", 0), ("windows", ()), ("windows", (3, 3))])
+@pytest.mark.parametrize(
+    ("field", "value"), [("width", 0), ("filters", 0), ("kernel_sizes", ()), ("kernel_sizes", (3, 3))]
+)
 def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=field):
         Cnn(**{field: value})

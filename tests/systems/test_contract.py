@@ -22,9 +22,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "onehot": {"batch": 50},
     "wordclass": {"classes": 12, "batch": 20},
     "nnlm": {"width": 16, "hidden": 16, "steps": 60, "batch": 16, "lr": 1e-2, "device": "cpu"},
-    "word2vec": {"width": 16, "length": 40, "batch": 4, "epochs": 5},
+    "word2vec": {"width": 16, "chunk_length": 40, "batch": 4, "epochs": 5},
     "glove": {"width": 16, "batch": 4, "epochs": 5},
-    "fasttext": {"width": 16, "length": 40, "batch": 4, "epochs": 40, "buckets": 500},
+    "fasttext": {"width": 16, "chunk_length": 40, "batch": 4, "epochs": 40, "buckets": 500},
     "gpt": {
         "layers": 1,
         "width": 32,
@@ -181,8 +181,8 @@ def test_minutes_are_planned_by_steps_and_not_by_what_is_counted_once(english_co
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
-    finetune("onehot", EXAMPLES, dev=None, out=tmp_path / "m", epochs=2, weights="one")
-    with pytest.raises(UsageError, match="weights"):
+    finetune("onehot", EXAMPLES, dev=None, out=tmp_path / "m", epochs=2, weighting="binary")
+    with pytest.raises(UsageError, match="weighting"):
         finetune("onehot", EXAMPLES, dev=None, out=tmp_path / "m", epochs=2)
 
 

@@ -24,7 +24,7 @@ from keel.systems.word2vec import Windows
 from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
-QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1, "buckets": 500}
+QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "chunk_length": 40, "threads": 1, "buckets": 500}
 QUICK["subsample"] = 1e-2  # a small text has no words to spare
 
 
@@ -83,7 +83,7 @@ def documents() -> Documents:
 
 def make(**fields: Any) -> FastTextTraining:
     torch.manual_seed(0)
-    settings = {"width": 20, "window": 3, "length": 50, "subsample": 1e-2, "buckets": 97, **fields}
+    settings = {"width": 20, "window": 3, "chunk_length": 50, "subsample": 1e-2, "buckets": 97, **fields}
     system = FastText(**settings)
     tokenizer = Tokenizer.from_words(WORDS)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)

@@ -163,7 +163,7 @@ def test_a_pretrained_model_goes_on(english_corpus: Path, tmp_path: Path) -> Non
         "vocabulary": 200,
         "batch": 4,
         "width": 8,
-        "length": 40,
+        "chunk_length": 40,
         "threads": 1,
         "buckets": 50,
         "subsample": 0.0,

@@ -45,14 +45,14 @@ def documents() -> Documents:
 
 def make(data: Documents, **fields: Any) -> NnlmTraining:
     torch.manual_seed(0)
-    system = Nnlm(**{"width": 4, "hidden": 6, "order": 3, "negatives": 4, "length": 10, **fields})
+    system = Nnlm(**{"width": 4, "hidden": 6, "order": 3, "negatives": 4, "chunk_length": 10, **fields})
     objective = system.build_objective(system.build_encoder(WORDS), SPECIALS)
     objective.setup(data)
     return objective
 
 
 def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
-    objective = make(documents, order=4, length=7)
+    objective = make(documents, order=4, chunk_length=7)
     rows = objective.epoch_size(documents)
     batch = objective.batch(documents, CounterRng(seed=3, step=0, first=0), range(rows))
     ids = documents.read(torch.arange(6000)).tolist()
@@ -71,7 +71,7 @@ def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Docu
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("direct", [False, True])
 def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
-    objective = make(documents, loss=loss, direct=direct).double()
+    objective = make(documents, loss=loss, direct_connections=direct).double()
     torch.nn.init.normal_(objective.output.weight)
     batch = objective.batch(documents, CounterRng(seed=1, step=2, first=40), range(3))
     batch = Ngrams(context=batch.context, words=batch.words, present=batch.present.double(), drawn=batch.drawn)
@@ -121,7 +121,7 @@ def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> 
 
 
 def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
-    objective = make(documents, loss="nce", negatives=50, power=0.5)
+    objective = make(documents, loss="nce", negatives=50, sampling_power=0.5)
     drawn = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(600)).drawn
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
     found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
@@ -130,7 +130,7 @@ def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_learns_the_same_probabilities(documents: Documents, loss: Any) -> None:
-    objective = make(documents, loss=loss, order=2, hidden=16, width=16, length=20, negatives=20)
+    objective = make(documents, loss=loss, order=2, hidden=16, width=16, chunk_length=20, negatives=20)
     train = Train(epochs=10, batch=12, lr=0.02, warmup=0, evaluate_every=0, device="cpu")
     fit(objective, documents, train)
     found = validation_loss(documents, train)(objective)

@@ -29,28 +29,28 @@ TEXTS = [
 ]
 
 
-def learn(folder: Path, weights: str) -> Model:
-    return pretrain("onehot", Corpus.of(TEXTS), out=folder, vocabulary=40, held_out=0.0, weights=weights)
+def learn(folder: Path, weighting: str) -> Model:
+    return pretrain("onehot", Corpus.of(TEXTS), out=folder, vocabulary=40, held_out=0.0, weighting=weighting)
 
 
-@pytest.mark.parametrize("weights", ["one", "count", "tfidf"])
-def test_features_are_those_of_scikit_learn(tmp_path: Path, weights: str) -> None:
+@pytest.mark.parametrize("weighting", ["binary", "count", "tfidf"])
+def test_features_are_those_of_scikit_learn(tmp_path: Path, weighting: str) -> None:
     sklearn = pytest.importorskip("sklearn.feature_extraction.text")
-    model = learn(tmp_path / "m", weights)
+    model = learn(tmp_path / "m", weighting)
     words = {model.tokenizer.token_of(number): number for number in range(len(model.tokenizer))}
     kinds = {
-        "one": sklearn.CountVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+", binary=True),
+        "binary": sklearn.CountVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+", binary=True),
         "count": sklearn.CountVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+"),
         "tfidf": sklearn.TfidfVectorizer(vocabulary=words, lowercase=False, token_pattern=r"\w+"),
     }
     new = ["the the zebra and a cat", "sing dog sing"]
-    expected = kinds[weights].fit(TEXTS).transform([*TEXTS, *new]).toarray()
+    expected = kinds[weighting].fit(TEXTS).transform([*TEXTS, *new]).toarray()
     np.testing.assert_allclose(Model.load(tmp_path / "m").encode([*TEXTS, *new]), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", ["one", "count", "tfidf"])
-def test_the_short_way_gives_what_one_hot_vectors_would(weights: Any) -> None:
-    encoder = Onehot(weights=weights).build_encoder(9)
+@pytest.mark.parametrize("weighting", ["binary", "count", "tfidf"])
+def test_the_short_way_gives_what_one_hot_vectors_would(weighting: Any) -> None:
+    encoder = Onehot(weighting=weighting).build_encoder(9)
     torch.nn.init.uniform_(encoder.weight)
     rows = TokenBatch.pad([[5, 6, 5, 7], [8], []])
     torch.testing.assert_close(encoder.pooled_features(rows), encoder.pool_features(encoder(rows), rows))
@@ -64,7 +64,7 @@ def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     assert encoder.pooled_features(TokenBatch.pad([[7] * 5000]))[0, 7] == 5000
     monkeypatch.setattr("keel.model.MOST", MOST >> 32)
     with pytest.raises(UsageError, match="give fewer texts at once"):
-        learn(tmp_path / "m", "one").encode(TEXTS)
+        learn(tmp_path / "m", "binary").encode(TEXTS)
 
 
 def test_texts_are_found_by_their_rare_words_and_words_alone_are_all_apart(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_words_are_in_the_topmost_level_where_they_are_the_softmax_too(tied: boo
     assert {*last} == ({*lowest.parameters()} if tied else {objective.encoder.words.weight})
 
 
-@pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("length", 0), ("dropout", 1.0)])
+@pytest.mark.parametrize(("field", "value"), [("layers", 0), ("width", 0), ("bptt", 0), ("dropout", 1.0)])
 def test_settings_that_make_no_sense_are_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=field):
         Rnn(**{field: value})

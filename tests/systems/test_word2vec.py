@@ -23,7 +23,7 @@ from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
 WORDS = 60
-QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "length": 40, "threads": 1}
+QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "chunk_length": 40, "threads": 1}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def documents() -> Documents:
 
 def make(**fields: Any) -> Word2vecTraining:
     torch.manual_seed(0)
-    system = Word2vec(**{"width": 20, "window": 3, "length": 50, "subsample": 1e-2, **fields})
+    system = Word2vec(**{"width": 20, "window": 3, "chunk_length": 50, "subsample": 1e-2, **fields})
     objective = system.build_objective(system.build_encoder(WORDS + 5), SPECIALS)
     with torch.no_grad():
         objective.encoder.words.weight.normal_()
@@ -111,7 +111,7 @@ def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: fl
 
 
 def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
-    objective = make(subsample=0.0, window=4, length=6000)
+    objective = make(subsample=0.0, window=4, chunk_length=6000)
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
     ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
     near = {
@@ -203,7 +203,7 @@ def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> 
     """Going on with other text, where other words are frequent, must not give a node's vector to another node."""
     first = pretrain("word2vec", english_corpus, out=tmp_path / "a", epochs=1, loss="hierarchical", **QUICK)
     (tmp_path / "other.txt").write_text("the pilot was bad and the farmer was good\n\n" * 200)
-    settings = {name: QUICK[name] for name in ("batch", "threads", "length")}
+    settings = {name: QUICK[name] for name in ("batch", "threads", "chunk_length")}
     second = pretrain(tmp_path / "a", tmp_path / "other.txt", out=tmp_path / "b", epochs=1, **settings)
     assert isinstance(first.objective, Word2vecTraining)
     assert isinstance(second.objective, Word2vecTraining)

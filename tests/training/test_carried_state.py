@@ -113,7 +113,7 @@ def test_a_state_of_other_rows_is_refused(data: Tensor, tmp_path: Path) -> None:
         run(data, tmp_path, stop_at=4, checkpoint_every=1)
 
     class Wider(Memory):
-        def start(self, rows: int) -> Numbers:
+        def initial_state(self, rows: int) -> Numbers:
             return Numbers(values=torch.zeros(rows, 2))
 
     with pytest.raises(KeelError, match=r"state of shape \(4, 2\).*holds one of shape \(4,\).*--overwrite"):

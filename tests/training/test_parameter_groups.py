@@ -178,7 +178,7 @@ def test_what_has_one_level_has_nothing_to_tell_apart() -> None:
         def blocks(self) -> list[nn.Module]:
             return []
 
-        def inputs(self) -> list[nn.Parameter]:
+        def input_parameters(self) -> list[nn.Parameter]:
             return []
 
     with pytest.raises(UsageError, match="--layer-decay"):

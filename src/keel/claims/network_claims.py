@@ -151,7 +151,7 @@ def letters_alone(say: Say) -> Finding:
     shape = {"width": 64, "filters": 50, "dropout": 0.5, "epochs": 15, "batch": 20}
     network = {"network": "cnn", "network_width": 50, "epochs": 15, "batch": 20}
     ways: dict[str, tuple[Any, dict[str, Any]]] = {
-        "characters, a shallow CNN": ("cnn", {"pieces": "characters", **shape}),
+        "characters, a shallow CNN": ("cnn", {"units": "characters", **shape}),
         "words, the same CNN": ("cnn", shape),
         "words with vectors learned before, the same CNN": (words, network),
     }

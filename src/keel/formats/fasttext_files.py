@@ -37,7 +37,7 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         min_n=min(settings.min_n, settings.max_n),
         max_n=settings.max_n,
         buckets=settings.buckets,
-        kept=-1 if contents.kept_buckets is None else len(contents.kept_buckets),
+        kept_buckets=-1 if contents.kept_buckets is None else len(contents.kept_buckets),
         word_ngrams=max(1, settings.word_ngrams),
         label_loss=LOSSES[settings.loss] if supervised else "softmax",
         label_counts=tuple(contents.label_counts.tolist()),
@@ -77,7 +77,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
     labels = () if stored.label_kind == "number" else stored.labels
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists: choose another file, or pass --overwrite to replace it")
-    if system.kept >= 0:
+    if system.kept_buckets >= 0:
         raise KeelError(f"{path}: this model is pruned (from a .ftz file), and fastText reads no .bin of such a model")
     if labels and not system.supervised:
         remedy = "name it .vec for the vectors alone, or fine-tune without --freeze"

@@ -5,7 +5,10 @@ with an old name gets an error that says the new one.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
+
+from keel.systems import SYSTEMS
 
 TRANSFORMER = {"head_width": "head_dim", "expansion": "mlp_ratio"}
 SEQ2SEQ = {
@@ -14,7 +17,19 @@ SEQ2SEQ = {
     "tied": "tie_embeddings",
     "shared": "shared_vocabulary",
 }
+WORD2VEC = {"length": "chunk_length", "power": "sampling_power"}
 RENAMED_SETTINGS: dict[str, dict[str, str]] = {
+    "onehot": {"weights": "weighting"},
+    "cnn": {"pieces": "units", "windows": "kernel_sizes"},
+    "word2vec": WORD2VEC,
+    "fasttext": WORD2VEC | {"kept": "kept_buckets"},
+    "nnlm": WORD2VEC | {"direct": "direct_connections"},
+    "rnn": {"length": "bptt", "both": "bidirectional", "tied": "tie_embeddings"},
+    "ulmfit": {"length": "bptt", "activation": "ar", "slowness": "tar"},
+    "elmo": {"length": "bptt"},
+    "transformer": TRANSFORMER | SEQ2SEQ,
+    "seq2seq": SEQ2SEQ,
+    "gpt": TRANSFORMER | {"positions": "max_positions"},
     "bert": TRANSFORMER
     | {
         "positions": "max_positions",
@@ -22,17 +37,13 @@ RENAMED_SETTINGS: dict[str, dict[str, str]] = {
         "mask": "mask_rate",
         "whole_words": "whole_word_masking",
     },
-    "gpt": TRANSFORMER | {"positions": "max_positions"},
-    "transformer": TRANSFORMER | SEQ2SEQ,
-    "seq2seq": SEQ2SEQ,
-    "rnn": {"length": "bptt", "both": "bidirectional", "tied": "tie_embeddings"},
-    "ulmfit": {"length": "bptt", "activation": "ar", "slowness": "tar"},
-    "elmo": {"length": "bptt"},
 }
 """By system, or by section of settings (train, text, columns, head): old names and new ones."""
-RENAMED_VALUES: dict[str, dict[str, dict[Any, Any]]] = {}
+DROPPED_SETTINGS: dict[str, tuple[str, ...]] = {}
+"""By system or section: names that are no settings any more."""
+RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {"onehot": {"weighting": {"one": "binary"}}}
 """By system or section and the setting's new name: old values and new ones."""
-RENAMED_TASKS = {"rewrite": "seq2seq"}
+RENAMED_TASKS: dict[str, str] = {}
 RENAMED_KINDS: dict[str, str] = {}
 """Kinds of labels."""
 
@@ -46,16 +57,19 @@ def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if "settings" in keel:
         keel["settings"] = upgrade_settings(system, keel["settings"])
     if "task" in keel:
-        task = upgrade_settings("head", keel["task"])
-        if (name := task.get("name")) in RENAMED_TASKS:
-            task["name"] = RENAMED_TASKS[name]
-        if "kind" in task:
-            task["kind"] = RENAMED_KINDS.get(task["kind"], task["kind"])
-        keel["task"] = task
+        keel["task"] = _upgrade_task(keel["task"])
     card = keel.get("card", {})
     if isinstance(recipe := card.get("recipe"), dict):
         keel["card"] = card | {"recipe": _upgrade_recipe(system, recipe)}
     return {**config, "keel": keel}
+
+
+def _upgrade_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    upgraded = upgrade_settings("head", task)
+    for key, renamed in (("name", RENAMED_TASKS), ("kind", RENAMED_KINDS)):
+        if (value := upgraded.get(key)) in renamed:
+            upgraded[key] = renamed[value]
+    return upgraded
 
 
 def _upgrade_recipe(system: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,16 +83,24 @@ def _upgrade_recipe(system: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a system or section with today's names and values; a new name that is there already wins."""
+    """The settings of a system or section with today's names and values.
+
+    An old name may be another setting today (a GPT's `positions`, a transformer's `length`): a folder is old if it has
+    a name that is none today, and then all of its names are old.
+    """
     names, values = RENAMED_SETTINGS.get(section, {}), RENAMED_VALUES.get(section, {})
-    upgraded = {names.get(name, name): value for name, value in settings.items() if names.get(name) not in settings}
-    return {
-        name: values[name].get(value, value) if name in values and isinstance(value, str | int) else value
-        for name, value in upgraded.items()
-    }
+    today = {field.name for field in fields(SYSTEMS[section])} if section in SYSTEMS else set(names.values())
+    old = any(name in names and name not in today for name in settings)
+    upgraded: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in DROPPED_SETTINGS.get(section, ()):
+            continue
+        new = names.get(name, name) if old else name
+        renamed = values.get(new, {})
+        upgraded[new] = renamed.get(value, value) if isinstance(value, str) else value
+    return upgraded
 
 
-def new_names(name: str, system: str = "") -> list[str]:
-    """Today's names of a setting with this old name: of one system, or of any."""
-    sections = [section for section in RENAMED_SETTINGS if not system or section == system]
-    return sorted({new for section in sections for old, new in RENAMED_SETTINGS[section].items() if old == name})
+def new_names(name: str) -> list[str]:
+    """Today's names of settings that had this name."""
+    return sorted({names[name] for names in RENAMED_SETTINGS.values() if name in names})

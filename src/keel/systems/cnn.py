@@ -24,11 +24,11 @@ from keel.training.plan import Train
 class Cnn(WordSystem):
     """The hyper-parameters of a network that learns from labels alone; as they stand, Kim's."""
 
-    pieces: Literal["words", "characters"] = "words"
+    units: Literal["words", "characters"] = "words"
     """What it reads."""
     width: int = 300
     """Of the vectors of words or characters."""
-    windows: tuple[int, ...] = (3, 4, 5)
+    kernel_sizes: tuple[int, ...] = (3, 4, 5)
     """How many of them the filters look at, some filters at fewer than others."""
     filters: int = 100
     """Of each window."""
@@ -43,14 +43,16 @@ class Cnn(WordSystem):
         for name in ("width", "filters"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if not self.windows or min(self.windows) < 1 or len(set(self.windows)) < len(self.windows):
-            raise UsageError(f"windows must be different numbers of 1 or more, such as 3,4,5, not {self.windows}")
+        if not self.kernel_sizes or min(self.kernel_sizes) < 1 or len(set(self.kernel_sizes)) < len(self.kernel_sizes):
+            raise UsageError(
+                f"kernel_sizes must be different numbers of 1 or more, such as 3,4,5, not {self.kernel_sizes}"
+            )
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
     @property
     def label_tokenizer(self) -> str:
-        return self.pieces
+        return self.units
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=10, batch=50, lr=1e-3)
@@ -67,9 +69,9 @@ class CnnEncoder(Encoder):
 
     def __init__(self, system: Cnn, vocabulary: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, system.filters * len(system.windows)
+        self.vocab_size, self.width = vocabulary, system.filters * len(system.kernel_sizes)
         self.words = nn.Embedding(vocabulary, system.width)
-        self.filters = ConvolutionFilters(system.width, dict.fromkeys(system.windows, system.filters))
+        self.filters = ConvolutionFilters(system.width, dict.fromkeys(system.kernel_sizes, system.filters))
         nn.init.uniform_(self.words.weight, -0.25, 0.25)
 
     def embed(self, rows: TokenBatch) -> Tensor:

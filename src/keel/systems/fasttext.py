@@ -39,7 +39,7 @@ class FastText(Word2vec):
     """Letters of the longest; 0 for words alone."""
     buckets: int = 2_000_000
     """Vectors that n-grams share by their hash."""
-    kept: int = -1
+    kept_buckets: int = -1
     """Of a pruned model, how many of these vectors are left; -1 for all."""
     supervised: bool = False
     """Whether it is a classifier, which learns from labels: a text is then the bag of all words and n-grams in it."""
@@ -49,7 +49,7 @@ class FastText(Word2vec):
     """How a classifier tells labels apart; of several labels in one text, each for itself."""
     label_counts: tuple[int, ...] = ()
     """How often each label of a classifier came, by which its tree is built."""
-    power: float = 0.5
+    sampling_power: float = 0.5
     subsample: float = 1e-4
 
     name: ClassVar[str] = "fasttext"
@@ -67,7 +67,7 @@ class FastText(Word2vec):
             )
         if self.word_ngrams < 1:
             raise UsageError(f"word_ngrams must be 1 or more, not {self.word_ngrams}: 1 is words alone")
-        if self.kept >= 0 and self.buckets > 1 << 24:
+        if self.kept_buckets >= 0 and self.buckets > 1 << 24:
             raise UsageError(
                 f"a pruned model has at most {1 << 24:,} buckets, not {self.buckets:,}: take the whole one"
             )
@@ -80,7 +80,7 @@ class FastText(Word2vec):
     def grams(self) -> int:
         """How many vectors of n-grams there are."""
         used = self.max_n > 0 or (self.supervised and self.word_ngrams > 1)
-        return self.kept if self.kept >= 0 else self.buckets if used else 0
+        return self.kept_buckets if self.kept_buckets >= 0 else self.buckets if used else 0
 
     @property
     def max_length(self) -> int:
@@ -93,7 +93,7 @@ class FastText(Word2vec):
         return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
     def build_encoder(self, vocabulary: int) -> "FastTextEncoder":
-        return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept >= 0, bags=self.supervised)
+        return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept_buckets >= 0, bags=self.supervised)
 
     @property
     def finetuning_policy(self) -> "FastTextFineTuning":
@@ -103,7 +103,7 @@ class FastText(Word2vec):
         assert isinstance(encoder, FastTextEncoder)
         if self.supervised:
             raise UsageError("a classifier of fastText's learns from labels, not from text: use keel finetune")
-        if self.kept >= 0:
+        if self.kept_buckets >= 0:
             raise UsageError("this model was pruned, and cannot learn on: take the whole one")
         return FastTextTraining(self, encoder, tokenizer)
 

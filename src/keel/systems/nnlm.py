@@ -36,25 +36,25 @@ class Nnlm(StaticSystem):
     """Words of an n-gram: the last one is foretold by those before it."""
     hidden: int = 100
     """Width of the hidden layer."""
-    direct: bool = False
+    direct_connections: bool = False
     """Whether the words' vectors also reach the output past the hidden layer."""
     loss: Literal["softmax", "negative", "nce", "hierarchical"] = "softmax"
     """How a word is told from the others: from all, from drawn ones (two ways), or step by step down a tree."""
     negatives: int = 10
     """Drawn words that the true one is told from."""
-    power: float = 0.75
+    sampling_power: float = 0.75
     """They are drawn by their frequency to this power."""
-    length: int = 32
+    chunk_length: int = 32
     """Words in a row of training."""
 
     name: ClassVar[str] = "nnlm"
     pretraining_defaults: ClassVar[Train] = Train(epochs=5, batch=32, lr=1e-3, warmup=100, log_every=100)
     is_causal_lm: ClassVar[bool] = True
-    tunable: ClassVar[tuple[str, ...]] = ("negatives", "length")
+    tunable: ClassVar[tuple[str, ...]] = ("negatives", "chunk_length")
     default_vocab_size: ClassVar[int] = 30_000  # all of them are weighed up for every word foretold
 
     def __post_init__(self) -> None:
-        for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("length", 1)):
+        for name, least in (("width", 1), ("order", 2), ("hidden", 1), ("negatives", 1), ("chunk_length", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
@@ -92,7 +92,7 @@ class NnlmTraining(Objective):
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
-        self.output = nn.Linear(system.hidden + inputs * system.direct, encoder.vocab_size)
+        self.output = nn.Linear(system.hidden + inputs * system.direct_connections, encoder.vocab_size)
         """A row for each word, or for each inner node of the tree."""
         nn.init.uniform_(encoder.words.weight, -0.1, 0.1)
         nn.init.normal_(self.output.weight, std=0.01)
@@ -124,12 +124,12 @@ class NnlmTraining(Objective):
                 self.output.bias.sub_(self._expected(share.device))
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.size / self.system.length)
+        return math.ceil(data.size / self.system.chunk_length)
 
     def batch(self, data: Documents, draw: CounterRng, rows: range) -> Ngrams:
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         index, _ = draw.order(numbers, self.epoch_size(data))
-        order, length = self.system.order, self.system.length
+        order, length = self.system.order, self.system.chunk_length
         token = index[:, None] * length + torch.arange(1 - order, length, device=numbers.device)
         place, document = data.find(token.clamp(0, data.size - 1))
         ids = data.read(place).unfold(1, order, 1)  # [rows, length, order]
@@ -163,7 +163,7 @@ class NnlmTraining(Objective):
         """[..., features]: the hidden layer, and the words' own vectors if these are `direct`."""
         x = self.encoder.words(context).flatten(-2)
         hidden = torch.tanh(self.project(x))
-        return torch.cat([hidden, x], -1) if self.system.direct else hidden
+        return torch.cat([hidden, x], -1) if self.system.direct_connections else hidden
 
     def begin(self, rows: int) -> LastWords:
         shape = rows, self.system.order - 1
@@ -227,11 +227,11 @@ class NnlmTraining(Objective):
         """[vocabulary]: where each word's share of 2^53 ends, and log q(w) of each."""
         if device not in self._derived:
             counts = self.counts_of_words.double().cpu()
-            weights = counts**self.system.power
+            weights = counts**self.system.sampling_power
             limits = (weights.cumsum(0) / weights.sum() * 2**53).long()
             limits[-1] = 2**53
             # A word that never came up is never drawn, but may be met all the same.
-            logs = (self.system.power * counts.clamp(min=0.01).log() - weights.sum().log()).float()
+            logs = (self.system.sampling_power * counts.clamp(min=0.01).log() - weights.sum().log()).float()
             self._derived[device] = limits.to(device), logs.to(device)
         return self._derived[device]
 

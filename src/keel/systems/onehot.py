@@ -23,7 +23,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
-Weights = Literal["one", "count", "tfidf"]
+Weights = Literal["binary", "count", "tfidf"]
 MOST = 1 << 28
 """Numbers in the one-hot vectors of a batch, if somebody asks for these."""
 
@@ -32,14 +32,14 @@ MOST = 1 << 28
 class Onehot(WordSystem):
     """What a word weighs in a text."""
 
-    weights: Weights = "tfidf"
+    weighting: Weights = "tfidf"
     """one if it is there, count as often as it is there, or tfidf: the more, the fewer documents have it."""
 
     name: ClassVar[str] = "onehot"
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=1, batch=20_000, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu"
     )
-    tunable: ClassVar[tuple[str, ...]] = ("weights",)
+    tunable: ClassVar[tuple[str, ...]] = ("weighting",)
     count_based: ClassVar[bool] = True
     dropout: ClassVar[float] = 0.0
     """Of the head of a task: a word of a short text is too much to lose."""
@@ -57,7 +57,7 @@ class Onehot(WordSystem):
         return OnehotFineTuning(self)
 
     def build_encoder(self, vocabulary: int) -> "OnehotEncoder":
-        return OnehotEncoder(vocabulary, self.weights)
+        return OnehotEncoder(vocabulary, self.weighting)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
@@ -67,7 +67,7 @@ class OnehotFineTuning(FineTuningPolicy):
     """Without text to count documents in, a word weighs as often as it comes."""
 
     def from_scratch_system(self) -> Onehot:
-        return Onehot(weights="count")
+        return Onehot(weighting="count")
 
 
 class OnehotEncoder(Encoder):
@@ -107,7 +107,7 @@ class OnehotEncoder(Encoder):
 
     def _weigh(self, counts: Tensor) -> Tensor:
         """[batch, vocabulary] counts as features."""
-        weighed = (counts.clamp(max=1) if self.weights == "one" else counts) * self.weight
+        weighed = (counts.clamp(max=1) if self.weights == "binary" else counts) * self.weight
         return F.normalize(weighed) if self.weights == "tfidf" else weighed
 
 

@@ -40,21 +40,28 @@ class Word2vec(StaticSystem):
     """Words on either side of a center, at most: the distance is drawn anew for each."""
     negatives: int = 5
     """Drawn words that the true one is told from."""
-    power: float = 0.75
+    sampling_power: float = 0.75
     """They are drawn by their frequency to this power."""
     subsample: float = 1e-3
     """Share of the text above which a word is passed over ever more often; 0 reads every word."""
-    length: int = 1000
+    chunk_length: int = 1000
     """Words in a row of training."""
 
     name: ClassVar[str] = "word2vec"
     pretraining_defaults: ClassVar[Train] = Train(
         optimizer="own", epochs=5, batch=32, lr=0.025, warmup=0, evaluate_every=0, log_every=100, device="cpu"
     )
-    tunable: ClassVar[tuple[str, ...]] = ("window", "negatives", "power", "subsample", "length", "architecture")
+    tunable: ClassVar[tuple[str, ...]] = (
+        "window",
+        "negatives",
+        "sampling_power",
+        "subsample",
+        "chunk_length",
+        "architecture",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("width", "window", "negatives", "length"):
+        for name in ("width", "window", "negatives", "chunk_length"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.subsample < 0:
@@ -132,12 +139,12 @@ class Word2vecTraining(CustomUpdate):
         if (counts > 0).sum() < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
-        self._chances = _chances_of(counts, self.system.subsample, self.system.power)
+        self._chances = _chances_of(counts, self.system.subsample, self.system.sampling_power)
         if self.system.loss == "hierarchical" and not self.counts_of_tree.any():
             self.counts_of_tree.copy_(torch.from_numpy(counts))
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.size / self.system.length)
+        return math.ceil(data.size / self.system.chunk_length)
 
     def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
         """The windows of these rows: the very same that `update` learns from."""
@@ -215,9 +222,9 @@ class Word2vecTraining(CustomUpdate):
         size = self.epoch_size(data)
         for row in rows:
             epoch, place = divmod(int(draw.first) + row, size)
-            first = int(_order(draw.seed, epoch, size)[place]) * self.system.length
+            first = int(_order(draw.seed, epoch, size)[place]) * self.system.chunk_length
             seed = seed_of(draw.seed, int(draw.step), "row", row)
-            yield first, min(first + self.system.length, data.size), np.uint64(seed)
+            yield first, min(first + self.system.chunk_length, data.size), np.uint64(seed)
 
     @property
     def block(self) -> int:

@@ -36,7 +36,8 @@ for back in (False, True):
 for dropped, causal in ((0, False), (429496729, False), (429496729, True)):
     fixed = {"heads": 12, "threshold": dropped, "causal": causal}
     pointers = {"lengths": "*i64", "normalizers": "*fp32"}
-    check(attention_fixed._forward, dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}, fixed, 8)
+    kinds = dict.fromkeys(("qkv", "out"), tile(128, 64)) | pointers | {"seed": "*i64"}
+    check(attention_fixed._forward, kinds, fixed, 8)
     kinds = dict.fromkeys(("qkv", "dout", "dqkv"), tile(128, 64)) | pointers | {"sums": "*fp32"}
     check(attention_fixed._backward, kinds, fixed, 8)
 """
