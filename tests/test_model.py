@@ -101,7 +101,7 @@ def test_what_is_saved_is_loaded(tokenizer: Tokenizer, tmp_path: Path, shape: st
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert_equal(model, again)
-    assert again.missing == (("masked word head", "next sentence head") if model.objective is None else ())
+    assert again.missing == (("masked language model head", "next sentence head") if model.objective is None else ())
     if model.task:
         assert again.task is not None
         assert (again.task.name, again.task.labels) == (model.task.name, model.task.labels)
@@ -313,7 +313,7 @@ def test_sentence_vectors(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("texts", [None, [None], ["fine", 5]])
 def test_what_is_no_text_has_no_vector(tokenizer: Tokenizer, texts: Any) -> None:
     for pool in ("mean", "none"):
-        with pytest.raises(UsageError, match=r"(None|5) is no text: give a string, or a list of them"):
+        with pytest.raises(UsageError, match=r"(None|5) is no text: give a string, or a list of strings"):
             made(tokenizer).encode(texts, pool=pool)
 
 
@@ -341,12 +341,12 @@ def test_a_long_text_is_read_whole_in_parts_and_it_is_said(tokenizer: Tokenizer)
     assert "1 of 2 texts" in notes[0]
     parts = [SYSTEM.build_inputs(tokenizer, ids[start : start + 30]).ids for start in range(0, len(ids), 30)]
     assert len(parts) > 1
-    assert f"in {len(parts)} parts" in notes[0]
+    assert f"into {len(parts)} windows" in notes[0]
     with torch.inference_mode():
         everything = torch.cat([model.encoder(TokenBatch.pad([part])).top[0] for part in parts])
     np.testing.assert_allclose(vector, everything.mean(0), rtol=1e-4, atol=1e-5)
     assert model.encode(words, pool="none").vectors.shape == (len(ids), 32)
-    with pytest.raises(KeelError, match="reads 32"):
+    with pytest.raises(KeelError, match="reads at most 32"):
         model.fill(f"{words} [MASK]")
 
 
@@ -367,9 +367,9 @@ def test_blanks_are_filled_as_transformers_fills_them(tokenizer: Tokenizer, tmp_
                 tokenizer.token_of(i) for i in best.indices.tolist()
             ]
             assert [candidate.probability for candidate in candidates] == pytest.approx(best.values.tolist(), rel=1e-4)
-    with pytest.raises(UsageError, match="no blank"):
+    with pytest.raises(UsageError, match="no mask"):
         model.fill("The sailor reads.")
-    with pytest.raises(KeelError, match="cannot fill"):
+    with pytest.raises(KeelError, match="no masked language model head"):
         made(tokenizer, heads=False).fill("The ___")
 
 

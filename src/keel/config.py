@@ -149,6 +149,7 @@ Dropout = Annotated[float, Ge(0), Lt(1)]
 class Validated:
     """Base of settings dataclasses: types and bounds of the annotations are enforced when one is made."""
 
+    __slots__ = ("given",)  # a slot, as vars() of settings are their fields alone
     given: frozenset[str]
     """The fields that were passed, as opposed to those left at their defaults."""
 
@@ -157,6 +158,11 @@ class Validated:
         settings = super().__new__(cls)
         object.__setattr__(settings, "given", frozenset(fields))
         return settings
+
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        fields, slots = state
+        self.__dict__.update(fields or {})
+        object.__setattr__(self, "given", slots["given"])
 
 
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:

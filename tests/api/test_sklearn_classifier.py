@@ -99,7 +99,7 @@ def test_what_it_cannot_do_is_said(folder: Path) -> None:
         KeelError, match="the text is nan, not a string: mend or drop it, or choose another text column"
     ):
         Classifier(folder).fit(["a", float("nan")], ["x", "y"])
-    with pytest.raises(KeelError, match="2 texts but 1 labels"):
+    with pytest.raises(KeelError, match="2 texts and y 1 labels"):
         Classifier(folder).fit(["a", "b"], ["x"])
     with pytest.raises(KeelError, match="one class only"):
         Classifier(folder, **LEARN).fit(["a", "b"], ["x", "x"])

@@ -18,7 +18,6 @@ import torch
 
 from keel.api.finetuning import finetune
 from keel.cli import VERBS, main
-from keel.cli.commands import COMMANDS
 from keel.cli.flags import Flags
 from keel.systems import SYSTEMS
 from keel.systems.system import System
@@ -365,7 +364,7 @@ def test_two_settings_of_one_name_are_a_mistake_of_ours() -> None:
 
 def test_booleans_need_no_value(run: Run) -> None:
     flags = Flags("pretrain")
-    COMMANDS["pretrain"].add_flags(flags)
+    load_command("pretrain").add_flags(flags)
     read = flags.read(
         ["--train.compile", "bert", "--system.next_sentence", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
     )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from keel.api import translation
-from keel.cli.commands import _score_lines
+from keel.cli.evaluation_commands import _score_lines
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.generation.beam_search import Stopped

@@ -7,7 +7,7 @@ from typing import Annotated
 from keel.config import Doc
 from keel.events import OnEvent, ignore
 from keel.formats.huggingface import pipeline_tag
-from keel.formats.registry import output_format, read_model
+from keel.formats.registry import check_output, output_format, read_model
 from keel.model_card import Card
 
 
@@ -23,6 +23,7 @@ def convert(
     `source` is a Hugging Face folder (pickled weights too), a fastText or ELMo model or a word vector file. If `out`
     ends in .txt, .vec or .bin, word vectors are written in word2vec's format; a fastText model as .bin in its own.
     """
+    check_output(out)
     stored = read_model(source, on_event, pickled=True)
     if not stored.readme:
         card = Card(title=Path(source).resolve().name)

@@ -151,7 +151,7 @@ class FineTuningRuns:
             remedies.append("a higher --lr")
         elif batch >= LEAST_BATCH:
             remedies.append(f"--batch {batch}")
-        return f"only {counted(made, 'update')} were made: try {' or '.join(remedies)}"
+        return f"the run made only {counted(made, 'update')}: try {' or '.join(remedies)}"
 
     def prepare(self, examples: Examples) -> EncodedExamples:
         """Encode the examples once for all seeds; with a frozen encoder, compute its features."""

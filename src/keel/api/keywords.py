@@ -117,17 +117,17 @@ class BeamSearchKeywords(TypedDict, total=False):
 class SystemKeywords(TypedDict, total=False):
     """Fields of any system."""
 
-    weights: Literal["one", "count", "tfidf"]
+    weighting: Literal["binary", "count", "tfidf"]
     classes: int
     order: int
     memory: float
     width: int
     hidden: int
-    direct: bool
+    direct_connections: bool
     loss: Literal["softmax", "negative", "nce", "hierarchical"] | Literal["negative", "hierarchical"]
     negatives: int
-    power: float
-    length: int
+    sampling_power: float
+    chunk_length: int
     architecture: Literal["skipgram", "cbow"]
     window: int
     subsample: float
@@ -136,12 +136,12 @@ class SystemKeywords(TypedDict, total=False):
     min_n: int
     max_n: int
     buckets: int
-    kept: int
+    kept_buckets: int
     supervised: bool
     word_ngrams: int
     label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
-    pieces: Literal["words", "characters"]
-    windows: tuple[int, ...]
+    units: Literal["words", "characters"]
+    kernel_sizes: tuple[int, ...]
     filters: int | tuple[int, ...]
     dropout: float
     cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
@@ -173,6 +173,7 @@ class SystemKeywords(TypedDict, total=False):
     decoder_layers: int
     positions: Literal["sincos", "learned", "none"]
     pre_norm: bool
+    length: int
     scoring: Literal["additive", "dot"]
     max_positions: int
     sink: bool

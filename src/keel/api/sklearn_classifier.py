@@ -56,7 +56,8 @@ class Classifier:
 
     def predict(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
         """[texts] the most probable class of each."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def score(self, X: Iterable[Any], y: Iterable[Any]) -> float:  # noqa: N803
         """Accuracy."""

@@ -31,15 +31,18 @@ def read_model(path: str | Path, on_event: OnEvent = ignore, *, pickled: bool = 
     return (word_vector_formats if path.is_file() else huggingface).read(path, on_event, pickled=pickled)
 
 
-def output_format(path: str | Path, system: System) -> Format:
-    """The format to write a model of this system in, by the suffix of the output."""
+def check_output(path: str | Path) -> None:
+    """Refuse an output with the suffix of a file that Keel does not write."""
     suffix = Path(path).suffix
     if suffix == ".ftz":
         raise UsageError(f"{path}: Keel reads .ftz files but does not write them: name it .bin")
-    written = [each for each in FORMATS if each.write is not None]
-    if found := next((each for each in written if suffix in each.suffixes and each.holds(system)), None):
-        return found
     if suffix in OTHER_SUFFIXES.split():
-        known = ", ".join(sorted({each for format in written for each in format.suffixes}))
+        known = ", ".join(sorted({each for format in FORMATS for each in format.suffixes}))
         raise UsageError(f"{path}: Keel writes vectors as {known} and models as folders: choose one of these")
-    return KEEL_FOLDER
+
+
+def output_format(path: str | Path, system: System) -> Format:
+    """The format to write a model of this system in, by the suffix of the output."""
+    suffix = Path(path).suffix
+    able = (each for each in FORMATS if each.write is not None and suffix in each.suffixes and each.holds(system))
+    return next(able, KEEL_FOLDER)
