@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from keel.api.finetuning import finetune
-from keel.cli import VERBS, main
+from keel.cli import VERBS, load_command, main
 from keel.cli.flags import Flags
 from keel.systems import SYSTEMS
 from keel.systems.system import System
@@ -252,7 +252,7 @@ def test_every_recipe_runs(
     if "multi30k" in recipe.stem:
         for side in ("en", "de"):
             (tmp_path / f"train.{side}").write_text("".join(f"{side} {number}\n" for number in range(12)))
-        sides, small = [tmp_path / "train.en", tmp_path / "train.de"], ["--vocabulary", "280", "--system.width", "64"]
+        sides, small = [tmp_path / "train.en", tmp_path / "train.de"], ["--text.vocabulary", "280", "--system.width", "64"]
         flags = ["--recipe", recipe, *small, "--steps", "2", "--dev", "none", "--out", tmp_path / "m"]
         code, out, err = run("finetune", *sides, *flags)
         assert code == 0, err

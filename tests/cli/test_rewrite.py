@@ -87,7 +87,7 @@ def test_an_empty_answer_is_shown_as_one() -> None:
 def test_flags_before_the_files_take_no_file_away(desk: Path, run: Run, tmp_path: Path, small: list[str]) -> None:
     files = [desk / "train.en", desk / "train.de"]
     held = ["--dev", desk / "val.en", desk / "val.de", "--test", f"{desk / 'test.en'},{desk / 'test.de'}"]
-    words = ["--task", "rewrite", *held, "transformer", *files, *small, "--separate", "--out", tmp_path / "m", "--json"]
+    words = ["--task", "rewrite", *held, "transformer", *files, *small, "--text.separate", "--out", tmp_path / "m", "--json"]
     code, out, err = run("finetune", *words)
     assert code == 0, err
     scores = json.loads(out)["scores"]
@@ -245,7 +245,7 @@ def test_what_is_wrong_is_said(
         translation.translate("", model=desk / "ende")
     assert str(translation.translate([""], model=desk / "ende")[0]) == ""
     refused(run("translate", "none.txt", "--model", desk / "ende"), 2, "there is no file none.txt")
-    refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "rewrite", "--vocabulary", "300",
+    refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "rewrite", "--text.vocabulary", "300",
                 "--out", tmp_path / "m"), 2, "has its pieces already")  # fmt: skip
 
 
