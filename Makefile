@@ -1,25 +1,36 @@
-# Each target sets up all it needs: make demo on a fresh clone is enough.
+# Each target sets up what it needs: `make demo` on a fresh clone is enough.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check
+.PHONY: demo check test-fast test test-all
 
 demo: .venv/installed-runtime
 	@$(BIN)/keel demo
 
-test: check
-	@$(BIN)/python -m pytest
-
+# Within a minute.
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
+# Within three minutes: no real data, nothing long.
+test-fast: .venv/installed-dev
+	@$(PYTEST) -m "not slow and not multi and not data"
+
+# Within ten minutes on two cores.
+test: check
+	@$(PYTEST) -m "not slow and not multi"
+
+# Everything: several processes, faults, long runs.
+test-all: check
+	@$(PYTEST)
+
 .venv/installed-runtime: EXTRAS :=
 .venv/installed-dev: EXTRAS := [dev]
 
-# constraints.txt holds torch to one version: an unpinned torch brings gigabytes of CUDA packages.
+# constraints.txt pins torch: an unpinned torch brings gigabytes of CUDA packages.
 .venv/installed-%: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "Keel needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }

@@ -16,9 +16,9 @@ from statistics import mean
 from typing import Any
 
 import keel
-from keel.data.examples import Examples, hold_out
+from keel.data.examples import Examples, split_validation
 from keel.systems import SYSTEMS
-from keel.tasks.choose import Choose
+from keel.tasks.choose import MultipleChoice
 
 SETS = {
     "race": ("race/RACE-middle.tar.xz/train", "race/RACE-middle.tar.xz/test"),
@@ -32,11 +32,11 @@ SETS = {
 def read(name: str, data: Path, limit: int) -> tuple[Examples, Examples]:
     """What to learn from and what to score on."""
     train, test = SETS[name]
-    learned = Choose.read(data / train)
+    learned = MultipleChoice.read(data / train)
     if test:
-        tested = Choose.read(data / test)
+        tested = MultipleChoice.read(data / test)
     else:
-        learned, tested = hold_out(learned, 0.2, 0)
+        learned, tested = split_validation(learned, 0.2, 0)
     return (learned[:limit], tested[:limit]) if limit else (learned, tested)
 
 
@@ -50,7 +50,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.0, help="0: the system's own")
     parser.add_argument(
-        "--lm-loss", type=float, default=-1.0, help="of systems that foretell; below 0: the system's own"
+        "--lm-loss",
+        type=float,
+        default=-1.0,
+        help="auxiliary LM loss of causal language models; below 0: the system's own",
     )
     parser.add_argument("--shape", nargs="*", default=[], help="fields of new systems, as layers=2")
     parser.add_argument("--limit", type=int, default=0, help="examples of each file; 0: all")

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.data.text_files import open_text
-from keel.explain.word_senses import Use, vectors_of
+from keel.explain.word_senses import WordUse, vectors_of
 from keel.nn.scalar_mix import ScalarMix
 
 FILES = {
@@ -76,11 +76,11 @@ def _pairs(model: keel.Model, folder: Path, part: str) -> tuple[Tensor, Tensor]:
     rows = [line.split("\t") for _, line in open_text(path) if line.strip()]
     gold = [line == "T" for _, line in open_text(folder / f"{part}.gold.txt") if line.strip()]
     uses = []
-    for _, _, places, *texts in rows:
-        for place, text in zip(map(int, places.split("-")), texts, strict=True):
+    for _, _, positions, *texts in rows:
+        for place, text in zip(map(int, positions.split("-")), texts, strict=True):
             words = text.split()
             start = len(" ".join(words[:place])) + (place > 0)
-            uses.append(Use(" ".join(words), start, start + len(words[place])))
+            uses.append(WordUse(" ".join(words), start, start + len(words[place])))
     layers = []
     for layer in model.encoder.layer_numbers:
         encoded = model.encode([use.text for use in uses], layer=layer, pool="none")
@@ -101,9 +101,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0, help="0 leaves it to the model [0]")
     parser.add_argument("--batch", type=int, default=0, help="0 leaves it to the model [0]")
     parser.add_argument("--lr", type=float, default=0.0, help="0 leaves it to the model [0]")
-    parser.add_argument(
-        "--freeze", action=argparse.BooleanOptionalAction, default=True, help="leave models as they are"
-    )
+    parser.add_argument("--freeze", action=argparse.BooleanOptionalAction, default=True, help="freeze the encoders")
     parser.add_argument("--network", default="none", choices=("none", "lstm", "gru", "cnn"))
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """The CRF: Keel against pytorch-crf, the same scores and weights, one thread, in turns.
 
 A step is log p of true chains with all gradients; the search is Viterbi's. Values, gradients and chains are compared
-before anything is timed. Lengths are drawn from half the longest to the longest.
+before anything is timed. Lengths are sampled from half the longest to the longest.
 
     pip install pytorch-crf==0.7.2
     python benchmarks/crf.py --rounds 30

@@ -1,4 +1,4 @@
-"""What decoding costs beside the network: a writer whose scores are ready, 30,000 words, 64 texts.
+"""What decoding costs beside the network: a model whose scores are precomputed, 30,000 words, 64 texts.
 
     python benchmarks/decoding.py [--threads 1] [--steps 20] [--device cpu]
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.generation.beam_search import Search, beam
+from keel.generation.beam_search import BeamSearch, beam_search
 from keel.generation.sampling import Sampling, sample
 from keel.training.objective import Tensors
 
@@ -30,35 +30,35 @@ class Nothing(Tensors):
 class Ready:
     """Gives scores that were made before, so that only decoding takes time."""
 
-    opening = 0
-    closing = 1
-    longest = None
+    bos_id = 0
+    eos_id = 1
+    max_context = None
 
     def __init__(self, rows: int, vocabulary: int, device: str):
         torch.manual_seed(0)
         self.scores = torch.randn(rows, vocabulary, device=device) * 2
         self.scores[:, 1] = -20.0  # no text ends
 
-    def begin(self, rows: int) -> Nothing:
-        return Nothing(rows=torch.zeros(rows, device=self.scores.device))
+    def new_state(self, batch_size: int) -> Nothing:
+        return Nothing(batch_size=torch.zeros(batch_size, device=self.scores.device))
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
-        return self.scores[: len(ids)], state if state is not None else self.begin(len(ids))
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Nothing]:
+        return self.scores[: len(ids)], state if state is not None else self.new_state(len(ids))
 
 
-def plain_beam(writer: Ready, texts: int, beams: int, steps: int) -> None:
-    sums = torch.zeros(texts, beams, device=writer.scores.device)
+def plain_beam(model: Ready, texts: int, beams: int, steps: int) -> None:
+    sums = torch.zeros(texts, beams, device=model.scores.device)
     for _ in range(steps):
-        chances = writer.scores[: texts * beams].log_softmax(1)
-        longer = (chances.view(texts, beams, -1) + sums[..., None]).flatten(1)
-        sums, places = longer.topk(2 * beams, dim=1)
+        log_probs = model.scores[: texts * beams].log_softmax(1)
+        longer = (log_probs.view(texts, beams, -1) + sums[..., None]).flatten(1)
+        sums, indices = longer.topk(2 * beams, dim=1)
         sums = sums[:, :beams]
-        places.tolist()
+        indices.tolist()
 
 
-def plain_sample(writer: Ready, texts: int, steps: int, sampling: Sampling) -> None:
+def plain_sample(model: Ready, texts: int, steps: int, sampling: Sampling) -> None:
     for _ in range(steps):
-        scores = writer.scores[:texts] / (sampling.temperature or 1.0)
+        scores = model.scores[:texts] / (sampling.temperature or 1.0)
         if not sampling.temperature:
             scores.argmax(1).tolist()
             continue
@@ -66,10 +66,10 @@ def plain_sample(writer: Ready, texts: int, steps: int, sampling: Sampling) -> N
             least = scores.topk(sampling.top_k, dim=1).values[:, -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)
         if sampling.top_p < 1:
-            ordered, places = scores.sort(descending=True)
+            ordered, indices = scores.sort(descending=True)
             shares = ordered.softmax(1)
             drop = shares.cumsum(1) - shares >= sampling.top_p
-            scores = scores.masked_fill(drop.scatter(1, places, drop), -torch.inf)
+            scores = scores.masked_fill(drop.scatter(1, indices, drop), -torch.inf)
         torch.multinomial(scores.softmax(1), 1).tolist()
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     texts, beams, steps = options.texts, options.beams, options.steps
-    writer = Ready(texts * beams, options.vocabulary, options.device)
+    model = Ready(texts * beams, options.vocabulary, options.device)
     prompts = [[] for _ in range(texts)]
     print(f"{texts} texts, {options.vocabulary:,} words, {options.threads} threads, {options.device}; ms a step")
     print(f"{'':28}{'Keel':>8}{'plainly':>10}{'ratio':>8}{'network':>10}")
@@ -120,15 +120,15 @@ def main() -> None:
     }
     rows: dict[str, dict[str, Callable[[], Any]]] = {
         f"beam {beams}": {
-            "keel": lambda: beam(writer, prompts, Search(beams=beams), tokens=steps),
-            "plain": lambda: plain_beam(writer, texts, beams, steps),
+            "keel": lambda: beam_search(model, prompts, BeamSearch(beams=beams), tokens=steps),
+            "plain": lambda: plain_beam(model, texts, beams, steps),
             "network": network(texts * beams, options.vocabulary, steps, options.device),
         }
     }
     for name, sampling in drawings.items():
         rows[name] = {
-            "keel": lambda sampling=sampling: list(sample(writer, prompts, sampling, tokens=steps)),
-            "plain": lambda sampling=sampling: plain_sample(writer, texts, steps, sampling),
+            "keel": lambda sampling=sampling: list(sample(model, prompts, sampling, tokens=steps)),
+            "plain": lambda sampling=sampling: plain_sample(model, texts, steps, sampling),
             "network": network(texts, options.vocabulary, steps, options.device),
         }
     for name, ways in rows.items():

@@ -3,8 +3,8 @@
     python benchmarks/elmo.py en_simple_wikipedia.txt.xz --size small --threads 1
     python benchmarks/elmo.py en_wikipedia.txt.xz --size original --batch 512 --device cuda --steps 100
 
-Both start from the same weights, read the same words, tell them from the same drawn ones and are trained by the same
-loop, AdamW included; the first loss of both is printed. The plain version reads 50 letters of every token, in both
+Both start from the same weights, read the same words, have the same negatives and are trained by the same
+loop, AdamW included; the first loss of both is printed. The plain version reads 50 characters of every token, in both
 directions, and has torch's nn.LSTM with projection. Rounds alternate; a figure is the median over rounds. Shares of
 peak (790 TFLOP/s, what an H200 reaches in bf16) count the products of this network alone: no clips, no dropout.
 """
@@ -25,8 +25,8 @@ from keel.data.documents import Documents
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.systems.elmo import Elmo, ElmoStreams, ElmoTraining
-from keel.training.counter_rng import Draw
+from keel.systems.elmo import Elmo, ElmoBatch, ElmoPretraining
+from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
@@ -38,16 +38,16 @@ PEAK = 790e12
 class Tokenwise(Tensors):
     ids: Tensor  # [rows, 2, length]
     targets: Tensor
-    drawn: Tensor
+    sampled: Tensor
     tries: Tensor
 
 
 class Plain(Objective):
-    """The same network as one would write it: every token spelled out, one nn.LSTM a layer and direction."""
+    """The same network as one would write it: character CNN on every token, one nn.LSTM a layer and direction."""
 
     prefetched = True
 
-    def __init__(self, twin: ElmoTraining):
+    def __init__(self, twin: ElmoPretraining):
         super().__init__()
         self.twin = [twin]  # for its draws alone
         encoder = twin.encoder
@@ -64,19 +64,21 @@ class Plain(Objective):
     def epoch_size(self, data: Documents) -> int:
         return self.twin[0].rows(data)
 
-    def batch(self, data: Documents, draw: Draw, rows: range) -> Tokenwise:
+    def batch(self, data: Documents, rng: CounterRng, rows: range) -> Tokenwise:
         twin, numbers = self.twin[0], torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, twin.system.length, end=twin.end, backwards=b) for b in (False, True))
+        read = (data.read_on(rng, numbers, twin.system.bptt, end=twin.end, backwards=b) for b in (False, True))
         ids = torch.stack(list(read), 1)
-        drawn, tries = twin._drawn(draw)
-        return Tokenwise(ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
+        sampled, tries = twin._drawn(rng)
+        return Tokenwise(
+            ids=ids[..., :-1].contiguous(), targets=ids[..., 1:].contiguous(), sampled=sampled, tries=tries
+        )
 
     def counts(self, batch: Tokenwise) -> dict[str, Tensor]:
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
     def initial_state(self, rows: int) -> Any:
-        return self.twin[0].start(rows).to(self.output.device)
+        return self.twin[0].new_state(rows).to(self.output.device)
 
     def forward(self, batch: Tokenwise, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         assert state is not None
@@ -89,10 +91,10 @@ class Plain(Objective):
             x = self.project(x).view(*batch.ids[:, direction].shape, -1).transpose(0, 1)
             for number, layer in enumerate(self.stacks):
                 before = tuple(part[:, number, direction][None].contiguous() for part in (state.hidden, state.cells))
-                said, (h, c) = layer[direction](x, before)
+                outputs, (h, c) = layer[direction](x, before)
                 hidden.append(h[0])
                 cells.append(c[0])
-                x = x + said if self.residual[number] else said
+                x = x + outputs if self.residual[number] else outputs
             targets = batch.targets[:, direction].T.flatten()
             losses[name] = self._sampled(x.flatten(0, 1), targets, batch)
         shape = (2, len(self.stacks), *hidden[0].shape)
@@ -102,11 +104,11 @@ class Plain(Objective):
     def _sampled(self, vectors: Tensor, words: Tensor, batch: Tokenwise) -> Tensor:
         # The loss is the twin's own, by these weights.
         weights: Any = _Weights(self.output, self.bias, self.twin[0])
-        return ElmoTraining._sampled(weights, vectors, words, batch.drawn, batch.tries)
+        return ElmoPretraining._sampled(weights, vectors, words, batch.sampled, batch.tries)
 
 
 class _Weights:
-    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoTraining):
+    def __init__(self, output: Tensor, bias: Tensor, twin: ElmoPretraining):
         self.output, self.bias, self._chances = output, bias, twin._chances
 
 
@@ -114,25 +116,30 @@ def _lstm(layer: Any, direction: int) -> nn.LSTM:
     cells, width = layer.projection.shape[1:]
     theirs = nn.LSTM(width, cells, proj_size=width)
 
-    def turned(gates: Tensor) -> Tensor:  # torch has i, f, g, o
+    def reorder_gates(gates: Tensor) -> Tensor:  # torch has i, f, g, o
         return torch.cat([gates.chunk(4, -1)[number] for number in (0, 1, 3, 2)], -1).movedim(-1, 0)
 
-    weights = {"weight_ih_l0": turned(layer.into[direction]), "weight_hh_l0": turned(layer.recurrent[direction])}
-    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": turned(layer.bias[direction])}
+    weights = {
+        "weight_ih_l0": reorder_gates(layer.into[direction]),
+        "weight_hh_l0": reorder_gates(layer.recurrent[direction]),
+    }
+    weights |= {"weight_hr_l0": layer.projection[direction].T, "bias_ih_l0": reorder_gates(layer.bias[direction])}
     theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros(4 * cells)})
     return theirs
 
 
-def products(system: Elmo, streams: ElmoStreams) -> float:
-    """Multiply-adds of one step, forward and backward, for the words that are spelled out in it."""
+def products(system: Elmo, streams: ElmoBatch) -> float:
+    """Multiply-adds of one step, forward and backward, for the words whose characters it reads."""
     tokens = streams.targets.numel()
-    found = sum(system.filters)
-    lstm = tokens * system.layers * (8 * system.width * system.cells + system.cells * system.width)
-    softmax = tokens * system.negatives * system.width
+    found = sum(system.character_filters)
+    lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
+    softmax = tokens * system.softmax_samples * system.width
     places = streams.letters.short.numel() + streams.letters.long.numel()
-    letters = places * system.letter_width * sum(size * count for size, count in enumerate(system.filters, 1))
+    letters = (
+        places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
+    )
     words = len(streams.letters.short) + len(streams.letters.long)
-    above = words * (2 * found * found * system.highways + found * system.width)
+    above = words * (2 * found * found * system.highway_layers + found * system.width)
     return 3.0 * (lstm + softmax + letters + above)
 
 
@@ -159,7 +166,7 @@ def main() -> None:
     parser.add_argument("--negatives", type=int, default=8192)
     parser.add_argument("--length", type=int, default=20)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=8, help="of a round [8]")
+    parser.add_argument("--steps", type=int, default=8, help="steps of a round [8]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=0)
@@ -182,7 +189,7 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Documents) -> None:
     system = Elmo.sized(
-        arguments.size, bptt=arguments.length, negatives=arguments.negatives, dropout=0.0, cell_clip=0.0,
+        arguments.size, bptt=arguments.length, softmax_samples=arguments.negatives, dropout=0.0, cell_clip=0.0,
         projection_clip=0.0,
     )  # fmt: skip
     settings: dict[str, Any] = {
@@ -195,7 +202,7 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     torch.manual_seed(0)
     ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     start = deepcopy(ours.state_dict())
-    streams = ours.batch(documents, Draw(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
+    streams = ours.batch(documents, CounterRng(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
     words = len({*streams.places.flatten().tolist()})
     print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
           f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip
@@ -214,8 +221,8 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
         print(f"| {name} | {median(speeds[name]):,.0f} | {rounds} | {losses[name]:.5f} |")
     if not arguments.alone:
         print(f"times: {median(one / other for one, other in zip(*speeds.values(), strict=True)):.2f}")
-    rate = median(speeds["Keel"]) / (arguments.batch * arguments.length) * 2 * products(system, streams)
-    print(f"Keel: {rate / 1e12:.2f} TFLOP/s" + (f", {rate / PEAK:.1%} of peak" if arguments.device != "cpu" else ""))
+    speed = median(speeds["Keel"]) / (arguments.batch * arguments.length) * 2 * products(system, streams)
+    print(f"Keel: {speed / 1e12:.2f} TFLOP/s" + (f", {speed / PEAK:.1%} of peak" if arguments.device != "cpu" else ""))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 One text for both: a corpus in lower case, its words cut once, a sentence a line. An epoch of theirs is the difference
 between runs of two epochs and of one, so that counting words and saving take no part; runs alternate. With
---judge both learn five epochs (as many runs as asked for) and are compared on published sets, words never met included.
+--judge both learn five epochs (as many runs as asked for) and are compared on published sets, unseen words included.
 
     git clone https://github.com/facebookresearch/fastText && make -C fastText
     python benchmarks/fasttext.py --theirs fastText/fasttext --text en_wikipedia.txt.xz --megabytes 20 --rounds 3
@@ -26,8 +26,8 @@ from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
-from keel.explain.nearest_neighbors import Space
-from keel.explain.vector_benchmarks import judge, published_form
+from keel.explain.nearest_neighbors import VectorSpace
+from keel.explain.vector_benchmarks import evaluate_vectors, published_form
 from keel.formats.vector_files import read_vectors
 from keel.model import Model
 from keel.systems.fasttext import FastText
@@ -148,37 +148,41 @@ def compare(options: argparse.Namespace, ours: FastText, documents: Documents, t
         learn_theirs(options, 5, "judged", seed + 1)  # their generator takes 0 for 1
         theirs = read_vectors(options.folder / "judged.vec")
         for path in options.sets:
-            asked = sorted({word for _, line in open_text(path) for word in WORD.findall(line.lower())})
+            query_words = sorted({word for _, line in open_text(path) for word in WORD.findall(line.lower())})
             vectors = model.vector_space()
             for side, space in (
-                ("keel", Space(vectors.words, vectors.matrix)),
-                ("theirs", Space(theirs.words, theirs.matrix)),
-                ("keel, unseen too", with_unseen(vectors.words, vectors.matrix, asked, model)),
-                ("theirs, unseen too", with_unseen_theirs(options, theirs.words, theirs.matrix, asked)),
+                ("keel", VectorSpace(vectors.words, vectors.matrix)),
+                ("theirs", VectorSpace(theirs.words, theirs.matrix)),
+                ("keel, unseen too", with_unseen(vectors.words, vectors.matrix, query_words, model)),
+                ("theirs, unseen too", with_unseen_theirs(options, theirs.words, theirs.matrix, query_words)),
             ):
                 if "unseen" in side and published_form(path) == "questions":
                     continue  # answers are sought among the words of the text
-                score = judge(space, path).main_value
+                score = evaluate_vectors(space, path).main_value
                 found.setdefault(Path(path).name, {}).setdefault(side, []).append(100 * score)
     for name, sides in found.items():
-        told = ", ".join(f"{side} {mean(values):.1f} ± {np.std(values):.1f}" for side, values in sides.items())
-        print(f"{name}: {told}", flush=True)
+        summary = ", ".join(f"{side} {mean(values):.1f} ± {np.std(values):.1f}" for side, values in sides.items())
+        print(f"{name}: {summary}", flush=True)
 
 
-def with_unseen(words: list[str], matrix: np.ndarray, asked: list[str], model: Model) -> Space:
-    new = sorted(set(asked) - set(words))
-    return Space([*words, *new], np.concatenate([matrix, model.encode(new)])) if new else Space(words, matrix)
+def with_unseen(words: list[str], matrix: np.ndarray, query_words: list[str], model: Model) -> VectorSpace:
+    new = sorted(set(query_words) - set(words))
+    return (
+        VectorSpace([*words, *new], np.concatenate([matrix, model.encode(new)])) if new else VectorSpace(words, matrix)
+    )
 
 
-def with_unseen_theirs(options: argparse.Namespace, words: list[str], matrix: np.ndarray, asked: list[str]) -> Space:
-    new = sorted(set(asked) - set(words))
-    said = subprocess.run(
+def with_unseen_theirs(
+    options: argparse.Namespace, words: list[str], matrix: np.ndarray, query_words: list[str]
+) -> VectorSpace:
+    new = sorted(set(query_words) - set(words))
+    output = subprocess.run(
         [options.theirs, "print-word-vectors", options.folder / "judged.bin"],
         input="\n".join(new), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    rows = [line.split() for line in said.stdout.splitlines()]
+    rows = [line.split() for line in output.stdout.splitlines()]
     vectors = {row[0]: np.array(row[1:], np.float32) for row in rows}
-    return Space([*words, *vectors], np.concatenate([matrix, np.stack(list(vectors.values()))]))
+    return VectorSpace([*words, *vectors], np.concatenate([matrix, np.stack(list(vectors.values()))]))
 
 
 if __name__ == "__main__":

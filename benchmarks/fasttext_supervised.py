@@ -36,9 +36,9 @@ def split(source: Path, target: Path) -> None:
     """Labelled texts, cut into words, as fastText reads them."""
     rules = Tokenizer.from_words(["a"])
     examples = read_examples(source, pair=False)
-    pieces = rules.encode_pieces_many([example.text for example in examples])
+    tokens = rules.encode_with_offsets([example.text for example in examples])
     with open(target, "w", encoding="utf-8") as file:
-        for example, found in zip(examples, pieces, strict=True):
+        for example, found in zip(examples, tokens, strict=True):
             words = " ".join(example.text[start:end] for start, end in found.offsets)
             labels = " ".join(f"__label__{name.replace(' ', '_')}" for name in example.names)
             file.write(f"{labels} {words}\n")
@@ -91,7 +91,7 @@ def race(program: str, train: Path, test: Path, *, epochs: int, lr: float, ngram
 
 
 def compare(program: str, path: Path, texts: Path) -> None:
-    """The five likeliest labels of every line by both, and how far apart their chances are."""
+    """The five most probable labels of every line by both, and how far their probabilities differ."""
     lines = [line for line in texts.read_text(encoding="utf-8").split("\n") if "</s>" not in line.split()][:-1]
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
         file.write("".join(line + "\n" for line in lines))
@@ -103,12 +103,12 @@ def compare(program: str, path: Path, texts: Path) -> None:
     assert isinstance(task, Classify)
     assert isinstance(system, FastText)
     data = task.prepare(Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False)
-    chances = task.predict(data).estimates
+    probabilities = task.predict(data).estimates
     scores = torch.empty(len(lines), len(task.labels.names))
     for index, found in task._each(data, 64, task.classifier):
         scores[index] = found
     # fastText adds 1e-5 to every chance before it takes the logarithm.
-    raised = chances + 1e-5
+    raised = probabilities + 1e-5
     if system.label_loss == "hierarchical":
         tree = label_tree(system.label_counts)
         signs = torch.from_numpy(tree.signs)
@@ -119,16 +119,18 @@ def compare(program: str, path: Path, texts: Path) -> None:
     place = {name: number for number, name in enumerate(task.labels.names)}
     for number, line in enumerate(theirs[: len(lines)]):
         parts = line.split()
-        likeliest = [
+        top_labels = [
             (place[name.removeprefix("__label__")], float(p)) for name, p in zip(parts[::2], parts[1::2], strict=True)
         ]
-        first += likeliest[0][0] == int(chances[number].argmax())
+        first += top_labels[0][0] == int(probabilities[number].argmax())
         ours = np.argsort(-raised[number], kind="stable")[:5].tolist()
-        same += [label for label, p in likeliest if p > 1e-4] == [each for each in ours if raised[number, each] > 1e-4]
-        for kind, values in enumerate((raised[number], chances[number])):
-            worst[kind] = max(worst[kind], *(abs(float(values[label]) - p) for label, p in likeliest))
-    print(f"{len(lines)} texts: the likeliest label is equal in {first}, all of the first five above 0.0001 in {same}")
-    print(f"chances differ by {worst[0]:.1e} at most, by {worst[1]:.1e} without the 1e-5 that fastText adds")
+        same += [label for label, p in top_labels if p > 1e-4] == [each for each in ours if raised[number, each] > 1e-4]
+        for kind, values in enumerate((raised[number], probabilities[number])):
+            worst[kind] = max(worst[kind], *(abs(float(values[label]) - p) for label, p in top_labels))
+    print(
+        f"{len(lines)} texts: the most probable label is equal in {first}, all of the first five above 0.0001 in {same}"
+    )
+    print(f"probabilities differ by {worst[0]:.1e} at most, by {worst[1]:.1e} without the 1e-5 that fastText adds")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Fine-tuning on SST-2 at real lengths: Keel against Hugging Face's Trainer, with and without its length grouping.
 
-Same model folder, examples, batch size, rate, epochs and dtype; runs alternate, each in a process of its own.
+Same model folder, examples, batch size, learning rate, epochs and dtype; runs alternate, each in a process of its own.
 
     python benchmarks/finetuning.py MODEL --examples 8000 --seeds 3
 """

@@ -1,7 +1,7 @@
 """Greedy writing with a network of GPT-2's shape: tokens a second, Keel beside transformers' `generate`.
 
 Both have the same random weights, read the same prompts and must write the same ids, else the run ends with an error
-(in bf16 sums round differently: there the share of equal ids is told). Rounds alternate; the table has medians.
+(in bf16 sums round differently: there the share of equal ids is printed). Rounds alternate; the table has medians.
 
     python benchmarks/generation.py                          # fp32, one row and 32, on this machine's device
     python benchmarks/generation.py --precision bf16
@@ -19,7 +19,7 @@ import transformers
 
 from keel.formats.hf_architectures import GPT2
 from keel.generation.sampling import GREEDY, sample
-from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.gpt import Gpt, GptPretraining
 
 END = 50_256
 
@@ -48,14 +48,14 @@ def main() -> None:
         print(race(theirs, ours, rows, options), flush=True)
 
 
-def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptTraining]:
+def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptPretraining]:
     """Theirs, and ours with the same weights."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         n_embd=system.width,
         n_layer=system.layers,
         n_head=system.heads,
-        n_positions=system.positions,
+        n_positions=system.max_positions,
         initializer_range=0.06,  # so that it does not write one token for ever
     )
     theirs: Any = transformers.GPT2LMHeadModel(config).eval()
@@ -70,7 +70,7 @@ def networks(system: Gpt, options: argparse.Namespace) -> tuple[Any, GptTraining
     return theirs.to(options.device, kind), ours.to(options.device, kind)
 
 
-def race(theirs: Any, ours: GptTraining, rows: int, options: argparse.Namespace) -> str:
+def race(theirs: Any, ours: GptPretraining, rows: int, options: argparse.Namespace) -> str:
     generator = torch.Generator().manual_seed(1)
     prompts = torch.randint(END, (rows, options.prompt), generator=generator)
     opened = torch.cat([torch.full((rows, 1), END), prompts], 1).to(options.device)

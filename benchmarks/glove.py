@@ -3,7 +3,7 @@
     git clone https://github.com/stanfordnlp/GloVe && make -C GloVe          # the peer
     python benchmarks/glove.py corpus.txt.xz --peer GloVe/build --megabytes 100 --judge WS-353.txt questions-words.txt
 
-Both get the first megabytes of the text in lower case, cut into words of the letters a to z by this script, a document
+Both get the first megabytes of the text in lower case, split into words of a to z by this script, a document
 a line for the peer and a paragraph for Keel. "counts" is all that comes before training: the vocabulary, for Keel the
 encoding of the text, the counting, for the peer the shuffling. Seconds are wall / CPU; every stage of the peer is a
 process of its own, and so is each of Keel's runs, whose kernels were compiled before.
@@ -75,7 +75,7 @@ def peer(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
             quiet: dict[str, Any] = {"stdin": text, "stdout": out, "stderr": subprocess.DEVNULL, "cwd": folder}
             return timed(lambda: subprocess.run(command, check=True, **quiet), resource.RUSAGE_CHILDREN)
 
-    words = arguments.vocabulary - 5  # Keel's special pieces are five
+    words = arguments.vocabulary - 5  # Keel's special tokens are five
     stages = [
         call("vocab_count", "lines.txt", "vocab.txt", max_vocab=words),
         call("cooccur", "lines.txt", "cells.bin", vocab_file="vocab.txt", window_size=10, memory=4.0),
@@ -103,7 +103,11 @@ def keel(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
 
     def learn() -> None:
         settings = {"epochs": arguments.epochs, "threads": arguments.threads, "seed": seed}
-        fit(made["objective"], made["data"], type(system.train)(**{**vars(system.train), **settings}))
+        fit(
+            made["objective"],
+            made["data"],
+            type(system.pretraining_defaults)(**{**vars(system.pretraining_defaults), **settings}),
+        )
 
     def all_used(work: Callable[[], None]) -> Seconds:
         children, own = (0.0, 0.0), (0.0, 0.0)
@@ -156,9 +160,11 @@ def main() -> None:
         for number in range(arguments.rounds):
             rounds.append(measure(arguments, folder, number + 1))
             for who in ("peer", "keel"):
-                told = ", ".join(f"{stage} {wall:.2f} / {cpu:.2f} s" for stage, (wall, cpu) in rounds[-1][who].items())
+                summary = ", ".join(
+                    f"{stage} {wall:.2f} / {cpu:.2f} s" for stage, (wall, cpu) in rounds[-1][who].items()
+                )
                 scores = "; ".join(f"{path.stem}: {evaluate(folder / f'{who}.txt', path)}" for path in arguments.judge)
-                print(f"round {number + 1} {who}: {told}  {scores}", flush=True)
+                print(f"round {number + 1} {who}: {summary}  {scores}", flush=True)
         for stages in (["counts"], ["train"], ["counts", "train"]):
             for place, kind in enumerate(("wall", "CPU")):
                 ratios = [

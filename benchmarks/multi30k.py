@@ -94,7 +94,7 @@ def train(options: argparse.Namespace) -> keel.Model:
     model = keel.finetune(
         options.system,
         pairs,
-        task="rewrite",
+        task="seq2seq",
         dev=None,
         device=options.device,
         threads=options.threads,

@@ -2,7 +2,7 @@
 
     python benchmarks/ngram.py train.txt test.txt --kenlm kenlm/build/bin [--order 5] [--rounds 3] [--megabytes 0]
 
-Text is cut at blanks, as WikiText's is meant to be, and into sentences by Keel; both learn from and are judged on the
+Text is split at whitespace, as in WikiText, and into sentences by Keel; both are trained and evaluated on the
 same sentences, every word of train known. Keel's time is that of all of `pretrain`, from tokens that are ready to the
 folder, and of `perplexity`; lmplz's that of writing its ARPA file, and `query`'s of reading that and the test.
 """
@@ -25,7 +25,7 @@ from keel.data.text_files import open_text
 from keel.data.tokenizer import Tokenizer
 
 
-def cut(source: Path, target: Path, most: int) -> set[str]:
+def copy_words(source: Path, target: Path, most: int) -> set[str]:
     """Write one sentence a line, a blank line between documents; <unk> is a word like others, which lmplz forbids."""
     words: set[str] = set()
     with open(target, "w", encoding="utf-8") as file:
@@ -57,10 +57,10 @@ def keel(folder: Path, order: int, threads: int) -> dict[str, float]:
     )  # fmt: skip
     learned = time.perf_counter()
     found = text_generation.perplexity(model, folder / "test.txt")
-    asked = time.perf_counter()
+    started = time.perf_counter()
     size = (folder / "keel" / "model.safetensors").stat().st_size
     value = found.values["ngram by token"].value
-    return {"perplexity": value, "learn": learned - start, "ask": asked - learned, "size": size / 1e6}
+    return {"perplexity": value, "learn": learned - start, "ask": started - learned, "size": size / 1e6}
 
 
 def kenlm(folder: Path, order: int, threads: int, programs: Path) -> dict[str, float]:
@@ -76,14 +76,14 @@ def kenlm(folder: Path, order: int, threads: int, programs: Path) -> dict[str, f
     ).stdout  # fmt: skip
     (folder / "model.arpa").write_bytes(arpa)
     learned = time.perf_counter()
-    told = subprocess.run(
+    output = subprocess.run(
         [programs / "query", "-v", "summary", folder / "model.arpa"],
         input=texts["test"].encode(), capture_output=True, check=True,
     ).stdout.decode()  # fmt: skip
-    found = re.search(r"Perplexity including OOVs:\s+([\d.]+)", told)
-    assert found, told
-    asked = time.perf_counter() - learned
-    return {"perplexity": float(found[1]), "learn": learned - start, "ask": asked, "size": len(arpa) / 1e6}
+    found = re.search(r"Perplexity including OOVs:\s+([\d.]+)", output)
+    assert found, output
+    started = time.perf_counter() - learned
+    return {"perplexity": float(found[1]), "learn": learned - start, "ask": started, "size": len(arpa) / 1e6}
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="Keel's; lmplz has a thread for each stage of its work")
-    parser.add_argument("--megabytes", type=float, default=0, help="of train, at most; 0 takes all")
+    parser.add_argument("--megabytes", type=float, default=0, help="size of the training text, at most; 0: all of it")
     parser.add_argument("--only", choices=["keel", "kenlm"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
@@ -106,9 +106,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = cut(arguments.train, folder / "train.txt", int(arguments.megabytes * 1e6))
-        cut(arguments.test, folder / "test.txt", 0)
-        Tokenizer.at_blanks(sorted(words)).save(folder / "words")
+        words = copy_words(arguments.train, folder / "train.txt", int(arguments.megabytes * 1e6))
+        copy_words(arguments.test, folder / "test.txt", 0)
+        Tokenizer.from_whitespace_words(sorted(words)).save(folder / "words")
         os.environ["KEEL_CACHE"] = str(folder / "cache")
 
         def run(only: str) -> dict[str, float]:

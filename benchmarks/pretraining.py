@@ -64,17 +64,19 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
     import torch
     from transformers import BertConfig, BertForPreTraining, Trainer, TrainerCallback, TrainingArguments
 
-    from keel.training.counter_rng import Draw
+    from keel.training.counter_rng import CounterRng
 
     torch.set_num_threads(options.threads)
     system, tokenizer, documents = prepare(options)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     rows: list[dict[str, Any]] = []
     for step in range(options.steps):
-        batch = objective.batch(documents, Draw(seed=0, step=step, first=step * options.batch), range(options.batch))
+        batch = objective.batch(
+            documents, CounterRng(seed=0, step=step, first=step * options.batch), range(options.batch)
+        )
         labels = torch.full_like(batch.rows.ids, -100)
         labels.scatter_(1, batch.slots, torch.where(batch.weights > 0, batch.targets, -100))
-        shown = torch.arange(system.length) < batch.rows.lengths[:, None]
+        shown = torch.arange(system.sequence_length) < batch.rows.lengths[:, None]
         for row in range(options.batch):
             rows.append(
                 {

@@ -88,7 +88,7 @@ def our_outputs(model: Model, rows: TokenBatch) -> dict[str, torch.Tensor]:
         return found | {"classifier": model.task.predict_logits(model.task.select_features(rows))}
     if isinstance(model.objective, BertPretraining):
         everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
-        words = model.objective.predict_words(output.top, everywhere)[real(rows)]
+        words = model.objective.predict_masked(output.top, everywhere)[real(rows)]
         return found | {"masked words": words, "next sentence": model.objective.predict_next(summary)}
     return found | {"summary": summary}
 
@@ -120,18 +120,18 @@ def real(rows: TokenBatch) -> torch.Tensor:
 
 def sample(model: Model, random: bool) -> TokenBatch:
     """Pairs of many lengths, the longest that the model reads among them."""
-    draw = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     texts = [model.tokenizer.encode(text).ids for text in (PROSE, " ".join(REACTIONS), REACTIONS)]
     text = max(texts, key=lambda found: len(set(found)))  # the one that this vocabulary has words for
     ids, segments = [], []
-    for length in (8, 33, 128, model.system.longest):
+    for length in (8, 33, 128, model.system.max_length):
         first = length // 3
-        pieces = (text * (1 + length // len(text)))[: length - 3]
+        tokens = (text * (1 + length // len(text)))[: length - 3]
         if random:
-            pieces = torch.randint(5, len(model.tokenizer), (length - 3,), generator=draw).tolist()
-        framed = model.system.frame(model.tokenizer, pieces[:first], pieces[first:])
-        ids.append(framed.ids)
-        segments.append(framed.segments)
+            tokens = torch.randint(5, len(model.tokenizer), (length - 3,), generator=rng).tolist()
+        inputs = model.system.build_inputs(model.tokenizer, tokens[:first], tokens[first:])
+        ids.append(inputs.ids)
+        segments.append(inputs.segments)
     return TokenBatch.pad(ids, segments)
 
 

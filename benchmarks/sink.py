@@ -4,7 +4,7 @@
     python benchmarks/sink.py --text slice.txt --held-out other.txt --out DIR --shape 2x64 --steps 30 --seeds 1
 
 Both learn the same text in the same order, seed by seed. Attention is the mean over heads and layers from the sixteenth
-token of a held-out text on; "evenly" is what each would get if all got as much. Bits by byte are of all held-out
+token of a held-out text on; "evenly" is what each would get if all got as much. Bits per byte are of all held-out
 text. Settings are those of recipes/h200/gpt.toml but for shape, rows and steps.
 """
 
@@ -48,10 +48,10 @@ def main() -> None:
     }
     long = (line for _, line in open_text(options.held_out) if len(line.split()) >= 40)
     texts = list(islice(long, options.texts))
-    print("| | bits by byte | of seeds | on the first token | evenly | on the vector before |\n" + "|---" * 6 + "|")
+    print("| | bits per byte | of seeds | on the first token | evenly | on the vector before |\n" + "|---" * 6 + "|")
     for sink in (False, True):
         system = Gpt(
-            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, length=options.length,
+            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, sequence_length=options.length,
             dropout=0.0, attention_dropout=0.0, sink=sink,
         )  # fmt: skip
         losses, shares = [], []

@@ -44,7 +44,7 @@ def main() -> None:
     runs: dict[str, dict[str, Any]] = {"BiLSTM-CRF with characters": network}
     if options.plain:
         runs["linear layer"] = {}
-    print(f"{options.epochs} epochs, batch {options.batch}, rate {options.lr}, {options.scheme}, {options.device}")
+    print(f"{options.epochs} epochs, batch {options.batch}, lr {options.lr}, {options.scheme}, {options.device}")
     for name, head in runs.items():
         found = [run(options, seed, head) for seed in range(options.seeds)]
         print(f"{name}: testb F1 {100 * mean(scores['testb'] for scores in found):.2f} on average of {len(found)}")

@@ -4,7 +4,7 @@
     python benchmarks/multi30k.py --data multi30k/ --out DIR          # trains the model
     python benchmarks/translation_speed.py --model DIR/transformer --data multi30k/ --threads 2 --rounds 3
 
-Sentences go in batches sorted by length, for both the same; rounds alternate, and medians are told, of the search alone
+Sentences go in batches sorted by length, for both the same; rounds alternate, medians are of the search alone
 (ids in, ids out). joeynmt's batches follow each other, every product on all threads; Keel's, as in `keel translate`, go
 side by side, a thread each. As the weights are the same, so is BLEU but for ties and for when a search stops: both are
 shown.
@@ -24,16 +24,16 @@ from torch import Tensor, nn
 import keel
 from keel.data.text_files import open_text
 from keel.data.token_batch import TokenBatch
-from keel.generation.beam_search import Search, beam
-from keel.generation.thread_pool import side_by_side
+from keel.generation.beam_search import BeamSearch, beam_search
+from keel.generation.thread_pool import run_in_threads
 from keel.systems.transformer import Transformer
-from keel.tasks.sequence_to_sequence import Rewrite
+from keel.tasks.sequence_to_sequence import SequenceToSequence
 
 
 class Words:
     """What joeynmt wants to know of a vocabulary."""
 
-    def __init__(self, task: Rewrite) -> None:
+    def __init__(self, task: SequenceToSequence) -> None:
         tokenizer = task.target
         self.size = len(tokenizer)
         self.pad_index, self.unk_index, self.sep_index = tokenizer.pad_id, tokenizer.unknown_id, None
@@ -45,7 +45,7 @@ class Words:
         return self.size
 
 
-def theirs_of(task: Rewrite) -> Any:
+def theirs_of(task: SequenceToSequence) -> Any:
     """Their model of the same shape, with our weights."""
     from joeynmt.model import build_model
 
@@ -73,8 +73,8 @@ def theirs_of(task: Rewrite) -> Any:
     def attention(mine: str, theirs: str) -> None:
         for name in ("weight", "bias"):
             parts = ours[f"{mine}.qkv.{name}"].chunk(3)
-            for letter, part in zip("qkv", parts, strict=True):
-                found[f"{theirs}.{letter}_layer.{name}"] = part
+            for projection, part in zip("qkv", parts, strict=True):
+                found[f"{theirs}.{projection}_layer.{name}"] = part
             found[f"{theirs}.output_layer.{name}"] = ours[f"{mine}.out.{name}"]
 
     def plain(mine: str, theirs: str) -> None:
@@ -128,21 +128,21 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     task = keel.Model.load(options.model).task
-    assert isinstance(task, Rewrite)
+    assert isinstance(task, SequenceToSequence)
     theirs = theirs_of(task.eval())
     sides = [open_text(options.data / f"test_2016_flickr.{side}.gz").lines() for side in ("en", "de")]
     sources, wanted = (side[: options.sentences] for side in sides)
-    data = task.prepare(Rewrite.read(sources), labelled=False)
+    data = task.encode_examples(SequenceToSequence.read_examples(sources), labelled=False)
     order = (-data.lengths).argsort(kind="stable")
     batches = [order[start : start + options.batch] for start in range(0, len(order), options.batch)]
     banned = {*task.target.special_ids} - {task.target.sep_id}
 
-    how = Search(beams=options.beam, length_penalty=options.length_penalty)
+    strategy = BeamSearch(beams=options.beam, length_penalty=options.length_penalty)
 
     def search_ours(rows: TokenBatch) -> list[list[int]]:
         limits = task.limits(rows.lengths.numpy())
         with torch.inference_mode():
-            found = beam(task.writer(rows), [[]] * len(rows.ids), how, tokens=limits, banned=banned)
+            found = beam_search(task.writer(rows), [[]] * len(rows.ids), strategy, tokens=limits, banned=banned)
         return [best.ids for best, *_ in found]
 
     def run(search: Any, each: Callable[..., Iterable[Any]]) -> tuple[float, list[str]]:
@@ -164,7 +164,7 @@ def main() -> None:
     times: dict[str, list[float]] = {"Keel": [], "joeynmt": []}
     texts: dict[str, list[str]] = {}
     for _ in range(options.rounds):
-        ways = partial(side_by_side, device=torch.device("cpu")), map
+        ways = partial(run_in_threads, device=torch.device("cpu")), map
         for name, search, each in zip(times, (search_ours, both), ways, strict=True):
             seconds, texts[name] = run(search, each)
             times[name].append(seconds)
@@ -179,13 +179,13 @@ def main() -> None:
     print(f"{median(times['joeynmt']) / median(times['Keel']):.2f}x; {same:,} texts are the same")
 
 
-def check_equal(task: Rewrite, theirs: Any, rows: TokenBatch) -> None:
+def check_equal(task: SequenceToSequence, theirs: Any, rows: TokenBatch) -> None:
     """Both networks give the same numbers."""
     ids = torch.full((len(rows.ids), 1), task.target.cls_id)
     inside = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None])[:, None]
     with torch.no_grad():
         output, hidden, _, _ = theirs(return_type="encode", src=rows.ids, src_length=rows.lengths, src_mask=inside)
-        told: Tensor = theirs(
+        outputs: Tensor = theirs(
             return_type="decode",
             trg_input=ids,
             encoder_output=output,
@@ -195,8 +195,8 @@ def check_equal(task: Rewrite, theirs: Any, rows: TokenBatch) -> None:
             decoder_hidden=None,
             trg_mask=torch.ones(len(ids), 1, 1, dtype=torch.bool),
         )[0]
-        vectors, _ = task.decoder(ids, task.decoder.read(task.encoder(rows), rows))
-        torch.testing.assert_close(told, task.decoder.scores(vectors), rtol=1e-3, atol=1e-3)
+        vectors, _ = task.decoder(ids, task.decoder.project_source(task.encoder(rows), rows))
+        torch.testing.assert_close(outputs, task.decoder.logits(vectors), rtol=1e-3, atol=1e-3)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/ulmfit.py --text en_wikipedia.txt.xz --data glue/SST-2 --out DIR --minutes 20 --seeds 3
 
-Every row is fine-tuned on the same labels by the same number of epochs, rate and batch; `--examples 500` shows what
-little labels do. The tokenizer is always that of the first stage, so that rows differ in what they say. A stage that is
+Every row is fine-tuned on the same labels with the same epochs, learning rate and batch; `--examples 500` shows what
+few labels do. The tokenizer is always that of the first stage, so that rows differ in what they say. A stage that is
 done is read and not done again: after --stages-only several processes may fill the table side by side, each by its
 --rows (1 to 9) or from its --first-seed. Small on a CPU: --size mini --steps 300 --stage-2-epochs 1 --examples 1000
 --epochs 5 --seeds 2
@@ -20,8 +20,8 @@ from keel.data.examples import read_examples
 
 TOOLS: dict[str, dict[str, Any]] = {
     "all three tools": {},
-    "without discriminative rates": {"layer_decay": 1.0},
-    "without slanted triangular rates": {"schedule": "constant"},
+    "without discriminative learning rates": {"layer_decay": 1.0},
+    "without slanted triangular schedule": {"schedule": "constant"},
     "without gradual unfreezing": {"unfreeze": "none"},
     "without any of them": {"layer_decay": 1.0, "schedule": "constant", "unfreeze": "none"},
 }
@@ -34,12 +34,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", default="base")
     parser.add_argument("--vocabulary", type=int, default=30_000)
-    parser.add_argument("--minutes", type=float, default=0.0, help="of the first stage; or --steps")
+    parser.add_argument("--minutes", type=float, default=0.0, help="minutes of the first stage; or --steps")
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=64, help="of the first two stages")
+    parser.add_argument("--batch", type=int, default=64, help="batch size of the first two stages")
     parser.add_argument("--stage-2-epochs", type=float, default=5)
     parser.add_argument("--epochs", type=float, default=10)
-    parser.add_argument("--lr", type=float, default=1e-2, help="of the third stage")
+    parser.add_argument("--lr", type=float, default=1e-2, help="learning rate of the third stage")
     parser.add_argument("--examples", type=int, default=0, help="labels to learn from; 0 takes all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -59,11 +59,11 @@ def main() -> None:
     def pretrain(system: Any, text: Any, out: Path, **settings: Any) -> keel.Model:
         if (out / "config.json").exists():  # which is written last: nothing is locked, so that many may read it
             model = keel.Model.load(out, device=options.device)
-            told = {name: value for part in model.card.recipe.values() for name, value in part.items()}
+            recipe = {name: value for part in model.card.recipe.values() for name, value in part.items()}
             shape = keel.Ulmfit.sized(options.size)
-            for name, value in {**settings, "width": shape.width, "hidden": shape.hidden}.items():
-                if told.get(name, value) != value:
-                    raise SystemExit(f"{out} was made with {name} {told[name]}, not {value}: choose another --out")
+            for name, value in {**settings, "width": shape.width, "hidden_size": shape.hidden_size}.items():
+                if recipe.get(name, value) != value:
+                    raise SystemExit(f"{out} was made with {name} {recipe[name]}, not {value}: choose another --out")
             print(f"{out.name}: done already")
             return model
         start = time.monotonic()
@@ -90,7 +90,7 @@ def main() -> None:
         ("neither", "all three tools", general, {"from_scratch": True}),
         ("neither", "without any of them", general, {"from_scratch": True, **TOOLS["without any of them"]}),
     ]
-    print(f"\n{len(examples):,} labels, {options.epochs:g} epochs, rate {options.lr:g}, {options.seeds} seeds\n")
+    print(f"\n{len(examples):,} labels, {options.epochs:g} epochs, lr {options.lr:g}, {options.seeds} seeds\n")
     print("| stages | tools | dev accuracy | of seeds | minutes |\n|---|---|---|---|---|")
     for stages, tools, base, settings in (rows[number - 1] for number in options.rows):
         start = time.monotonic()

@@ -1,10 +1,11 @@
 """The AWD-LSTM on WikiText-2: learned by the recipe, judged on the test file word by word, its state carried.
 
-    python benchmarks/wikitext2.py DATA --out DIR [--epochs 90] [--device cuda] [--lines 0] [--system.hidden 1152 ...]
+    python benchmarks/wikitext2.py DATA --out DIR [--epochs 90] [--device cuda] [--lines 0] [--system.hidden_size 1152 ...]
 
-DATA holds train.txt and test.txt (or .xz). Words are what stands between blanks, <unk> among them; each line ends with
-a mark, and an empty line is a mark by itself. Papers also foretell the 147 marks of empty lines after empty ones, which
-are easy: their 245,569 predictions are 245,422 here, and a perplexity of 70 here is one of 69.8 or a little more there.
+DATA holds train.txt and test.txt (or .xz). Words are separated by whitespace, <unk> among them; each line ends with
+an end token, also an empty one. Papers also predict the 147 end tokens of empty lines after empty ones,
+which are easy: their 245,569 predictions are 245,422 here, and a perplexity of 70 here is one of 69.8 or a little more
+there.
 Other flags are those of `keel pretrain`.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import keel
-from keel.api.settings import Text
+from keel.api.settings import TextSettings
 from keel.cli.flags import Flags, Recipe
 from keel.data.text_files import open_text
 from keel.data.tokenizer import Tokenizer
@@ -31,8 +32,8 @@ def find(folder: Path, name: str) -> Path:
     return found[0]
 
 
-def cut(source: Path, target: Path, lines: int) -> None:
-    """The first so many lines as they are; without a number, all."""
+def copy_lines(source: Path, target: Path, lines: int) -> None:
+    """Copy the first lines; 0: all."""
     with open(target, "w", encoding="utf-8") as file:
         for number, (_, line) in enumerate(open_text(source)):
             if lines and number >= lines:
@@ -44,11 +45,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--lines", type=int, default=0, help="of each file, for a try")
+    parser.add_argument("--lines", type=int, default=0, help="lines of each file, for a trial")
     options, rest = parser.parse_known_args()
     flags = Flags("pretrain")
-    flags.section("train", Ulmfit.train)
-    flags.section("text", Text())
+    flags.section("train", Ulmfit.pretraining_defaults)
+    flags.section("text", TextSettings())
     flags.section("system", Ulmfit())
     settings = flags.read(Recipe.read(str(RECIPE)).flags).settings
     given = flags.read(rest).settings
@@ -58,9 +59,9 @@ def main() -> None:
     work = options.out / "text"
     work.mkdir(parents=True, exist_ok=True)
     for name in ("train", "test"):
-        cut(find(options.data, name), work / f"{name}.txt", options.lines)
+        copy_lines(find(options.data, name), work / f"{name}.txt", options.lines)
     words = dict.fromkeys(word for _, line in open_text(work / "train.txt") for word in line.split())
-    Tokenizer.at_blanks(words).save(work / "words")
+    Tokenizer.from_whitespace_words(words).save(work / "words")
     print(f"{len(words):,} words; {settings}")
 
     def say(event: dict[str, Any]) -> None:

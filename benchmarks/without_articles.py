@@ -1,7 +1,7 @@
 """A corpus without the documents that a test set was made of: those that share any 13 words in a row with its files.
 
-Words are runs of letters and digits in lower case, so that a text cut into tokens is found too; n-grams do not go over
-an <unk>. Documents of the corpus are parted by blank lines. Files may be .xz or plain, in and out.
+Words are runs of alphanumeric characters in lower case, so that tokenized text is found too; n-grams do not
+span an <unk>. Documents of the corpus are parted by blank lines. Files may be .xz or plain, in and out.
 
     python benchmarks/without_articles.py en_wikipedia.txt.xz out.txt.xz --tests wikitext2/valid.txt.xz \\
         wikitext2/test.txt.xz lambada/lambada_test.jsonl.xz
@@ -36,11 +36,11 @@ def main() -> None:
     known = np.unique(np.concatenate(grams))
     print(f"{len(known):,} different {ORDER}-grams in {len(options.tests)} files")
     kept = dropped = size = lost = 0
-    with written(options.out) as out:
+    with open_output(options.out) as out:
         for documents in chunks(options.corpus):
             found, owners = ngrams(documents, numbers)
-            places = np.minimum(np.searchsorted(known, found), len(known) - 1)
-            shared = set(owners[known[places] == found].tolist())
+            positions = np.minimum(np.searchsorted(known, found), len(known) - 1)
+            shared = set(owners[known[positions] == found].tolist())
             for number, document in enumerate(documents):
                 if number in shared:
                     dropped, lost = dropped + 1, lost + len(document)
@@ -51,14 +51,14 @@ def main() -> None:
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """The text of a test file between its unknown words; in jsonl a line break is written as a letter after \\\\."""
+    """The text of a test file between its unknown words; in jsonl a line break is written as a character after \\\\."""
     for _, line in open_text(path):
         plain = line.replace("\\n", " ").replace('\\"', " ") if ".jsonl" in path.name else line
         yield from plain.split("<unk>")
 
 
 def chunks(path: Path) -> Iterator[list[str]]:
-    """Documents, so many at a time."""
+    """Documents in batches."""
     documents: list[str] = []
     lines: list[str] = []
     size = 0
@@ -85,17 +85,17 @@ def ngrams(documents: list[str], numbers: dict[str, int]) -> tuple[np.ndarray, n
         words = [numbers.setdefault(word, len(numbers)) for word in WORD.findall(document.lower())]
         if len(words) < ORDER:
             continue
-        ids = mixed(np.array(words, np.uint64))
+        ids = mix_bits(np.array(words, np.uint64))
         count = len(ids) - ORDER + 1
         total = np.zeros(count, np.uint64)
         for place, factor in enumerate(FACTORS):
             total += ids[place : place + count] * factor
-        hashes.append(mixed(total))
+        hashes.append(mix_bits(total))
         owners.append(np.full(count, number))
     return np.concatenate(hashes), np.concatenate(owners)
 
 
-def mixed(x: np.ndarray) -> np.ndarray:
+def mix_bits(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finalizer."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -103,7 +103,7 @@ def mixed(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-def written(path: Path) -> IO[str]:
+def open_output(path: Path) -> IO[str]:
     if path.suffix == ".xz":
         return lzma.open(path, "wt", encoding="utf-8", preset=1)
     return open(path, "w", encoding="utf-8")

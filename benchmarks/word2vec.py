@@ -4,8 +4,8 @@
     python benchmarks/word2vec.py zh_wikipedia.txt.xz --chinese --judge wordsim-297.txt CA8/*
     python benchmarks/word2vec.py en_wikipedia.txt.xz --whole --epochs 1
 
-Both get the first bytes of the text in lower case, cut into words once by this script: the letters a to z, or what
-jieba finds. A line is a sentence for both; words that come up fewer than five times are left out by both. The time is
+Both get the first bytes of the text in lower case, cut into words once by this script: the characters a to z, or what
+jieba finds. A line is a sentence for both; words that occur fewer than five times are left out by both. The time is
 that of training alone, with vocabulary and ids ready (gensim's iterable interface, sentences in memory; Keel's own
 loop, its kernels compiled before); with --whole, all from the file of words to the vectors. Seconds are wall and CPU.
 Every run is a process of its own with a seed of its own. Intervals are 95%, by Student's t over the runs.
@@ -64,7 +64,7 @@ def prepare(corpus: Path, size: int, chinese: bool, folder: Path) -> None:
 
 
 class Lines:
-    """The sentences of a file, read anew each time."""
+    """The sentences of a file, read again each time."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -97,7 +97,7 @@ def train_keel(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray, l
     torch.manual_seed(options.seed)
     specials = cast(Tokenizer, SimpleNamespace(special_ids=list(range(SPECIALS)), unknown_id=0))
     objective = system.build_objective(system.build_encoder(len(words) + SPECIALS), specials)
-    train = replace(system.train, epochs=options.epochs, threads=options.threads, seed=options.seed)
+    train = replace(system.pretraining_defaults, epochs=options.epochs, threads=options.threads, seed=options.seed)
     warm = system.build_objective(system.build_encoder(len(words) + SPECIALS), specials)
     fit(warm, documents, replace(train, epochs=0.0, steps=1))
     del warm
@@ -134,7 +134,7 @@ def train_gensim(options: argparse.Namespace, folder: Path) -> tuple[np.ndarray,
         negative=5 if options.loss == "negative" else 0,
         workers=options.threads,
         seed=options.seed,
-    )  # window 5, sample 1e-3, rate 0.025, min_count 5 are its defaults, as they are ours
+    )  # window 5, sample 1e-3, alpha 0.025, min_count 5 are its defaults and ours
     model.build_vocab(sentences)
     if not options.whole:
         start = clocks()
@@ -151,12 +151,12 @@ def one_run(options: argparse.Namespace, folder: Path) -> None:
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     found["memory"] = int(peak.split()[1]) / 1024
     if options.judge:
-        from keel.explain.nearest_neighbors import Space
-        from keel.explain.vector_benchmarks import judge
+        from keel.explain.nearest_neighbors import VectorSpace
+        from keel.explain.vector_benchmarks import evaluate_vectors
 
-        space = Space(words, np.ascontiguousarray(vectors))
+        space = VectorSpace(words, np.ascontiguousarray(vectors))
         found["scores"] = {
-            path.name: (scored := judge(space, path)).values[scored.main].value for path in options.judge
+            path.name: (scored := evaluate_vectors(space, path)).values[scored.main].value for path in options.judge
         }
     print(json.dumps(found))
 
@@ -207,8 +207,8 @@ def main() -> None:
         print(f"gensim / Keel, {what} seconds: median {statistics.median(ratios):.2f} of {between}")
     for name in runs["keel"][0].get("scores", {}):
         ours, theirs = ([run["scores"][name] for run in runs[side]] for side in ("keel", "gensim"))
-        apart = [a - b for a, b in zip(ours, theirs, strict=True)]
-        print(f"{name}: Keel {spread(ours)}, gensim {spread(theirs)}, difference {spread(apart)}")
+        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        print(f"{name}: Keel {spread(ours)}, gensim {spread(theirs)}, difference {spread(differences)}")
 
 
 if __name__ == "__main__":

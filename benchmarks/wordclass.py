@@ -65,17 +65,17 @@ def main() -> None:
             words, classes = map(int, shape.split("x"))
             tokenizer = Tokenizer.train(Corpus(raw), kind="words", size=words + 5)
             tokens = Tokens.build(Corpus(raw), tokenizer, Path(folder) / f"tokens-{shape}")
-            names, marks = [tokenizer.token_of(n) for n in range(len(tokenizer))], set(tokenizer.special_ids)
+            names, special_ids = [tokenizer.token_of(n) for n in range(len(tokenizer))], set(tokenizer.special_ids)
             with open(text, "w", encoding="utf-8") as file:
                 for begin, stop in pairwise(tokens.starts.tolist()):
-                    line = [names[number] for number in tokens.ids[begin:stop].tolist() if number not in marks]
+                    line = [names[number] for number in tokens.ids[begin:stop].tolist() if number not in special_ids]
                     file.write(" ".join(line) + "\n" if line else "")
             system = Wordclass(classes=classes)
             encoder = system.build_encoder(len(tokenizer))
             objective = system.build_objective(encoder, tokenizer)
             documents = Documents.of(tokens)
             begun, wall = time.process_time(), time.perf_counter()
-            fit(objective, documents, system.train)
+            fit(objective, documents, system.pretraining_defaults)
             ours, wall = time.process_time() - begun, time.perf_counter() - wall
             found = information(text, read_paths(encoder.files(tokenizer)["classes.tsv"]))
             print(f"{shape}, {len(tokens):,} tokens: {ours:.1f} CPU s ({wall:.1f} s wall), information {found:.4f}")

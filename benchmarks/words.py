@@ -4,8 +4,8 @@
 
 The text is cut once, by Keel's rules, into words with a space between them and one sentence a line; both read that
 file, so both count the same words. Keel reads it, counts, splits sentences, encodes, writes ids and checksums. gensim
-counts (`build_vocab` over its LineSentence); it keeps no ids, but looks words up anew in every epoch, which is measured
-as that alone: one pass over the lines with a dictionary, as its trainer does it.
+counts (`build_vocab` over its LineSentence); it keeps no ids, but looks words up again in every epoch, which is
+measured alone: one pass over the lines with a dictionary, as its trainer does it.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def measure(arguments: argparse.Namespace) -> None:
     print(json.dumps(found | {"cpu": cpu, "memory": max(each.ru_maxrss for each in used) / 1024}))
 
 
-def cut(source: Path, target: Path) -> None:
+def copy_words(source: Path, target: Path) -> None:
     """Write every sentence as a line of words, in lower case."""
     inner = tokenizer_rules.make("words", Tokenizer.from_words(["a"])._inner.model, lowercase=True, accents=True)
     with open(target, "w", encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "words.txt"
-        cut(arguments.corpus, text)
+        copy_words(arguments.corpus, text)
         size = text.stat().st_size / 1e6
 
         def run(only: str) -> dict[str, float]:

@@ -1,12 +1,12 @@
-"""What GPTs of four sizes can do untaught, all taught by the same text for the same steps or minutes: the curve that
+"""What GPTs of four sizes can do zero-shot, all trained on the same text for the same steps or minutes: the curve that
 GPT-2's paper draws of CoQA against size, here of SQuAD, with LAMBADA, choices by likelihood and translation by pattern.
 
     python benchmarks/zero_shot.py DATA --text TEXT... --out DIR --minutes 5 --device cuda
     python benchmarks/zero_shot.py DATA --text slice.txt --out DIR --steps 300 --shapes 1x64,2x64 --count 20
 
 DATA holds tasks/ (squad, lambada, swag_slice, csqa, tatoeba). A shape is layers x width. All read rows of --length
-tokens, one BPE of --vocabulary pieces. Answers are greedy after "passage, Q: ..., A:" up to the end of the line; the
-F1 is SQuAD's, a passage that is too long loses its beginning. An n-gram model of the same text is asked the same.
+tokens, one BPE of --vocabulary tokens. Answers are greedy after "passage, Q: ..., A:" up to the end of the line; the
+F1 is SQuAD's, a passage that is too long loses its beginning. An n-gram model of the same text is evaluated alike.
 chrF needs sacrebleu. Articles of SQuAD stand in en_wikipedia: leave that file out, or say that it was read.
 Writes zero_shot.md, zero_shot.json and zero_shot.svg into DIR, and the models, which are not made twice.
 """
@@ -30,7 +30,7 @@ from keel.systems.ngram import Ngram
 
 SHAPES = "2x128,4x256,8x512,12x768"
 COLUMNS = {
-    "bits by byte": "bits by byte",
+    "bits per byte": "bits per byte",
     "lambada": "LAMBADA",
     "lambada perplexity": "its perplexity",
     "squad f1": "SQuAD F1",
@@ -47,10 +47,10 @@ def squad(data: Path, count: int) -> list[tuple[str, str, list[str]]]:
     with open_bytes(next((data / "tasks" / "squad").glob("dev-v1.1*"))) as file:
         articles = json.load(file)["data"]
     found = [
-        (paragraph["context"], asked["question"], [answer["text"] for answer in asked["answers"]])
+        (paragraph["context"], question["question"], [answer["text"] for answer in question["answers"]])
         for article in articles
         for paragraph in article["paragraphs"]
-        for asked in paragraph["qas"][:1]
+        for question in paragraph["qas"][:1]
     ]
     return found[:: max(1, len(found) // count)][:count]
 
@@ -71,24 +71,24 @@ def head(path: Path, out: Path, count: int) -> Path:
     return part
 
 
-def chrf(said: Sequence[str], right: Sequence[str]) -> float:
+def chrf(output: Sequence[str], right: Sequence[str]) -> float:
     try:
-        return import_module("sacrebleu").corpus_chrf(list(said), [list(right)]).score
+        return import_module("sacrebleu").corpus_chrf(list(output), [list(right)]).score
     except ImportError:
         return float("nan")
 
 
 def judge(model: keel.Model, data: Path, out: Path, count: int, held: Path) -> dict[str, float]:
     perplexity = keel.perplexity(model, held)
-    found = {"bits by byte": perplexity.values[f"{perplexity.losses[0]} bits by byte"].value}
+    found = {"bits per byte": perplexity.values[f"{perplexity.losses[0]} bits per byte"].value}
     tasks = data / "tasks"
     last = keel.evaluate(model, head(tasks / "lambada" / "lambada_test.jsonl.xz", out, 10 * count), by="last-word")
     found |= {"lambada": last.values["accuracy"].value, "lambada perplexity": last.values["perplexity"].value}
     questions = squad(data, count)
-    said = [keel.ask(passage, asked, model=model, tokens=20, cut=True).text for passage, asked, _ in questions]
+    output = [keel.ask(passage, question, model=model, tokens=20, cut=True).text for passage, question, _ in questions]
     answers = [right for *_, right in questions]
-    found["squad f1"] = 100 * fmean(map(overlap_f1, said, answers))
-    found["squad exact"] = 100 * fmean(map(exact_match, said, answers))
+    found["squad f1"] = 100 * fmean(map(overlap_f1, output, answers))
+    found["squad exact"] = 100 * fmean(map(exact_match, output, answers))
     for name, file in (("swag", "swag_slice/all.jsonl.xz"), ("csqa", "csqa/dev.jsonl.xz")):
         found[name] = keel.evaluate(model, head(tasks / file, out, 5 * count), by="choices").main_value
     examples, pairs = french(data, count)
@@ -102,11 +102,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--text", nargs="+", required=True, help="to learn from")
-    parser.add_argument("--held-out", type=Path, help="to measure bits by byte on [WikiText-2's test file]")
+    parser.add_argument("--held-out", type=Path, help="to measure bits per byte on [WikiText-2's test file]")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shapes", default=SHAPES, help=f"layers x width [{SHAPES}]")
-    parser.add_argument("--minutes", type=float, default=0.0, help="of learning, for each size")
-    parser.add_argument("--steps", type=int, default=0, help="of learning, for each size, instead")
+    parser.add_argument("--minutes", type=float, default=0.0, help="training minutes for each size")
+    parser.add_argument("--steps", type=int, default=0, help="training steps for each size, instead")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--length", type=int, default=512)
@@ -122,7 +122,7 @@ def main() -> None:
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
     systems: dict[str, Any] = {"ngram": Ngram()} | {
         f"{layers} x {width}": Gpt(
-            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, length=options.length,
+            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, sequence_length=options.length,
             dropout=0.0, attention_dropout=0.0,
         )
         for layers, width in shapes
@@ -149,9 +149,9 @@ def main() -> None:
     for name, row in rows.items():
         cells = [f"{row[column]:.3f}" if row[column] < 10 else f"{row[column]:.4g}" for column in COLUMNS]
         table.append(f"| {name} | {row['weights']:,.0f} | {row['steps']:,.0f} | {' | '.join(cells)} |")
-    said = f"{options.text}; {budget}, batch {options.batch} x {options.length}, rate {options.lr:g}"
-    said += f", {options.count} questions"
-    text = "\n".join([*table, "", f"{said}; bits by byte on {held.name}; {hardware}"])
+    output = f"{options.text}; {budget}, batch {options.batch} x {options.length}, lr {options.lr:g}"
+    output += f", {options.count} questions"
+    text = "\n".join([*table, "", f"{output}; bits per byte on {held.name}; {hardware}"])
     print(text)
     (options.out / "zero_shot.md").write_text(text + "\n", encoding="utf-8")
     (options.out / "zero_shot.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What every test stands on: real data where there is some, a small made-up corpus, one thread, no network."""
+"""Fixtures of all tests: real data where available, small generated corpora, one thread, no network."""
 
 import json
 import os
@@ -22,7 +22,7 @@ if not Path("/dev/nvidiactl").exists():  # the kernels then run on the CPU, as P
     os.environ["TRITON_INTERPRET"] = "1"
 KEEL_DATA = Path(os.environ["KEEL_DATA"])
 
-skipped_for_data: list[str] = []
+NO_DATA = f"no data in {KEEL_DATA}"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -33,9 +33,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("data") and not KEEL_DATA.is_dir():
         if os.environ.get("CI") == "true":
-            pytest.fail(f"no data in {KEEL_DATA}: set KEEL_DATA", pytrace=False)
-        skipped_for_data.append(item.nodeid)
-        pytest.skip(f"no data in {KEEL_DATA}")
+            pytest.fail(f"{NO_DATA}: set KEEL_DATA", pytrace=False)
+        pytest.skip(NO_DATA)
     if item.get_closest_marker("gpu"):
         import torch
 
@@ -44,19 +43,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if skipped_for_data:
-        terminalreporter.write_line(f"{len(skipped_for_data)} tests skipped: no data in {KEEL_DATA} (set KEEL_DATA)")
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NO_DATA in str(report.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests skipped: {NO_DATA} (set KEEL_DATA)")
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of real data; a test that asks for it is marked `data`."""
+    """The folder of real data; a test that uses this fixture is marked `data`."""
     return KEEL_DATA
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of this session's own, so that no test finds what an earlier run left."""
+    """A cache folder of this session, so that no test reads the cache of an earlier run."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KEEL_CACHE", str(folder))
@@ -77,15 +77,15 @@ def chinese_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def write_elmo() -> Callable[[Path], None]:
-    """Writes a folder of ELMo's as others publish it, with random weights."""
+    """Write a folder in AllenNLP's format of ELMo, with random weights."""
 
     def write(folder: Path) -> None:
         import h5py
         import numpy as np
 
         lstm = {"use_skip_connections": True, "projection_dim": 4, "cell_clip": 3, "proj_clip": 3, "dim": 6}
-        letters = {"activation": "relu", "filters": [[1, 3], [2, 5]], "n_highway": 1, "embedding": {"dim": 2}}
-        letters |= {"n_characters": 262, "max_characters_per_token": 50}
+        char_cnn = {"activation": "relu", "filters": [[1, 3], [2, 5]], "n_highway": 1, "embedding": {"dim": 2}}
+        char_cnn |= {"n_characters": 262, "max_characters_per_token": 50}
         shapes = {"char_embed": (261, 2), "CNN_proj/W_proj": (8, 4), "CNN_proj/b_proj": (4,)}
         shapes |= {"CNN/W_cnn_0": (1, 1, 2, 3), "CNN/b_cnn_0": (3,), "CNN/W_cnn_1": (1, 2, 2, 5), "CNN/b_cnn_1": (5,)}
         for kind in ("carry", "transform"):
@@ -93,7 +93,7 @@ def write_elmo() -> Callable[[Path], None]:
         for cell in (f"RNN_{side}/RNN/MultiRNNCell/Cell{layer}/LSTMCell" for side in (0, 1) for layer in (0, 1)):
             shapes |= {f"{cell}/W_0": (8, 24), f"{cell}/B": (24,), f"{cell}/W_P_0": (6, 4)}
         folder.mkdir()
-        options = {"lstm": {**lstm, "n_layers": 2}, "char_cnn": letters}
+        options = {"lstm": {**lstm, "n_layers": 2}, "char_cnn": char_cnn}
         (folder / "tiny_options.json").write_text(json.dumps(options))
         numbers = np.random.default_rng(0)
         with h5py.File(folder / "tiny_weights.hdf5", "w") as file:
@@ -108,7 +108,7 @@ class Grammar:
     sentences: list[str]
     words: dict[str, str]
     topics: list[tuple[str, str, str]]
-    """(who, what, does): a document keeps to one, so that words and sentences foretell their neighbours."""
+    """(who, what, does): a document has one topic, so that words and sentences predict their neighbours."""
 
 
 ENGLISH = Grammar(
@@ -157,16 +157,16 @@ CHINESE = Grammar(
 
 
 def _write_corpus(path: Path, grammar: Grammar, joint: str) -> Path:
-    draw = random.Random(path.stem)
+    rng = random.Random(path.stem)
 
     def sentence(words: dict[str, str]) -> str:
-        chosen = {role: draw.choice(options.split("|")) for role, options in words.items()}
-        chosen |= {"When": chosen["when"].capitalize(), "number": str(draw.randint(2, 5000))}
-        return draw.choice(grammar.sentences).format(**chosen)
+        chosen = {role: rng.choice(options.split("|")) for role, options in words.items()}
+        chosen |= {"When": chosen["when"].capitalize(), "number": str(rng.randint(2, 5000))}
+        return rng.choice(grammar.sentences).format(**chosen)
 
     def document() -> str:
-        words = grammar.words | dict(zip(("who", "what", "does"), draw.choice(grammar.topics), strict=True))
-        return joint.join(sentence(words) for _ in range(draw.randint(3, 8)))
+        words = grammar.words | dict(zip(("who", "what", "does"), rng.choice(grammar.topics), strict=True))
+        return joint.join(sentence(words) for _ in range(rng.randint(3, 8)))
 
     path.write_text("\n\n".join(document() for _ in range(300)) + "\n", encoding="utf-8")
     return path

@@ -173,7 +173,7 @@ def _writer(monkeypatch: pytest.MonkeyPatch, english_corpus: Path, tmp_path: Pat
     """A GPT that has learned next to nothing, in place of the one that the experiments ask."""
     texts = english_corpus.read_text(encoding="utf-8").replace("\n\n", "\0").replace("\n", " ").split("\0")
     docstrings = [Docstring("numpy", tuple(re.split(r"(?<=[.?!]) ", text))) for text in texts]
-    system = replace(small_models.WRITER, layers=1, width=16, head_dim=16, max_positions=512, length=512)
+    system = replace(small_models.WRITER, layers=1, width=16, head_dim=16, max_positions=512, sequence_length=512)
     model = keel.pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=600, steps=2, batch=2, device="cpu")
     monkeypatch.setattr("keel.claims.prompting_claims.read_docstrings", lambda say: docstrings)
     monkeypatch.setattr("keel.claims.prompting_claims.learn_to_write", lambda docstrings, say: model)

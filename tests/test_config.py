@@ -185,7 +185,7 @@ def test_toml_file_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("theirs", "ours"), [
     ("hidden_size", "width"), ("n_embd", "width"), ("num_hidden_layers", "layers"), ("n_layer", "layers"),
-    ("decay", "weight_decay"), ("max_length", "length"), ("learning_rate", "lr"), ("max_steps", "steps"),
+    ("decay", "weight_decay"), ("max_length", "sequence_length"), ("learning_rate", "lr"), ("max_steps", "steps"),
     ("num_train_epochs", "epochs"), ("per_device_train_batch_size", "batch"), ("mlm_probability", "mask_rate"),
 ])  # fmt: skip
 def test_names_of_other_tools_are_known(theirs: str, ours: str) -> None:

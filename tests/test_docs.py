@@ -1,8 +1,10 @@
-"""What README and docs show is what happens: every block runs, with small files and few steps."""
+"""README and docs are executed: every block runs, with small files and few steps."""
 
 import os
 import re
 import shlex
+import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,29 +12,41 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+TINY = "--size tiny --text.vocabulary 400 --system.sequence_length 32 --batch 8"
+# Parts of the commands that are replaced, so that they run in a second on the files of `example_files`.
 SHORTER = {
+    "rnn wiki.txt --minutes": "rnn wiki.txt --system.width 32 --minutes",
     "--minutes 20": "--steps 3",
     "--steps 1000": "--steps 3",
+    " --lr 5e-4 --batch 64": "",
     "nearest river": "nearest farmer",
     '"king - man + woman"': '"farmer - pilot + the"',
     '"breakfast cereal dinner lunch"': '"farmer pilot the"',
     "elmo wiki.txt": "elmo wiki.txt --batch 8",
     "senses bank": "senses farmer",
     "gpt wiki.txt --size mini": "gpt wiki.txt --size tiny --text.vocabulary 400 --batch 4",
-    "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32",
-    "--size mini": "--size tiny --text.vocabulary 400 --system.length 32",
+    "ulmfit wiki.txt --size mini": "ulmfit wiki.txt --size tiny --text.vocabulary 400 --system.bptt 32 --batch 8",
+    "bert wiki.txt --size mini": f"bert wiki.txt {TINY}",
     "--task classify": "--task classify --epochs 1",
     "--task pair": "--task pair --epochs 1",
     "--task tag": "--task tag --epochs 1",
-    "--out models/quiz": "--epochs 1 --out models/quiz",
-    "--task rewrite": "--task rewrite --epochs 1",
+    "--task choose --out": "--task choose --epochs 1 --out",
+    "--task seq2seq": "--task seq2seq --epochs 1",
+    'task="seq2seq"': 'task="rewrite"',
+}
+# Models that a page uses and does not make: built once for all pages.
+MODELS = {
+    "models/wiki": f"pretrain bert wiki.txt --steps 3 {TINY}",
+    "models/words": "pretrain word2vec wiki.txt --steps 3",
+    "models/ngram": "pretrain ngram wiki.txt",
+    "models/gpt": "pretrain gpt wiki.txt --steps 3 --size tiny --text.vocabulary 400 --batch 4",
 }
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
-    """A folder with the files that the pages speak of."""
-    folder = tmp_path_factory.mktemp("desk")
+def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
+    """A folder with the files that the pages name."""
+    folder = tmp_path_factory.mktemp("docs")
     for name in ("wiki.txt", "company.txt"):
         (folder / name).write_bytes(english_corpus.read_bytes())
     rows = ["the farmer is kind\tgood", "the pilot was late\tbad"] * 20
@@ -55,12 +69,32 @@ def desk(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path
 
 
 @pytest.fixture(scope="module")
-def _old_bert(desk: Path) -> None:
-    """A model as it was saved before safetensors."""
+def build(example_files: Path, write_elmo: Callable[[Path], None]) -> Callable[[str], Path]:
+    """Build a model folder that a page uses, once."""
+
+    def build_once(name: str) -> Path:
+        folder = example_files / name
+        if not folder.exists():
+            if name == "old-bert":
+                _write_old_bert(folder)
+            elif name == "elmo_2x4096":
+                write_elmo(folder)
+            else:
+                from keel.cli import main
+
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.chdir(example_files)
+                    assert main([*MODELS[name].split(), "--out", name, "--quiet"]) == 0
+        return folder
+
+    return build_once
+
+
+def _write_old_bert(folder: Path) -> None:
+    """A folder of BERT from before safetensors."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
-    folder = desk / "old-bert"
     folder.mkdir()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"]
     config = BertConfig(
@@ -73,53 +107,68 @@ def _old_bert(desk: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
-@pytest.fixture(scope="module")
-def _published_elmo(desk: Path, write_elmo: Callable[[Path], None]) -> None:
-    write_elmo(desk / "elmo_2x4096")
+def _shorten(block: str) -> str:
+    for long, short in SHORTER.items():
+        block = block.replace(long, short)
+    return block
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("_old_bert", "_published_elmo")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(
-    page: Path, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    example_files: Path,
+    build: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from keel.cli import main
 
-    text = page.read_text(encoding="utf-8")
-    place = (desk / page.stem).resolve()
-    place.mkdir()
-    for path in desk.iterdir():
-        if path != place and (path.is_file() or path.name in ("old-bert", "elmo_2x4096")):
-            (place / path.name).symlink_to(path)
-    monkeypatch.chdir(place)
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    folder = (example_files / page.name).resolve()
+    (folder / "models").mkdir(parents=True)
+    for path in example_files.iterdir():
+        if path.is_file():
+            (folder / path.name).symlink_to(path)
+    code = "".join(block for _, block in blocks)
+    for name in (*MODELS, "old-bert", "elmo_2x4096"):
+        if re.search(rf"\b{name}\b", code) and f"--out {name}\n" not in re.sub(r" *#.*", "", code):
+            shutil.copytree(build(name), folder / name)
+    monkeypatch.chdir(folder)
     scope: dict[str, object] = {}
-    for language, block in re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL):
+    for language, block in blocks:
         if language == "python":
-            exec(compile(block, page.name, "exec"), scope)  # the page is the program
+            exec(compile(_shorten(block), page.name, "exec"), scope)  # the page is the program
             continue
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["keel"]:
-                for long, short in SHORTER.items():
-                    line = line.replace(long, short)
-                code = main(shlex.split(line, comments=True)[1:])
-                said = capsys.readouterr()
-                assert code == 0, f"{line}\n{said.out}\n{said.err}"
+                code = main(shlex.split(_shorten(line), comments=True)[1:])
+                output = capsys.readouterr()
+                assert code == 0, f"{line}\n{output.out}\n{output.err}"
             elif words:
                 assert words[0] in ("make", "torchrun"), f"{page.name}: nothing runs {line!r}"
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = {
-        word for page in PAGES for word in re.findall(r"^make (\w+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        word for page in PAGES for word in re.findall(r"^make ([\w-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert shown <= targets
-    assert {"demo", "test", "check"} <= targets
+    assert {"demo", "check", "test-fast", "test", "test-all"} <= targets
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert link.startswith("http") or os.path.exists(page.parent / link), f"{page.name} links to {link}"
+
+
+def test_layer_diagram_is_true() -> None:
+    """CONTRIBUTING shows the layers that import-linter checks."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    diagram = re.search(r"<!-- layers -->\n```\n(.*?)```", page, re.DOTALL)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    assert diagram
+    assert diagram[1].splitlines() == [re.sub(r"[()]", "", layer) for layer in layers]

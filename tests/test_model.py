@@ -28,7 +28,14 @@ from keel.systems.word2vec import Word2vec
 from keel.tasks import TASKS
 
 SYSTEM = Bert(
-    layers=2, width=32, head_dim=8, mlp_ratio=2.7, max_positions=48, length=32, dropout=0.2, activation="gelu_tanh"
+    layers=2,
+    width=32,
+    head_dim=8,
+    mlp_ratio=2.7,
+    max_positions=48,
+    sequence_length=32,
+    dropout=0.2,
+    activation="gelu_tanh",
 )
 TEXTS = ["The sailor repairs the boat.", "Bread!", "A judge reads the heavy letter in the morning, says Anna.", ""]
 PAIRS = [("The baker serves soup.", "It is warm."), ("Roses", "The gardener waters the orchard every Monday.")]
@@ -143,7 +150,7 @@ def test_transformers_loads_the_folder_as_it_stands(tokenizer: Tokenizer, tmp_pa
         if "PreTraining" in named or "MaskedLM" in named:
             automatic = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
             everywhere = torch.arange(rows.ids.shape[1]).expand_as(rows.ids)
-            scores: torch.Tensor = model.objective.predict_words(output.top, everywhere)  # type: ignore[union-attr, operator]
+            scores: torch.Tensor = model.objective.predict_masked(output.top, everywhere)  # type: ignore[union-attr, operator]
             torch.testing.assert_close(scores[real], automatic(**inputs).logits[real], rtol=1e-5, atol=1e-5)
         if model.task:
             automatic = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -409,7 +416,7 @@ def test_a_device_that_is_not_there(tokenizer: Tokenizer, tmp_path: Path) -> Non
         Model.load(tmp_path, device="gpu9")
 
 
-@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_dim=8, length=32), Word2vec(width=8)])
+@pytest.mark.parametrize("system", [SYSTEM, Gpt(layers=1, width=16, head_dim=8, sequence_length=32), Word2vec(width=8)])
 def test_pickles_and_copies_answer_as_the_model_does(english_corpus: Path, system: System) -> None:
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(Corpus(english_corpus), kind="words", size=300)

@@ -46,7 +46,7 @@ PROSE = {
     r"\bmeets?\b|\bmet\b": "sees, setup",
     r"\brewr(?:it|ote)\w*": "seq2seq; overwrite, replace (of files)",
     r"\bso many\b|\bso much of\b": "a number",
-    r"\bas (?:it|they) (?:is|are|stands?|was|were)\b(?! (?:in|for|on)\b)": "unchanged",
+    r"(?<!soon )(?<!long )(?<!far )\bas (?:it|they) (?:is|are|stands?|was|were)\b(?! (?:in|for|on)\b)": "unchanged",
     r"\banew\b": "again, from scratch",
     r"\bmay stand\b|\bstands wherever\b": "is accepted",
     r"\b(?:is|are|was|were) asked\b": "say who asks for what",
@@ -130,17 +130,15 @@ ALLOWED = [
     ("tests/test_vocabulary.py", r".*", "the table itself"),
     ("docs/glossary.md", r".*", "may name the terms that are not used"),
     ("CHANGELOG.md", r"rewr\w+", "names settings that were renamed"),
+    ("benchmarks/real_weights.py", r"told|met", "the text that the figures were measured on"),
     ("src/keel/report", r"draw|drawn.*|marks?", "pictures are drawn, charts have marks"),
     ("src/keel/explain/projection.py", r"draw|drawn.*", "pictures are drawn"),
 ]
 
 # Folders that still have findings. One that has none left fails the test until its line is removed.
 PENDING = """
-README
 benchmarks
 docs/claims
-docs
-recipes
 src/keel
 src/keel/api
 src/keel/checks

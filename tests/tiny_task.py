@@ -13,12 +13,12 @@ from keel.data.examples import Examples, read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.tasks import TASKS
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 
 WORDS = "the a film story actor scene and with of it was very long short old new quiet loud red blue house garden"
 MARKS = {"good": "wonderful", "bad": "dreadful", "odd": "strange"}
 
-MakeTask = Callable[..., Classify]
+MakeTask = Callable[..., TextClassification]
 
 
 def sentences(count: int, labels: list[str], seed: int = 0, longest: int = 12) -> list[tuple[str, str]]:
@@ -43,18 +43,18 @@ def tokenizer() -> Tokenizer:
 def make_task(tokenizer: Tokenizer) -> MakeTask:
     """A task on a new little BERT with random weights, for the labels of some examples."""
 
-    def make(examples: Examples, name: str = "classify", positions: int = 64, **settings: Any) -> Classify:
+    def make(examples: Examples, name: str = "classify", positions: int = 64, **settings: Any) -> TextClassification:
         torch.manual_seed(0)
         size: dict[str, int] = {
             "layers": 1,
             "width": 32,
             "head_dim": 16,
             "max_positions": positions,
-            "length": positions,
+            "sequence_length": positions,
         }
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **size)
         task = TASKS[name](system, system.build_encoder(len(tokenizer)), tokenizer, examples.labels, **settings)
-        assert isinstance(task, Classify)
+        assert isinstance(task, TextClassification)
         return task
 
     return make

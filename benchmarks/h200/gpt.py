@@ -6,7 +6,7 @@
 
 Take the test sets' articles out of the text first (benchmarks/without_articles.py). FLOPs a token: 6 N for the matrices
 (12 L W^2 in the blocks, W V in the head) and 6 L W T for attention, which as it looks back alone is half of 12 L W T.
-WikiText-2 is put back into plain text; its perplexity is by the published tokens (words, marks and ends of lines), as
+WikiText-2 is put back into plain text; its perplexity is per published token (words, punctuation and ends of lines), as
 GPT-2's is. Published for GPT-2 small: 29.41 on WikiText-2, 46.0% on LAMBADA (by other text, forty times as much).
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import keel
-from keel.api.settings import Text, corpus_of, route
+from keel.api.settings import TextSettings, corpus_of, route_settings
 from keel.data.documents import Documents
 from keel.data.text_files import open_text
 from keel.data.token_store import Tokens
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--text", nargs="+", required=True)
     parser.add_argument("--tokenizer", default="", help="a folder whose tokenizer is taken, to save learning one")
     parser.add_argument("--work", type=Path, default=Path("/tmp/keel-gpt"))
-    parser.add_argument("--steps", type=int, default=60, help="of each try at a speed; 0 for none")
+    parser.add_argument("--steps", type=int, default=60, help="steps per speed measurement; 0 for none")
     parser.add_argument("--shapes", nargs="+", default=["128x2", "64x1", "128x1"], help="rows in a step x its parts")
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -67,7 +67,7 @@ def main() -> None:
 
 def flops_per_token(system: Gpt, vocabulary: int) -> float:
     matrices = 12 * system.layers * system.width**2 + system.width * vocabulary
-    return 6 * matrices + 6 * system.layers * system.width * system.length
+    return 6 * matrices + 6 * system.layers * system.width * system.sequence_length
 
 
 def speed(options: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def speed(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     system = model.system
     assert isinstance(system, Gpt)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
-    tokens = settings["batch"] * system.length / seconds
+    tokens = settings["batch"] * system.sequence_length / seconds
     share = flops_per_token(system, model.encoder.vocabulary) * tokens / PEAK
     memory = torch.cuda.max_memory_allocated() / 2**30
     shape = f"{settings['batch']} rows in {settings['accumulate']} parts"
@@ -97,7 +97,9 @@ def profile(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     from torch.profiler import profile as watch
 
     fields = {name: value for name, value in settings.items() if name not in ("size", "tokenizer")}
-    system, train, text = route({**fields, "steps": 1000}, Gpt.sized(settings["size"]), Gpt.train, Text())
+    system, train, text = route_settings(
+        {**fields, "steps": 1000}, Gpt.sized(settings["size"]), Gpt.pretraining_defaults, TextSettings()
+    )
     model = keel.Model.load(options.work / "speed")
     tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), model.tokenizer)
     objective = system.build_objective(system.build_encoder(len(model.tokenizer)), model.tokenizer)
@@ -120,13 +122,13 @@ def train(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """A run by the clock; then what it is worth."""
     out = options.work / "model"
     began = time.monotonic()
-    hear = partial(print, flush=True)
+    log = partial(print, flush=True)
     keel.pretrain(
-        "gpt", options.text, out=out, minutes=options.minutes, log_every=100, on_event=hear, overwrite=True, **settings
+        "gpt", options.text, out=out, minutes=options.minutes, log_every=100, on_event=log, overwrite=True, **settings
     )
     print(f"{time.monotonic() - began:.0f} s in all")
     model = keel.Model.load(out, device="cuda")
-    print("held out, by token:", model.card.scores)
+    print("held out, per token:", model.card.scores)
     if options.wikitext:
         for name in ("valid", "test"):
             raw = "\n".join(line for _, line in open_text(options.wikitext / f"{name}.txt.xz"))
@@ -141,8 +143,8 @@ def train(options: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 def plain(text: str) -> str:
     """WikiText's tokens as plain text, a paragraph a line as in our corpora; what it hides as <unk> stays hidden."""
-    for mark in "-,.":
-        text = text.replace(f" @{mark}@ ", mark)
+    for punctuation in "-,.":
+        text = text.replace(f" @{punctuation}@ ", punctuation)
     text = re.sub(r" ([,.;:!?%)\]}])", r"\1", text)
     text = re.sub(r"([(\[{$£]) ", r"\1", text)
     text = re.sub(r'" ([^"\n]*?) "', r'"\1"', text)

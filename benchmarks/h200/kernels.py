@@ -50,7 +50,7 @@ def moved(*gigabytes: float) -> tuple[float, ...]:
     return tuple(amount / 4.3 for amount in gigabytes)
 
 
-def draw(*shape: int, dtype: torch.dtype = BF16, scale: float = 1.0, about: float = 0.0) -> Tensor:
+def random_tensor(*shape: int, dtype: torch.dtype = BF16, scale: float = 1.0, about: float = 0.0) -> Tensor:
     return (about + scale * torch.randn(shape, device="cuda")).to(dtype).requires_grad_()
 
 
@@ -60,8 +60,14 @@ def norm_case(rows: int, width: int, dropout: float) -> Case:
 
     def build(size: float) -> list[Tensor]:
         tokens = int(rows * size)
-        parameter = partial(draw, width, dtype=torch.float32, scale=0.1)
-        return [draw(tokens, width), draw(tokens, width), parameter(), parameter(about=1), parameter()]
+        parameter = partial(random_tensor, width, dtype=torch.float32, scale=0.1)
+        return [
+            random_tensor(tokens, width),
+            random_tensor(tokens, width),
+            parameter(),
+            parameter(about=1),
+            parameter(),
+        ]
 
     def plain(x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor) -> Tensor:
         total = x + F.dropout(y + bias.to(y.dtype), dropout)
@@ -91,7 +97,7 @@ def gelu_case(rows: int, width: int, tanh: bool) -> Case:
     return Case(
         name=f"gelu {rows}x{width} {'tanh' if tanh else 'exact'}",
         module=gelu,
-        build=lambda size: [draw(int(rows * size), width), draw(width, dtype=torch.float32)],
+        build=lambda size: [random_tensor(int(rows * size), width), random_tensor(width, dtype=torch.float32)],
         ours=partial(gelu.bias_gelu, tanh=tanh),
         twin=partial(gelu.bias_gelu_twin, tanh=tanh),
         peers={"compiled": torch.compile(plain, dynamic=False)},
@@ -107,7 +113,7 @@ def feed_forward_case(rows: int, width: int, hidden: int) -> Case:
     def plain(x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor) -> Tensor:
         return F.linear(F.gelu(F.linear(x, expand, bias.to(x.dtype))), contract)
 
-    def apart(*given: Tensor) -> Tensor:
+    def separate(*given: Tensor) -> Tensor:
         return feed_forward.feed_forward_twin(*given)[0]
 
     product = 2 * rows * width * hidden / 790e9  # ms
@@ -115,14 +121,14 @@ def feed_forward_case(rows: int, width: int, hidden: int) -> Case:
         name=f"feed forward {rows}x{width}x{hidden}",
         module=feed_forward,
         build=lambda size: [
-            draw(int(rows * size), width),
-            draw(hidden, width, scale=0.04),
-            draw(hidden, dtype=torch.float32, scale=0.1),
-            draw(width, hidden, scale=0.04),
+            random_tensor(int(rows * size), width),
+            random_tensor(hidden, width, scale=0.04),
+            random_tensor(hidden, dtype=torch.float32, scale=0.1),
+            random_tensor(width, hidden, scale=0.04),
         ],
         ours=lambda *given: feed_forward.feed_forward(*given)[0],
-        twin=apart,
-        peers={"apart": apart, "compiled": torch.compile(plain, dynamic=False)},
+        twin=separate,
+        peers={"apart": separate, "compiled": torch.compile(plain, dynamic=False)},
         sweep=([], []),
         floor=(2 * product, 4 * product),
     )
@@ -130,7 +136,7 @@ def feed_forward_case(rows: int, width: int, hidden: int) -> Case:
 
 def loss_case(rows: int, columns: int, width: int) -> Case:
     def build(size: float) -> list[Tensor]:
-        return [draw(int(rows * size), width), torch.randint(columns, (int(rows * size),), device="cuda")]
+        return [random_tensor(int(rows * size), width), torch.randint(columns, (int(rows * size),), device="cuda")]
 
     def plain(logits: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits[:, :columns].float(), targets, reduction="none")
@@ -160,7 +166,10 @@ def attention_case(
     even = {} if packed else {"even": True}
 
     def build(size: float) -> list[Tensor]:
-        return [draw(max(1, int(rows * size)) * time, 3 * width), draw(3 * width, dtype=torch.float32)]
+        return [
+            random_tensor(max(1, int(rows * size)) * time, 3 * width),
+            random_tensor(3 * width, dtype=torch.float32),
+        ]
 
     @lru_cache
     def extents(tokens: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -265,8 +274,8 @@ def with_tiling(case: Case, backward: bool, tiling: tuple[int, ...]) -> None:
     original = getattr(case.module, "fixed", case.module.tiling)
     case.module.fixed = original  # pyright: ignore[reportAttributeAccessIssue]
 
-    def chosen(*arguments: Any, backward: bool, asked: bool = backward, **more: Any) -> Any:
-        return tiling if backward == asked else original(*arguments, backward=backward, **more)
+    def chosen(*arguments: Any, backward: bool, requested: bool = backward, **more: Any) -> Any:
+        return tiling if backward == requested else original(*arguments, backward=backward, **more)
 
     case.module.tiling = chosen  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -25,13 +25,13 @@ from typing import Any
 import torch
 
 import keel
-from keel.api.settings import Text, corpus_of, route
+from keel.api.settings import TextSettings, corpus_of, route_settings
 from keel.data.documents import Documents
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.systems.bert import Bert
 from keel.training import batch_loading
-from keel.training.counter_rng import Draw
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.plan import Plan, Train
 from keel.training.step import Stepper
@@ -55,8 +55,8 @@ def settings_of(recipe: str) -> dict[str, Any]:
 
 
 def flops_per_token(bert: Bert, vocabulary: int) -> float:
-    """Of the products alone, forward and backward, with the head on the hidden tokens."""
-    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.length * bert.width
+    """FLOPs of the matrix products alone, forward and backward, with the head on the masked tokens."""
+    body = 6 * 12 * bert.layers * bert.width**2 + 12 * bert.layers * bert.sequence_length * bert.width
     return body + 6 * bert.mask_rate * (bert.width * vocabulary + bert.width**2)
 
 
@@ -82,26 +82,26 @@ def speed(recipe: str, options: argparse.Namespace, **more: Any) -> float:
     torch.cuda.reset_peak_memory_stats()
     steps, _ = pretrain(recipe, options, options.steps, **{"ramp": 0.0, "average": 0.0, **more})
     size = {"size": settings["size"]} if "size" in settings else {}
-    names = ("layers", "width", "length", "mask", "dropout")
+    names = ("layers", "width", "sequence_length", "mask_rate", "dropout")
     fields = {name: settings[name] for name in names if name in settings}
     bert = Bert.sized(size["size"], **fields) if size else Bert(**fields)
     seconds = median(event["seconds_per_step"] for event in steps[len(steps) // 2 :])
-    places = settings["batch"] * bert.length / seconds
-    used = flops_per_token(bert, settings["vocabulary"]) * places / PEAK
+    positions = settings["batch"] * bert.sequence_length / seconds
+    used = flops_per_token(bert, settings["vocabulary"]) * positions / PEAK
     real = median(event["tokens_per_second"] for event in steps[len(steps) // 2 :])
     memory = torch.cuda.max_memory_allocated() / 2**30
-    told = " ".join(f"{name}={value}" for name, value in more.items())
-    speeds = f"{places / 1e3:.0f}k tokens/s ({real / 1e3:.0f}k without padding), {100 * used:.0f}% of the limit"
+    summary = " ".join(f"{name}={value}" for name, value in more.items())
+    speeds = f"{positions / 1e3:.0f}k tokens/s ({real / 1e3:.0f}k without padding), {100 * used:.0f}% of the limit"
     costs = f"{1e3 * seconds:.1f} ms a step, {memory:.0f} GiB, {time.monotonic() - began:.0f} s in all"
-    say(f"{recipe} {told}: {speeds}, {costs}, loss {steps[-1]['loss']:.3f}")
-    return places
+    say(f"{recipe} {summary}: {speeds}, {costs}, loss {steps[-1]['loss']:.3f}")
+    return positions
 
 
 def objective_of(recipe: str, options: argparse.Namespace) -> tuple[Any, Documents, Train]:
     """What `keel.pretrain` trains with this recipe."""
     settings = settings_of(recipe)
     start = Bert.sized(settings.pop("size")) if "size" in settings else Bert()
-    system, train, text = route({**settings, "steps": 1000}, start, Bert.train, Text())
+    system, train, text = route_settings({**settings, "steps": 1000}, start, Bert.pretraining_defaults, TextSettings())
     tokenizer = Tokenizer.load(Path(options.work) / recipe)
     tokens = Tokens.build(corpus_of(options.text, text.settled(system), print), tokenizer)
     documents, _ = Documents.of(tokens).split(text.held_out, train.seed)
@@ -109,7 +109,7 @@ def objective_of(recipe: str, options: argparse.Namespace) -> tuple[Any, Documen
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer), documents, train
 
 
-def draw(options: argparse.Namespace) -> None:
+def check_batches(options: argparse.Namespace) -> None:
     """Batches on the GPU, compiled, against the CPU's."""
     objective, data, train = objective_of("bert-base-128", options)
     plan = Plan(1000, train, objective.phases())
@@ -118,7 +118,9 @@ def draw(options: argparse.Namespace) -> None:
         for step in (0, 1, 17, 999):
             place = plan.at(step)
             (batch,), _ = stepper.batches.get(place, [range(place.rows)], [])
-            expected = objective.batch(data, Draw(seed=train.seed, step=step, first=place.first), range(place.rows))
+            expected = objective.batch(
+                data, CounterRng(seed=train.seed, step=step, first=place.first), range(place.rows)
+            )
             equal = all(
                 torch.equal(found.cpu(), wanted)
                 for found, wanted in zip(batch.tensors(), expected.tensors(), strict=True)
@@ -203,11 +205,11 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
     called = torch.compile(model) if compiled else model
     inputs = []
     for step in range(4):
-        drawn = objective.batch(data, Draw(seed=0, step=step, first=step * batch), range(batch))
-        labels = torch.full_like(drawn.rows.ids, -100)
-        labels.scatter_(1, drawn.slots, torch.where(drawn.weights > 0, drawn.targets, -100))
-        mask = (torch.arange(bert.length, device="cuda") < drawn.rows.lengths[:, None]).long()
-        inputs.append((drawn.rows.ids, mask, drawn.rows.segments, labels, drawn.not_next))
+        batch_sample = objective.batch(data, CounterRng(seed=0, step=step, first=step * batch), range(batch))
+        labels = torch.full_like(batch_sample.rows.ids, -100)
+        labels.scatter_(1, batch_sample.slots, torch.where(batch_sample.weights > 0, batch_sample.targets, -100))
+        mask = (torch.arange(bert.sequence_length, device="cuda") < batch_sample.rows.lengths[:, None]).long()
+        inputs.append((batch_sample.rows.ids, mask, batch_sample.rows.segments, labels, batch_sample.not_next))
     times = []
     for number in range(30):
         ids, mask, segments, labels, unrelated = inputs[number % 4]
@@ -227,13 +229,16 @@ def peer(options: argparse.Namespace, recipe: str, *, compiled: bool, batch: int
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         times.append(time.monotonic() - began)
-    places = batch * bert.length / median(times[10:])
-    say(f"transformers {'compiled' if compiled else 'eager'} on {recipe}, batch {batch}: {places / 1e3:.0f}k tokens/s")
-    return places
+    positions = batch * bert.sequence_length / median(times[10:])
+    say(
+        f"transformers {'compiled' if compiled else 'eager'} on {recipe}, batch {batch}: "
+        f"{positions / 1e3:.0f}k tokens/s"
+    )
+    return positions
 
 
 def resume(options: argparse.Namespace) -> None:
-    """A run stopped by SIGTERM at a random moment and taken up again, against one that was not."""
+    """A run stopped by SIGTERM at a random moment and resumed, against one that was not."""
     code = "import sys, keel.cli; sys.exit(keel.cli.main(sys.argv[1:]))"
     recipe = str(RECIPES / "bert-base-128.toml")
 
@@ -270,8 +275,8 @@ def resume(options: argparse.Namespace) -> None:
     one, two = losses(whole), losses(cut)
     wrong = [step for step in one if one[step] != two.get(step)]
     same = (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
-    told = f"{len(wrong)} of {len(one)} losses differ, weights {'equal' if same else 'DIFFER'}"
-    say(f"resume: SIGTERM near step {stop} (exit {code_seen}), {told}")
+    summary = f"{len(wrong)} of {len(one)} losses differ, weights {'equal' if same else 'DIFFER'}"
+    say(f"resume: SIGTERM near step {stop} (exit {code_seen}), {summary}")
 
 
 def tuning(options: argparse.Namespace, model: Path) -> None:
@@ -315,8 +320,8 @@ def glue(options: argparse.Namespace, model: Path) -> None:
         seconds[name] = time.monotonic() - began
         scores[name] = next(iter(tuned.card.scores["dev"]["values"].values()))["value"]
         print(f"  {name}: {seconds[name]:.1f} s, {tuned.card.steps} steps, {scores[name]:.3f}", flush=True)
-    told = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
-    say(f"GLUE-5, BERT-base shape, 3 epochs, one seed: {sum(seconds.values()):.1f} s ({told})")
+    summary = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    say(f"GLUE-5, BERT-base shape, 3 epochs, one seed: {sum(seconds.values()):.1f} s ({summary})")
 
 
 def main() -> None:
@@ -339,15 +344,15 @@ def main() -> None:
         try:
             if part == "speed":
                 for recipe in options.recipes:
-                    asked = settings_of(recipe)
+                    target = settings_of(recipe)
                     shapes = itertools.product(
-                        options.batches or [asked["batch"]], options.accumulate or [asked.get("accumulate", 1)]
+                        options.batches or [target["batch"]], options.accumulate or [target.get("accumulate", 1)]
                     )
                     for batch, accumulate in shapes:
                         adamw = {"optimizer": "adamw", "lr": 1e-3} if recipe == "bert-12x384" else {}
                         found[recipe] = speed(recipe, options, batch=batch, accumulate=accumulate, **adamw)
             elif part == "draw":
-                draw(options)
+                check_batches(options)
             elif part == "lost":
                 for recipe in options.recipes[:1]:
                     lost(options, recipe)

@@ -47,7 +47,7 @@ SYNONYMS = {
     "attention_dropout": "attention_probs_dropout_prob attn_pdrop",
     "activation": "hidden_act activation_function",
     "norm_epsilon": "layer_norm_eps layer_norm_epsilon",
-    "length": "max_seq_length max_seq_len max_length block_size",
+    "sequence_length": "max_seq_length max_seq_len max_length block_size",
     "mask_rate": "mlm_probability masked_lm_prob",
     "whole_word_masking": "whole_word_mask do_whole_word_mask wwm",
     "next_sentence": "nsp",

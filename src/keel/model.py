@@ -143,7 +143,7 @@ class Model:
     def to_stored(self) -> StoredModel:
         """The model as it is written to disk."""
         keel: dict[str, Any] = {"card": to_dict(self.card)}
-        config: dict[str, Any] = {**self.tokenizer.published_ids, "keel": keel}
+        config: dict[str, Any] = {**self.tokenizer.config_token_ids, "keel": keel}
         target = None
         if self.task is not None:
             labels = self.task.labels
@@ -212,8 +212,8 @@ class Model:
     @torch.inference_mode()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
         """The most probable words for each mask of a text (`[MASK]` or `___`), in descending order."""
-        predict_words = getattr(self.objective, "predict_words", None)
-        if predict_words is None or WORD_HEAD in self.missing:
+        predict_masked = getattr(self.objective, "predict_masked", None)
+        if predict_masked is None or WORD_HEAD in self.missing:
             raise KeelError("this model has no masked language model head: use a pre-trained bert to fill masks")
         mask = self.tokenizer.mask_id
         ids = self.tokenizer.encode(MASK.sub(self.tokenizer.token_of(mask), text)).ids
@@ -225,7 +225,7 @@ class Model:
         if not masked:
             raise UsageError("the text has no mask: write [MASK] or ___ where a word is missing")
         output = self.encoder.eval()(TokenBatch.pad([inputs]).to(self.device))
-        logits = predict_words(output.top, torch.tensor([masked], device=self.device))
+        logits = predict_masked(output.top, torch.tensor([masked], device=self.device))
         probabilities = logits[0, :, : len(self.tokenizer)].float().softmax(-1)  # [masks, vocab_size]
         best = probabilities.topk(min(top, len(self.tokenizer)))
         return [
@@ -243,9 +243,9 @@ class Model:
         """The task's prediction for one text, or a list of them for several; a pair of texts is a tuple (a, b)."""
         if self.task is None:
             raise KeelError("this model has no task: fine-tune it first (keel finetune)")
-        one = self.task.is_one(texts)
+        one = self.task.is_single_input(texts)
         inputs = texts if isinstance(texts, Iterable) and not one else [texts]
-        items = [self.task.example(item, number) for number, item in enumerate(inputs)]
+        items = [self.task.make_example(item, number) for number, item in enumerate(inputs)]
         found = list(self.task.predict(Examples(items, None, "the texts"), on_event=on_event)) if items else []
         return found[0] if one else found
 

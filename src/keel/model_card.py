@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from keel.metrics.scores import main_text
+from keel.metrics.scores import format_main_score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,5 +68,9 @@ Trained with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; 
 def _figure(value: Any) -> str:
     """A score as text: a number, several by name, or the main score of a task."""
     if isinstance(value, Mapping):
-        return main_text(value) if "main" in value else ", ".join(f"{name} {_figure(value[name])}" for name in value)
+        return (
+            format_main_score(value)
+            if "main" in value
+            else ", ".join(f"{name} {_figure(value[name])}" for name in value)
+        )
     return f"{value:.4g}" if isinstance(value, float) else str(value)

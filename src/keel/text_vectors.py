@@ -62,7 +62,7 @@ class TextEncoder:
         if self.encoder.sparse and not self.carry:
             return self._pooled_features(self.tokenizer.encode_many(texts))
         sums, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
-        ids = self.tokenizer.encode_many(texts, spell=self.system.uses_subwords)
+        ids = self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords)
         for window, vectors in self._windows(ids):
             sums[window.text] += vectors[0] if pool == "cls" else vectors.sum(0)
             counts[window.text] += 1 if pool == "cls" else len(vectors)
@@ -70,7 +70,7 @@ class TextEncoder:
 
     def per_token(self, texts: list[str]) -> list[TokenVectors]:
         """The vectors of all tokens of each text, without special tokens."""
-        encoded = self.tokenizer.encode_pieces_many(texts, spell=self.system.uses_subwords)
+        encoded = self.tokenizer.encode_with_offsets(texts, oov_ids=self.system.uses_subwords)
         found = [
             TokenVectors(
                 [self.tokenizer.token_of(number) for number in tokens.ids],

@@ -22,12 +22,12 @@ from keel.systems.word2vec import Word2vec
 
 EXAMPLES = [("a fine boat", "good"), ("a dull boat", "bad"), ("fine bread", "good"), ("dull bread", "bad")] * 2
 SYSTEMS: list[tuple[System, int]] = [
-    (Bert(layers=2, width=32, head_dim=16, max_positions=16, length=16), 4),
+    (Bert(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=16), 4),
     (Word2vec(width=8), 2),
     (Rnn(width=8, layers=2), 4),
     (Rnn(width=8, layers=2, bidirectional=True), 4),
-    (Ulmfit(width=8, hidden=12, layers=3), 5),
-    (Elmo(width=8, cells=12, filters=(4, 3), letter_width=4, highways=1), 4),
+    (Ulmfit(width=8, hidden_size=12, layers=3), 5),
+    (Elmo(width=8, cell_size=12, character_filters=(4, 3), character_dim=4, highway_layers=1), 4),
 ]
 """And how many levels each has: the head, the blocks, the words."""
 SETTINGS: dict[str, Any] = {"dev": None, "batch": 4, "lr": 0.1, "device": "cpu", "schedule": "slanted"}

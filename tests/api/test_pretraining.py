@@ -22,7 +22,7 @@ from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.gpt import Gpt
 
-SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "length": 32, "max_positions": 64}
+SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "sequence_length": 32, "max_positions": 64}
 QUICK: dict[str, Any] = {"vocabulary": 300, "batch": 8, "lr": 1e-3, "threads": 1, "device": "cpu", **SMALL}
 
 
@@ -89,7 +89,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=[("a text", "a")] * 4, **QUICK)
     assert not (tmp_path / "n").exists()
     heard: list[dict[str, Any]] = []
-    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "rewrite", "on_event": heard.append}
+    pairs: dict[str, Any] = {"probe": [("a", "b"), ("c", "d")] * 10, "probe_task": "seq2seq", "on_event": heard.append}
     with pytest.raises(UsageError, match="bert reads text and writes none"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
     assert not any(event.get("event") == "step" for event in heard)
@@ -99,7 +99,14 @@ def test_a_probe_scores_the_result_in_the_same_run(
 
 def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path) -> None:
     events: list[dict[str, Any]] = []
-    settings = {**QUICK, "minutes": 0.05, "ramp": 0.3, "average": 0.2, "final_length": 48, "schedule": "trapezoid"}
+    settings = {
+        **QUICK,
+        "minutes": 0.05,
+        "ramp": 0.3,
+        "average": 0.2,
+        "final_sequence_length": 48,
+        "schedule": "trapezoid",
+    }
     model = pretrain("bert", english_corpus, out=tmp_path / "m", on_event=events.append, **settings)
     (plan,) = [event["text"] for event in events if event["event"] == "plan"][:1]
     assert "2 rows from step 0" in plan
@@ -180,7 +187,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "one class only": lambda: finetune(base, [("the farmer", "good")] * 4, **anew),
         "holds no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
-        "reads text and writes none": lambda: finetune(base, reviews, task="rewrite", **anew),
+        "reads text and writes none": lambda: finetune(base, reviews, task="seq2seq", **anew),
         "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
     }
     for said, refusal in refusals.items():
@@ -565,7 +572,7 @@ def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(t
 
     def pieces(**settings: Any) -> tuple[Model, set[str]]:
         said.clear()
-        system = Gpt(layers=1, width=8, head_dim=8, length=16)
+        system = Gpt(layers=1, width=8, head_dim=8, sequence_length=16)
         model = keel.pretrain(
             system, tmp_path / "text.txt", steps=1, batch=1, held_out=0.0, device="cpu", **settings,
             on_event=lambda event: said.append(event.get("text", "")),

@@ -23,14 +23,14 @@ class Script(nn.Module):
 
     def __init__(self, text: str, longest: int | None = None) -> None:
         super().__init__()
-        self.ids, self.longest = BYTES.encode(text).ids, longest
-        self.opening = self.closing = BYTES.sep_id
+        self.ids, self.max_context = BYTES.encode(text).ids, longest
+        self.bos_id = self.eos_id = BYTES.sep_id
         self.prompt = ""
 
-    def begin(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         if ids.shape[1] > 1:
             self.prompt, state = BYTES.decode(ids[0].tolist()), None
         step = 0 if state is None else state

@@ -28,7 +28,9 @@ LEARN: dict[str, Any] = {"steps": 40, "batch": 16, "lr": 5e-3, "device": "cpu"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A little BERT that knows nothing yet."""
-    system = Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = Bert(
+        layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0
+    )
     tokenizer = Tokenizer.train(Corpus.of([" ".join(WORDS)] * 4), kind="words", size=50)
     path = tmp_path_factory.mktemp("models") / "little"
     Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer).save(path)

@@ -75,16 +75,16 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
         assert len({each.text for each in found}) == 4
     assert any(found[0].text != one.text for found, (one,) in zip(best, greedy, strict=True))
     assert keel.generate("The judge", model=ngram, beams=1, tokens=25) == greedy[1][0].text
-    with pytest.raises(UsageError, match="a beam search draws nothing"):
+    with pytest.raises(UsageError, match="beam search does not sample"):
         keel.generate("The judge", model=ngram, beams=2, top_k=3)
     listed = keel.generate(prompts, model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
     assert listed == [[each.text for each in found] for found in best]
     assert_type(listed, list[list[str]])
     best = keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
     assert assert_type(best, list[str]) == listed[2]
-    with pytest.raises(UsageError, match="best gives the best texts of a search: say beams"):
+    with pytest.raises(UsageError, match="best is a setting of beam search"):
         keel.generate("The judge", model=ngram, best=2)
-    with pytest.raises(UsageError, match="length_penalty compares the texts of a search: say beams"):
+    with pytest.raises(UsageError, match="length_penalty is a setting of beam search"):
         keel.generate("The judge", model=ngram, length_penalty=0.6)
     with pytest.raises(UsageError, match="beams must be 1,000 or less, not 5,000"):
         keel.generate("The judge", model=ngram, beams=5000)
@@ -121,8 +121,8 @@ def test_what_repeats_is_made_less_likely(ngram: Model) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngram.objective, "longest", 6, raising=False)
-    with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into the 6 .*: shorten it"):
+    monkeypatch.setattr(ngram.objective, "max_context", 6, raising=False)
+    with pytest.raises(KeelError, match=r"a prompt of 8 tokens does not fit into .* of 6 tokens .*: shorten it"):
         keel.generate("the sailor " * 4, model=ngram)
     said: list[str] = []
     text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: said.append(event["text"]))
@@ -137,13 +137,13 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
     page = (tmp_path / "deep" / "trace" / "trace.html").read_text(encoding="utf-8")
     assert "http" not in page, "it needs nothing else"
     for text, told in zip(texts, found["texts"], strict=True):
-        words = [told["hypotheses"][number]["word"] for number in told["path"]]
+        words = [told["hypotheses"][number]["token"] for number in told["path"]]
         assert "".join(text.split()) == "".join(word for word in words if not word.startswith("["))
         assert told["answers"][0]["text"] == text
         assert text.strip() in page
-        chances = [told["hypotheses"][number]["chance"] for number in told["path"]]
+        chances = [told["hypotheses"][number]["probability"] for number in told["path"]]
         assert all(0 < chance <= 1.0001 for chance in chances)
-    assert {node["fate"] for text in found["texts"] for node in text["hypotheses"]} >= {"kept", "dropped"}
+    assert {node["outcome"] for text in found["texts"] for node in text["hypotheses"]} >= {"kept", "dropped"}
     assert sum(step["computed"] for step in found["steps"]) > 12
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", **settings)
@@ -164,9 +164,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
 }
-GPT: dict[str, Any] = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 32, "length": 32, "vocabulary": 300}
+GPT: dict[str, Any] = {
+    "layers": 1,
+    "width": 32,
+    "head_dim": 16,
+    "max_positions": 32,
+    "sequence_length": 32,
+    "vocabulary": 300,
+}
 GPT |= {"steps": 4, "batch": 4}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -194,12 +201,12 @@ def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     writer = model.objective
     assert isinstance(writer, NextTokenModel)
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
-    ids = torch.tensor([[writer.opening, *part[-2:]] for part in read[:2]])
+    ids = torch.tensor([[writer.bos_id, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
     with torch.no_grad():
-        _, state = writer.next(ids, writer.begin(2))
-        found, _ = writer.next(further, state.take(order))
-        whole, _ = writer.next(torch.cat([ids[order], further], 1), writer.begin(3))
+        _, state = writer.step(ids, writer.new_state(2))
+        found, _ = writer.step(further, state.index_select(order))
+        whole, _ = writer.step(torch.cat([ids[order], further], 1), writer.new_state(3))
     torch.testing.assert_close(found, whole)
     assert torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[1])
@@ -216,7 +223,7 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
         writer = model.objective
         assert isinstance(writer, NextTokenModel)
         with torch.no_grad():
-            scores.append(writer.next(torch.tensor([[writer.opening, 7]]), writer.begin(1))[0].cpu())
+            scores.append(writer.step(torch.tensor([[writer.bos_id, 7]]), writer.new_state(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
 
 
@@ -270,17 +277,17 @@ def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tm
 def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
     writer, special = model.objective, model.tokenizer.special_ids
     assert isinstance(writer, NextTokenModel)
-    likely = writer.next
+    likely = writer.step
 
     def eager(ids: torch.Tensor, state: Any) -> Any:
         scores, after = likely(ids, state)
         scores = scores.clone()
-        scores[:, [number for number in special if number != writer.closing]] = 100.0
+        scores[:, [number for number in special if number != writer.eos_id]] = 100.0
         return scores, after
 
     parts: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "next", eager)
+        patch.setattr(writer, "step", eager)
         keel.generate("The sailor", model=model, tokens=12, on_text=parts.append)
     assert sum(map(bool, parts)) > 6
 

@@ -19,7 +19,7 @@ from keel.systems.bert import Bert
 @pytest.fixture(scope="module")
 def model(english_corpus: Path) -> Model:
     tokenizer = Tokenizer.train(Corpus(english_corpus), size=400)
-    system = Bert(layers=1, width=64, max_positions=32, length=32)
+    system = Bert(layers=1, width=64, max_positions=32, sequence_length=32)
     return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
@@ -205,7 +205,7 @@ def test_one_sentence_is_told_as_one(tmp_path: Path) -> None:
 def test_text_without_tags_is_an_error_where_tags_are_to_be_learned(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("John sleeps.\nSo does Mary, they say.\n")
     report = check([tmp_path / "a.txt"] * 2, task="tag")
-    found(report, "error", "was read as text without tags", "--form columns")
+    found(report, "error", "was read as text without tags", "--format columns")
     assert len(report.errors) == 1  # the other may be one to predict for
     with pytest.raises(KeelError, match=r"a\.txt was read as text without tags: put each word's tag after it"):
         finetune("word2vec", tmp_path / "a.txt", task="tag")
@@ -216,7 +216,7 @@ def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFi
     for name, path in sides.items():
         word, count = ("boat" if name.endswith("en") else "Boot"), 30 if name.startswith("train") else 3
         path.write_text("".join(f"{word} {number}{' far' * (40 * (number == 29))}\n" for number in range(count)))
-    report = check(sides.values(), task="rewrite", model=model)
+    report = check(sides.values(), task="seq2seq", model=model)
     facts = report.files[f"{sides['train.en']} and train.de"]
     assert facts["holds"] == "30 sources with their targets"
     assert facts["encoding"] == "utf-8"
@@ -226,11 +226,11 @@ def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFi
     found(report, "warning", "3 of its 3 texts (100.0%)", f"{sides['train.en']}:1")
     assert len(report.findings) == 1
     for files in ([sides["train.en"], sides["test.de"]], [f"{sides['train.en']},{sides['test.de']}"]):
-        assert main(["check", *map(str, files), "--task", "rewrite"]) == 1
+        assert main(["check", *map(str, files), "--task", "seq2seq"]) == 1
         assert "has 30 lines and" in capsys.readouterr().out
-    found(check(sides["train.en"], task="rewrite"), "error", "has sources without targets")
+    found(check(sides["train.en"], task="seq2seq"), "error", "has sources without targets")
     table = write(tmp_path / "t.tsv", ["one\teins", "two\tzwei", "one\tein", "two\tzwei"], "source\ttarget")
-    report = check([table, sides["test.en"], sides["test.de"]], task="rewrite")
+    report = check([table, sides["test.en"], sides["test.de"]], task="seq2seq")
     assert [facts["holds"].split()[0] for facts in report.files.values()] == ["4", "3"]
     assert found(report, "note", "1 source comes again with another target").where == f"{table}:4"
     assert found(report, "note", "1 example comes again").where == f"{table}:5"
@@ -256,7 +256,7 @@ def test_minutes_recommend_a_size_by_measurement(english_corpus: Path) -> None:
     report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: heard.append(event["text"]))
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]  # too little time for anything larger
     assert report.forecast["measured tokens/s"]["tiny"] > 0
-    assert "--size tiny --system.length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
+    assert "--size tiny --system.sequence_length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
     assert "measured on cpu" in heard[0]
 
 

@@ -55,7 +55,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
     """Flags for a BERT that is trained in a moment."""
-    shape = ["--size", "tiny", "--system.layers", "1", "--system.width", "64", "--system.length", "16"]
+    shape = ["--size", "tiny", "--system.layers", "1", "--system.width", "64", "--system.sequence_length", "16"]
     return [*shape, "--text.vocabulary", "300", "--batch", "4"]
 
 
@@ -81,7 +81,7 @@ def refused() -> Callable[..., None]:
 def small() -> list[str]:
     """Flags for a Transformer that is trained in a moment."""
     shape = ["--system.layers", "1", "--system.decoder_layers", "1", "--system.width", "16", "--system.head_dim", "8"]
-    return [*shape, "--system.length", "24", "--text.vocabulary", "280", "--batch", "4", "--steps", "2"]
+    return [*shape, "--system.sequence_length", "24", "--text.vocabulary", "280", "--batch", "4", "--steps", "2"]
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +93,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
             (desk / f"{name}.{side}").write_text("".join(f"{word} {number}\n" for number in range(count)))
     sides = [str(desk / f"train.{side}") for side in ("en", "de")]
     held = [str(desk / f"val.{side}") for side in ("en", "de")]
-    words = ["finetune", "transformer", *sides, "--task", "rewrite", "--dev", *held, *small]
+    words = ["finetune", "transformer", *sides, "--task", "seq2seq", "--dev", *held, *small]
     assert main([*words, "--out", str(desk / "ende")]) == 0
     return desk

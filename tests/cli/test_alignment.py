@@ -12,9 +12,9 @@ Run = Callable[..., tuple[int, str, str]]
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("translator")
     pairs = [("the white dog", "el perro blanco"), ("the red moon", "la luna roja")] * 8
-    system = keel.Seq2seq(width=8, hidden=8)
+    system = keel.Seq2seq(width=8, attention_dim=8)
     settings = {"tokenizer": "words", "epochs": 1, "batch": 8, "device": "cpu"}
-    keel.finetune(system, pairs, task="rewrite", dev=None, out=folder / "model", **settings)
+    keel.finetune(system, pairs, task="seq2seq", dev=None, out=folder / "model", **settings)
     return folder / "model"
 
 

@@ -117,7 +117,7 @@ def test_tagged_words_are_no_labelled_texts(
 
 def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
     for second in (folder / "test.tsv", tmp_path / "none.tsv"):
-        both, said = (folder / "train.tsv", second), "two files side by side are for --task rewrite"
+        both, said = (folder / "train.tsv", second), "two files side by side are for --task seq2seq"
         refused(run("predict", folder / "tuned", *both), 2, said)
         refused(run("evaluate", folder / "tuned", *both), 2, said)
         for task in ("classify", "pair", "tag", "choose"):

@@ -81,15 +81,15 @@ def test_an_interrupted_search_shows_its_best_text(
 
     def next_token_model(model: Any) -> Any:
         writer = found(model)
-        onwards = writer.next
+        onwards = writer.step
 
-        def next(*given: Any) -> Any:
+        def step(*given: Any) -> Any:
             steps.append(1)
             if len(steps) == 4:
                 raise KeyboardInterrupt
             return onwards(*given)
 
-        monkeypatch.setattr(writer, "next", next)
+        monkeypatch.setattr(writer, "step", step)
         return writer
 
     monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
@@ -157,14 +157,14 @@ def test_a_model_that_ends_at_once_says_so(
     def next_token_model(model: Any) -> Any:
         """One that ends a text whatever stands before."""
         writer = found(model)
-        onwards = writer.next
+        onwards = writer.step
 
-        def next(*given: Any) -> Any:
+        def step(*given: Any) -> Any:
             scores, state = onwards(*given)
-            scores[:, writer.closing] = 99
+            scores[:, writer.eos_id] = 99
             return scores, state
 
-        monkeypatch.setattr(writer, "next", next)
+        monkeypatch.setattr(writer, "step", step)
         return writer
 
     monkeypatch.setattr(text_generation, "next_token_model", next_token_model)
@@ -204,7 +204,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("generate", "The", "--model", ngram, "--beam", 2, "--best", 3), 2, "--best must lie between 1 and")
     refused(run("generate", "The", "--model", ngram, "--best", 3), 2, "--best gives the best texts of a search")
     refused(run("generate", "The", "--model", ngram, "--length-penalty", 1), 2, "--length-penalty compares the texts")
-    refused(run("generate", "The", "--model", ngram, "--beam", 2, "--top-k", 3), 2, "a beam search draws nothing")
+    refused(run("generate", "The", "--model", ngram, "--beam", 2, "--top-k", 3), 2, "beam search does not sample")
     refused(run("generate", "The", "--model", ngram, "--repetition-penalty", 0), 2, "--repetition-penalty must be")
     refused(run("generate", "The", "--model", ngram, "--stop", ""), 2, "--stop is empty")
     refused(run("generate", "Qwertz", "--model", ngram), 1, "knows no word of 'Qwertz'")

@@ -23,12 +23,12 @@ MARKED = [1, 2, END, 3, 4, 5, END, 6, END, END, 7, 8, 9, 10, END, END]
 
 
 def read(documents: Documents, readers: int, step: int, length: int, backwards: bool = False) -> torch.Tensor:
-    draw = CounterRng(seed=0, step=step, first=step * readers, rows=readers)
-    return documents.read_on(draw, torch.arange(readers), length, end=END, backwards=backwards)
+    draw = CounterRng(seed=0, step=step, first_example=step * readers, batch_size=readers)
+    return documents.read_streams(draw, torch.arange(readers), length, end=END, backwards=backwards)
 
 
 def test_sentences_and_documents_end_with_marks(documents: Documents) -> None:
-    assert documents.marked_size == len(MARKED)
+    assert documents.stream_size == len(MARKED)
     assert read(documents, 1, 0, 15)[0].tolist() == MARKED
     assert read(documents, 1, 0, 15, backwards=True)[0].tolist() == MARKED[::-1]
 

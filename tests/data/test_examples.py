@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
-from keel.data.examples import Columns, Examples, Labels, folds, read_examples, split_validation
-from keel.data.tagged_sentences import read_sentences
+from keel.data.examples import Columns, Examples, Labels, cross_validation_folds, read_examples, split_validation
+from keel.data.tagged_sentences import read_tagged_sentences
 from keel.errors import KeelError
 
 
@@ -77,7 +77,7 @@ def test_no_label_is_only_tested(share: float) -> None:
 
 @pytest.mark.parametrize("odd", ["B-LOC", "S-LOC"])  # before and after the others in the order of labels
 def test_another_is_held_out_for_one_that_has_the_only_label_of_its_kind(odd: str) -> None:
-    examples = read_sentences([(["a", "b"], ["B-PER", "E-PER"])] * 10 + [(["a"], [odd])])
+    examples = read_tagged_sentences([(["a", "b"], ["B-PER", "E-PER"])] * 10 + [(["a"], [odd])])
     for seed in range(20):
         learned, tested = split_validation(examples, 0.1, seed)
         assert [example.names for example in tested] == [("B-PER", "E-PER")]
@@ -88,13 +88,13 @@ def test_another_is_held_out_for_one_that_has_the_only_label_of_its_kind(odd: st
 
 
 def test_nothing_is_held_out_where_each_has_a_label_of_its_own() -> None:
-    examples = read_sentences([(["a", "b"], ["DET", tag]) for tag in ("NOUN", "VERB", "ADJ", "ADV", "NUM")])
+    examples = read_tagged_sentences([(["a", "b"], ["DET", tag]) for tag in ("NOUN", "VERB", "ADJ", "ADV", "NUM")])
     assert [len(part) for part in split_validation(examples, 0.4, seed=0)] == [5, 0]
 
 
 def test_folds_test_every_example_once_and_spread_the_labels() -> None:
     examples = of(["a"] * 50 + ["b"] * 10)
-    parts = list(folds(examples, 5, seed=1))
+    parts = list(cross_validation_folds(examples, 5, seed=1))
     assert sorted(example.text for _, tested in parts for example in tested) == sorted(e.text for e in examples)
     for learned, tested in parts:
         assert Counter(example.label for example in tested) == {"a": 10, "b": 2}
@@ -106,7 +106,7 @@ def test_numbers_are_split_at_random() -> None:
     examples = read_examples([(f"t{n}", n / 10) for n in range(100)], pair=False, columns=Columns(labels="number"))
     learned, tested = split_validation(examples, 0.2, seed=0)
     assert (len(learned), len(tested)) == (80, 20)
-    assert [len(tested) for _, tested in folds(examples, 3, seed=0)] == [34, 33, 33]
+    assert [len(tested) for _, tested in cross_validation_folds(examples, 3, seed=0)] == [34, 33, 33]
 
 
 def test_impossible_splits_are_refused() -> None:
@@ -115,7 +115,7 @@ def test_impossible_splits_are_refused() -> None:
     with pytest.raises(KeelError, match="10% of 1 example cannot be held out"):
         split_validation(of(["a"]), 0.1, seed=0)
     with pytest.raises(KeelError, match="cannot be cut into 5 folds"):
-        next(folds(of(["a", "b"]), 5, seed=0))
+        next(cross_validation_folds(of(["a", "b"]), 5, seed=0))
 
 
 def test_decimals_that_do_not_recur_are_numbers() -> None:

@@ -67,7 +67,7 @@ def test_tables_of_swag_and_codah(tmp_path: Path):
 def test_the_right_answer_does_not_always_come_first(tmp_path: Path):
     records = [{"question": f"q{n}", "correct": "yes", "wrong": ["no", "maybe"]} for n in range(30)]
     found = read_choices(lines(tmp_path, *records))
-    assert all(example.right == "yes" for example in found)
+    assert all(example.gold == "yes" for example in found)
     assert {example.label for example in found} == {0, 1, 2}
 
 
@@ -82,7 +82,7 @@ def test_race_in_folders_and_in_a_tar(tmp_path: Path):
             ("There is one blue house. Which colour?", 1),
             ("There is one blue house. How many?", 0),
         ]
-        assert found[1].where.endswith("1.txt question 2")
+        assert found[1].location.endswith("1.txt question 2")
     for source in (tmp_path / "RACE", tmp_path / "race.tar.gz"):
         with pytest.raises(KeelError, match=r"holds test, train: name one of them"):
             read_choices(source)

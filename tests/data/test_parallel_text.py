@@ -27,7 +27,7 @@ def test_two_files_are_read_side_by_side(tmp_path: Path) -> None:
         examples = read_aligned(given)
         assert pairs(examples) == list(zip(ENGLISH, GERMAN, strict=True))
         assert examples.kind == "text"
-        assert examples[2].where == f"{source}:3"
+        assert examples[2].location == f"{source}:3"
 
 
 @pytest.mark.parametrize("form", ["tsv", "header", "jsonl", "nested", "csv", "lists", "pairs", "dicts", "frame", "xz"])
@@ -106,7 +106,7 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
     path.write_text("one\n\ntwo\n")
     examples = read_aligned((path, path), on_event=listen)
     assert examples.texts == ["one", "two"]
-    assert examples[1].where == f"{path}:3"
+    assert examples[1].location == f"{path}:3"
     assert any("1 pair of nothing" in text for text in said)
     assert any("equal to its source" in text for text in said)
 

@@ -52,7 +52,7 @@ def test_two_passes_join_what_was_joined(sentences: list[str], corpus: Corpus, t
     pieces = tokenizer.encode(text)
     assert [tokenizer.token_of(number) for number in pieces.ids] == ["wab", "new_york_city", "los_angeles"]
     assert [text[start:end] for start, end in pieces.offsets] == ["Wab", "New  York City", "los angeles"]
-    assert pieces.words == [0, 1, 4]
+    assert pieces.word_ids == [0, 1, 4]
     assert "phrases were found" in said[-1]["text"]
     assert "new_york" in said[-1]["text"]
     tokenizer.save(tmp_path)

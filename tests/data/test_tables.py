@@ -118,7 +118,7 @@ def test_gb18030_is_found_out(tmp_path: Path) -> None:
 
 def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",x\nnext,y\n')
-    assert [example.where for example in read_examples(path, pair=False)] == [f"{path}:2", f"{path}:4"]
+    assert [example.location for example in read_examples(path, pair=False)] == [f"{path}:2", f"{path}:4"]
 
 
 def test_what_was_chosen_is_said(tmp_path: Path) -> None:
@@ -249,5 +249,5 @@ def test_records_keep_unicode(tmp_path: Path) -> None:
 def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
     assert plain(read_examples(("good", "bad"), pair=False)) == [("good", None), ("bad", None)]
     one = write(tmp_path, "a.txt", "good\n")
-    with pytest.raises(KeelError, match="two files side by side are for --task rewrite"):
+    with pytest.raises(KeelError, match="two files side by side are for --task seq2seq"):
         read_examples((str(one), "b.txt"), pair=False)

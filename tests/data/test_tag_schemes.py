@@ -9,7 +9,16 @@ import pytest
 
 from keel.data.examples import Example, Examples, Labels
 from keel.data.predictions import TagPredictions
-from keel.data.tag_schemes import Entity, Scheme, all_tags, allowed, breaks, entities, scheme_of, write_tags
+from keel.data.tag_schemes import (
+    Entity,
+    Scheme,
+    allowed_transitions,
+    complete_tags,
+    detect_scheme,
+    extract_entities,
+    invalid_transitions,
+    write_tags,
+)
 from keel.metrics import scores as score_module
 from keel.metrics.tagging_scores import score_tags
 
@@ -43,7 +52,7 @@ def test_entities_are_those_of_seqeval(scheme: Scheme, types: list[str]) -> None
         # seqeval calls the inside I, and what has no type "_".
         theirs = get_entities([f"I{tag[1:]}" if tag[0] == "M" else tag for tag in tags])
         expected = [Entity("" if kind == "_" else kind, start, end + 1) for kind, start, end in theirs]
-        assert entities(tags) == expected, tags
+        assert extract_entities(tags) == expected, tags
 
 
 def random_guess(draw: random.Random, tags: list[str], names: list[str], kind: int) -> list[str]:
@@ -94,7 +103,7 @@ def test_scores_are_those_of_seqeval(scheme: Scheme, monkeypatch: pytest.MonkeyP
 def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> tuple[Examples, TagPredictions]:
     words = [tuple("w" * len(tags)) for tags in truth]
     examples = [
-        Example(text=" ".join(each), second=None, label=tuple(tags), where="", words=each)
+        Example(text=" ".join(each), second=None, label=tuple(tags), location="", words=each)
         for each, tags in zip(words, truth, strict=True)
     ]
     numbers = np.array([names.index(tag) for tags in guess for tag in tags], int)
@@ -111,28 +120,28 @@ def test_tags_are_written_read_and_known_again(scheme: Scheme) -> None:
         length = draw.randint(0, 12)
         found = random_entities(draw, length)
         tags = write_tags(found, length, scheme)
-        assert entities(tags) == found
-        assert not list(breaks(tags, scheme))
+        assert extract_entities(tags) == found
+        assert not list(invalid_transitions(tags, scheme))
         written.append(tags)
-    assert scheme_of(written) == scheme
-    assert {tag for tags in written for tag in tags} <= all_tags(["B-LOC", "I-PER"], scheme)
+    assert detect_scheme(written) == scheme
+    assert {tag for tags in written for tag in tags} <= complete_tags(["B-LOC", "I-PER"], scheme)
 
 
 def test_a_scheme_is_known_by_what_most_tags_do() -> None:
-    assert scheme_of([["DET", "NOUN"]]) == "none"
-    assert scheme_of([["O", "O"]]) == "none"
-    assert scheme_of([["O-", "B-A"]]) == "none"
-    assert scheme_of([list("BMESSBE")]) == "BMES"
-    assert scheme_of([["U-A", "O", "B-A", "L-A"]]) == "BIOES"
+    assert detect_scheme([["DET", "NOUN"]]) == "none"
+    assert detect_scheme([["O", "O"]]) == "none"
+    assert detect_scheme([["O-", "B-A"]]) == "none"
+    assert detect_scheme([list("BMESSBE")]) == "BMES"
+    assert detect_scheme([["U-A", "O", "B-A", "L-A"]]) == "BIOES"
     # One slip does not make another scheme of a file.
-    assert scheme_of([["I-A", "O", "I-B"], ["B-A", "I-A"], ["O", "I-A"]]) == "BIO1"
-    assert scheme_of([["B-A", "O", "I-B"], ["B-A", "I-A"]]) == "BIO"
+    assert detect_scheme([["I-A", "O", "I-B"], ["B-A", "I-A"], ["O", "I-A"]]) == "BIO1"
+    assert detect_scheme([["B-A", "O", "I-B"], ["B-A", "I-A"]]) == "BIO"
 
 
 def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
-    assert all_tags("BE", "BMES") == {*"BMES"}
-    assert all_tags("BEO", "BMES") == {*"BMESO"}
-    assert all_tags(["O"], "BMES") == {"O"}
+    assert complete_tags("BE", "BMES") == {*"BMES"}
+    assert complete_tags("BEO", "BMES") == {*"BMESO"}
+    assert complete_tags(["O"], "BMES") == {"O"}
 
 
 @pytest.mark.parametrize(
@@ -149,20 +158,20 @@ def test_what_is_outside_is_kept_wherever_it_occurs() -> None:
     ],
 )
 def test_tags_out_of_place_are_found(tags: str, scheme: Scheme, places: list[int]) -> None:
-    assert list(breaks(tags.split(), scheme)) == places
+    assert list(invalid_transitions(tags.split(), scheme)) == places
 
 
 def test_what_may_follow_is_what_does_not_break() -> None:
-    names = sorted(all_tags(["B-A", "B-B"], "BIOES"))
-    possible = allowed(names, "BIOES")
+    names = sorted(complete_tags(["B-A", "B-B"], "BIOES"))
+    possible = allowed_transitions(names, "BIOES")
     assert possible is not None
     starts, steps, ends = possible
     for number, name in enumerate(names):
-        assert bool(starts[number]) == (0 not in set(breaks([name, *closing(name)], "BIOES")))
+        assert bool(starts[number]) == (0 not in set(invalid_transitions([name, *closing(name)], "BIOES")))
         assert bool(ends[number]) == (name[0] in "OES")
     assert bool(steps[names.index("B-A"), names.index("E-A")])
     assert not bool(steps[names.index("B-A"), names.index("E-B")])
-    assert allowed(["NOUN"], "none") is None
+    assert allowed_transitions(["NOUN"], "none") is None
 
 
 def closing(name: str) -> list[str]:

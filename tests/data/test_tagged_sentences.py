@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keel.data.examples import Columns, Examples
-from keel.data.tagged_sentences import read_sentences, split_words
+from keel.data.tagged_sentences import read_tagged_sentences, split_words
 from keel.errors import KeelError
 
 CONLL = (
@@ -32,7 +32,7 @@ CONLLU = """\
 def read(path: Path, text: str, **columns: Any) -> tuple[Examples, list[str]]:
     said: list[str] = []
     path.write_text(text, encoding="utf-8")
-    return read_sentences(path, Columns(**columns), lambda event: said.append(event["text"])), said
+    return read_tagged_sentences(path, Columns(**columns), lambda event: said.append(event["text"])), said
 
 
 def shown(examples: Examples) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def shown(examples: Examples) -> list[tuple[str, str]]:
 def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
     examples, said = read(tmp_path / "a.txt", CONLL)
     assert shown(examples) == [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]
-    assert examples[1].where == f"{tmp_path}/a.txt:7"
+    assert examples[1].location == f"{tmp_path}/a.txt:7"
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
     assert "words in column 1, tags in column 4" in said[0]
     assert "BIO1" in said[1]
@@ -71,11 +71,11 @@ def test_tabs_comments_and_a_hash_that_is_a_word(tmp_path: Path) -> None:
 def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "a.conllu.z"
     path.write_bytes(pack(CONLLU.encode()))
-    assert shown(read_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
-    by_name = read_sentences(path, Columns(label_column="xpos"))
+    assert shown(read_tagged_sentences(path)) == [("I do n't", "PRON AUX PART"), ("No", "INTJ")]
+    by_name = read_tagged_sentences(path, Columns(label_column="xpos"))
     assert shown(by_name)[0] == ("I do n't", "PRP VBP RB")
     with pytest.raises(KeelError, match="CoNLL-U has ID, FORM"):
-        read_sentences(path, Columns(label_column="ner"))
+        read_tagged_sentences(path, Columns(label_column="ner"))
 
 
 def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_chinese_by_the_character_by_the_word_and_by_blanks(tmp_path: Path) -> N
     assert segmented[0].text == "共同创造美好的新世纪"
     assert segmented[0].names == tuple("BEBEBESSBE")
     assert segmented.names == ("B", "E", "M", "S")
-    assert "--form" in said[0]
+    assert "--format" in said[0]
     slashes, _ = read(tmp_path / "c.txt", "迈向/v  [中央/n  电台/n]nt  1/2/m\n新/a\n")
     assert shown(slashes) == [("迈向 中央 电台 1/2", "v n n m"), ("新", "a")]
 
@@ -118,8 +118,8 @@ def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
 )
 def test_the_form_that_was_found_is_named_as_it_is_asked_for(tmp_path: Path, text: str, form: str) -> None:
     examples, (said, *_) = read(tmp_path / "a.txt", text)
-    assert f"(--form {form}; name another to change that)" in said
-    assert shown(read(tmp_path / "a.txt", text, form=form)[0]) == shown(examples)
+    assert f"(--format {form}; name another to change that)" in said
+    assert shown(read(tmp_path / "a.txt", text, format=form)[0]) == shown(examples)
 
 
 def test_words_here_and_tags_there(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
 def test_lists_records_and_running_text(tmp_path: Path) -> None:
     pairs = [(["EU", "rejects"], ["B-ORG", "O"]), (["Peter"], ["B-PER"])]
     expected = [("EU rejects", "B-ORG O"), ("Peter", "B-PER")]
-    assert shown(read_sentences(pairs)) == expected
-    assert shown(read_sentences([{"tokens": words, "ner_tags": tags} for words, tags in pairs])) == expected
+    assert shown(read_tagged_sentences(pairs)) == expected
+    assert shown(read_tagged_sentences([{"tokens": words, "ner_tags": tags} for words, tags in pairs])) == expected
     lines = '{"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}\n{"words": ["Peter"], "tags": ["B-PER"]}\n'
     assert shown(read(tmp_path / "a.jsonl", lines)[0]) == expected
-    bare = read_sentences([["EU", "rejects"], ["Peter"]])
+    bare = read_tagged_sentences([["EU", "rejects"], ["Peter"]])
     assert (bare.kind, bare[0].words) == (None, ("EU", "rejects"))
     text, said = read(tmp_path / "a.txt", "EU rejects it.\n\nPeter Blackburn\n")
     assert [example.text for example in text] == ["EU rejects it.", "Peter Blackburn"]
@@ -326,7 +326,7 @@ def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
 )
 def test_bad_lists_are_refused(items: list[Any], message: str) -> None:
     with pytest.raises(KeelError, match=message):
-        read_sentences(items)
+        read_tagged_sentences(items)
 
 
 def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
         re.search(r"a\.txt:2: a word of 5,000 characters \(1 such word\).* is a separator missing", each)
         for each in said
     )
-    _, said = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", form="text")
+    _, said = read(tmp_path / "a.txt", f"He said it.\nShe said {'x' * 5000} too.\n", format="text")
     assert any(re.search(r"a\.txt:2: a word of 5,000 characters .* is a separator missing", each) for each in said)
-    _, said = read(tmp_path / "a.txt", f"He saw {'Paris,Rome,' * 200}all.\n", form="text")  # which are words
+    _, said = read(tmp_path / "a.txt", f"He saw {'Paris,Rome,' * 200}all.\n", format="text")  # which are words
     assert not any("characters" in each for each in said)
 
 
@@ -368,5 +368,5 @@ def test_published_files_are_read_whole(data_dir: Path) -> None:
         "atis_snips/atis/dev/seq.in": (500, 135),
     }
     for name, (sentences, tags) in expected.items():
-        examples = read_sentences(tasks / name)
+        examples = read_tagged_sentences(tasks / name)
         assert (len(examples), len(examples.names)) == (sentences, tags), name

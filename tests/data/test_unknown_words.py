@@ -13,10 +13,10 @@ def test_old_words_are_given_up_and_recent_ones_kept(monkeypatch: pytest.MonkeyP
     seen: list[list[int]] = []
     for number in range(5):
         words = [f"a{number}", f"b{number}", f"c{number}", "known"]
-        ids = tokenizer.encode_many([" ".join(words)], spell=True)[0]
+        ids = tokenizer.encode_many([" ".join(words)], oov_ids=True)[0]
         assert [tokenizer.token_of(each) for each in ids] == words
         seen.append(ids[:3])
     assert len({number for ids in seen for number in ids}) == 15
-    assert tokenizer.encode_many(["a4"], spell=True)[0] == [seen[4][0]]  # the shelf before this one is still there
+    assert tokenizer.encode_many(["a4"], oov_ids=True)[0] == [seen[4][0]]  # the shelf before this one is still there
     with pytest.raises(KeelError, match="no piece"):
         tokenizer.token_of(seen[0][0])

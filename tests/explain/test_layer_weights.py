@@ -35,7 +35,10 @@ def test_layers_that_are_not_in_the_mix_are_named_with_it(numbers: list[int], na
 def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -> None:
     sizes: dict[str, Any] = {"width": 8, "layers": 3, "bptt": 8}
     for hidden, numbers in ((12, [0, 3]), (8, [0, 1, 2, 3])):
-        system, tokenizer = Ulmfit(**sizes, hidden=hidden), Tokenizer.from_words(["a", "an", "fine", "awful", "day"])
+        system, tokenizer = (
+            Ulmfit(**sizes, hidden_size=hidden),
+            Tokenizer.from_words(["a", "an", "fine", "awful", "day"]),
+        )
         start = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
         heard: list[dict[str, Any]] = []
         model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=heard.append)

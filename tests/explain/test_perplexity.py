@@ -22,7 +22,7 @@ from keel.systems.elmo import Elmo
 from keel.systems.gpt import Gpt
 from keel.systems.nnlm import Nnlm, NnlmTraining
 from keel.systems.onehot import Onehot
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 from keel.systems.static_vectors import StaticEncoder
 from keel.systems.ulmfit import Ulmfit
 from keel.training.counter_rng import CounterRng
@@ -42,7 +42,7 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
         ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sentence).ids, model.tokenizer.sep_id]
         assert model.objective is not None
         for place in range(1, len(ids)):
-            scores, _ = model.objective.next(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
+            scores, _ = model.objective.step(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
             expected -= (last := scores[0, ids[place]].item())
         ends -= last if sentence != "the sailor paints the boat ." else 0.0  # a document goes on after that
     values = {name: score.value for name, score in found.values.items()}
@@ -92,7 +92,7 @@ def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
             state: State | None = None
             last = model.tokenizer.cls_id
             for number in model.tokenizer.encode(text).ids:
-                scores, state = model.objective.next(torch.tensor([[last]]), state)
+                scores, state = model.objective.step(torch.tensor([[last]]), state)
                 expected -= scores[0].log_softmax(0)[number].item()
                 last = number
     assert found.count == found.tokens == 18
@@ -107,12 +107,12 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
     kind: type[Rnn] | type[Ulmfit], length: int
 ) -> None:
     tokenizer = Tokenizer.from_words([*"abcdefgh"])
-    more: dict[str, Any] = {} if kind is Rnn else {"hidden": 8}
+    more: dict[str, Any] = {} if kind is Rnn else {"hidden_size": 8}
     system = kind(width=8, bptt=length, **more)
     torch.manual_seed(0)
     model = new(system, tokenizer)
     objective = model.objective
-    assert isinstance(objective, RnnTraining)
+    assert isinstance(objective, RnnPretraining)
     for parameter in objective.parameters():
         nn.init.normal_(parameter)
     end = tokenizer.sep_id
@@ -123,7 +123,7 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
     costs, state = [], None
     with torch.no_grad():
         for last, number in pairwise(ids):
-            scores, state = objective.next(torch.tensor([[last]]), state)
+            scores, state = objective.step(torch.tensor([[last]]), state)
             costs.append(-scores[0].log_softmax(0)[number].item())
     assert found.count == len(costs) == 9 + 4 + 3
     assert found.values["next by token"].value == pytest.approx(math.exp(sum(costs) / 16), rel=1e-4)
@@ -135,9 +135,9 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
 SHAPES: list[Any] = [
     Nnlm(width=4, hidden=4),
     Rnn(width=4, bidirectional=True, bptt=7),
-    Ulmfit(width=4, hidden=4, bptt=7),
-    Elmo(width=4, cells=4, letters=6, letter_width=2, filters=(4,), highways=1, bptt=7),
-    Gpt(layers=1, width=8, head_dim=8, max_positions=8, length=8),
+    Ulmfit(width=4, hidden_size=4, bptt=7),
+    Elmo(width=4, cell_size=4, max_characters=6, character_dim=2, character_filters=(4,), highway_layers=1, bptt=7),
+    Gpt(layers=1, width=8, head_dim=8, max_positions=8, sequence_length=8),
 ]
 
 
@@ -182,16 +182,16 @@ class Counting(Objective):
         self.end, self.weight = end, nn.Parameter(torch.zeros(1))
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.length)
+        return math.ceil(data.stream_size / self.length)
 
-    def initial_state(self, rows: int) -> Seen:
-        return Seen(steps=torch.zeros(rows))
+    def initial_state(self, batch_size: int) -> Seen:
+        return Seen(steps=torch.zeros(batch_size))
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Seen:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Seen:
         raise AssertionError("rows of a step are not the text in its order")
 
-    def part(self, data: Documents, number: int) -> Seen:
-        return Seen(steps=data.read_once(number, self.length, end=self.end)[0])
+    def sequential_batch(self, data: Documents, number: int) -> Seen:
+        return Seen(steps=data.read_stream_window(number, self.length, end=self.end)[0])
 
     def counts(self, batch: Seen) -> dict[str, Tensor]:
         count = torch.tensor(batch.steps.shape[1] - 1.0)
@@ -227,7 +227,7 @@ def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) 
 
 
 def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"layers": 1, "width": 16, "head_dim": 8, "max_positions": 64, "length": 32}
+    shape: dict[str, Any] = {"layers": 1, "width": 16, "head_dim": 8, "max_positions": 64, "sequence_length": 32}
     model = pretrain("gpt", english_corpus, out=tmp_path / "m", steps=1, batch=2, vocabulary=280, device="cpu", **shape)
     found = perplexity(model, Corpus.of(["the boat", "a letter"], sentences="none"))
     values = found.to_dict()["values"]

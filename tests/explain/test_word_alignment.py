@@ -14,7 +14,7 @@ from keel.nn.encoder import Decoder, Encoder, EncoderOutput
 from keel.systems.seq2seq import Seq2seq
 from keel.systems.transformer import Transformer
 
-SYSTEM = Seq2seq(width=8, hidden=8, dropout=0.5)
+SYSTEM = Seq2seq(width=8, attention_dim=8, dropout=0.5)
 ENGLISH, GERMAN = "the white houses", "die weissen häuser"
 
 
@@ -62,7 +62,7 @@ class Looking(Decoder):
         super().__init__(Encoder(), 1, 1, shared=False)
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def read(self, output: EncoderOutput, rows: TokenBatch) -> Any:
+    def project_source(self, output: EncoderOutput, rows: TokenBatch) -> Any:
         return output.top
 
     def forward(self, ids: Tensor, source: Any, state: Any = None, *, record: Any = None) -> Any:

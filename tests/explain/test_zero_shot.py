@@ -20,12 +20,12 @@ WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass"
 class Parrot(nn.Module):
     """After "sea ... is" comes blue, after "grass ... is" green, with log-odds of 4; "very" is always likely."""
 
-    opening, closing, longest = WORDS.cls_id, None, None
+    bos_id, eos_id, max_context = WORDS.cls_id, None, None
 
-    def begin(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=26
 class Pairs(nn.Module):
     """After "是" or a colon comes "蓝", after "is" or a colon " blue"; to finish "红" or "glue" is as likely."""
 
-    opening, closing, longest = BYTES.sep_id, None, None
+    bos_id, eos_id, max_context = BYTES.sep_id, None, None
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,10 +94,10 @@ class Pairs(nn.Module):
             ids = BYTES.encode(text).ids
             self.scores[ids[:-1], ids[1:]] = 6.0
 
-    def begin(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         return self.scores[ids[:, -1]], None
 
 

@@ -145,7 +145,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     whole = dataclasses.replace(model.system, kept_buckets=-1)
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
-        ids = np.array(tokenizer.encode_many([text], spell=True)[0], np.int32)
+        ids = np.array(tokenizer.encode_many([text], oov_ids=True)[0], np.int32)
         places, _, spelling = whole.finetuning_policy.subword_inputs(ids, np.array([0, len(ids)]), tokenizer)
         bounds, rows = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)], []
         for place in places.tolist():

@@ -14,7 +14,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.model import Model
-from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.gpt import Gpt, GptPretraining
 
 SMALL = {"n_embd": 24, "n_layer": 3, "n_head": 2, "n_positions": 40, "initializer_range": 0.2}
 TEXTS = ["The sailor's ship sails.\nIt's 12 o'clock, isn't it?", "Æther  and\tblanks", "a judge judges judges"]
@@ -53,7 +53,7 @@ def test_theirs_gives_equal_numbers_here_and_after_saving_there(
     theirs = published(tmp_path / "theirs", tokenizer, **settings)
     ids = torch.randint(len(tokenizer), (3, 17))
     model = Model.load(tmp_path / "theirs")
-    assert isinstance(model.objective, GptTraining)
+    assert isinstance(model.objective, GptPretraining)
     torch.testing.assert_close(scores(model, ids), theirs(ids).logits, atol=1e-5, rtol=0)
     model.save(tmp_path / "ours")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
@@ -67,7 +67,7 @@ def test_ours_gives_equal_numbers_and_greedy_text_there(tmp_path: Path) -> None:
         "width": 32,
         "head_dim": 16,
         "max_positions": 48,
-        "length": 24,
+        "sequence_length": 24,
         "threads": 1,
     }
     keel.pretrain(
@@ -132,7 +132,7 @@ def test_a_classifier_is_kept_beside_what_transformers_reads(tmp_path: Path, tok
 def test_what_gpt2_does_not_have_is_not_called_gpt2(
     tmp_path: Path, tokenizer: Tokenizer, settings: dict[str, Any]
 ) -> None:
-    system = Gpt(layers=1, width=32, head_dim=16, max_positions=16, length=16, **settings)
+    system = Gpt(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=16, **settings)
     encoder = system.build_encoder(len(tokenizer))
     objective = system.build_objective(encoder, tokenizer)
     model = Model(system=system, encoder=encoder, tokenizer=tokenizer, objective=objective)
@@ -141,7 +141,7 @@ def test_what_gpt2_does_not_have_is_not_called_gpt2(
     again = Model.load(tmp_path / "m")
     assert again.system == system
     assert again.fingerprint() == model.fingerprint()
-    assert isinstance(again.objective, GptTraining)
+    assert isinstance(again.objective, GptPretraining)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
 from keel.model import Model
 from keel.systems.bert import Bert, BertPretraining
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghij")]
 SMALL: dict[str, Any] = {
@@ -89,7 +89,7 @@ def assert_same_as(folder: Path, peer: Any) -> Model:
         if words is not None:
             assert isinstance(model.objective, BertPretraining)
             everywhere = torch.arange(ROWS.ids.shape[1]).expand_as(ROWS.ids)
-            assert_same(model.objective.predict_words(output.top, everywhere), words)
+            assert_same(model.objective.predict_masked(output.top, everywhere), words)
         if (following := getattr(expected, "seq_relationship_logits", None)) is not None:
             assert isinstance(model.objective, BertPretraining)
             assert_same(model.objective.predict_next(summary), following)
@@ -367,7 +367,7 @@ def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:
     saved(tmp_path / "theirs")
     base = Model.load(tmp_path / "theirs")
     labels = Labels(kind="several", names=("a", "b", "c"))
-    base.task = Classify(base.system, base.encoder, base.tokenizer, labels)
+    base.task = TextClassification(base.system, base.encoder, base.tokenizer, labels)
     base.save(tmp_path / "both")
     config = json.loads((tmp_path / "both" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]

@@ -1,4 +1,4 @@
-"""A text is as likely as its words are one after the other, however many texts are asked about at once."""
+"""Likelihoods equal those of token-by-token scoring, in any batch."""
 
 from pathlib import Path
 from typing import Any
@@ -11,99 +11,115 @@ from torch import Tensor
 import keel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.generation.likelihood import ParallelScoring, ScoredText, asked, likelihoods
+from keel.generation.likelihood import ParallelScoring, ScoredText, continuation_likelihoods, encode_continuations
 from keel.generation.next_token import NextTokenModel
 
 TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
     "nnlm": {"width": 8, "hidden": 8, "order": 3, "chunk_length": 5, "steps": 4, "vocabulary": 60},
     "rnn": {"width": 8, "bidirectional": True, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "ulmfit": {"width": 8, "hidden": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
-    "gpt": {"layers": 2, "width": 16, "head_dim": 8, "max_positions": 32, "length": 32, "steps": 4, "vocabulary": 300},
+    "ulmfit": {"width": 8, "hidden_size": 12, "bptt": 8, "batch": 8, "steps": 4, "vocabulary": 60},
+    "gpt": {
+        "layers": 2,
+        "width": 16,
+        "head_dim": 8,
+        "max_positions": 32,
+        "sequence_length": 32,
+        "steps": 4,
+        "vocabulary": 300,
+    },
 }
 CONTEXTS = ["The sailor", "Around noon, the baker burns a", ""]
 TEXTS = [" repairs the boat.", " cake", "The judge"]
 
 
 class Slow:
-    """The same writer, which can only be asked id by id."""
+    """The same model without parallel scoring."""
 
-    def __init__(self, writer: NextTokenModel, longest: int | None = None) -> None:
-        self.opening, self.closing, self.begin, self.next = writer.opening, writer.closing, writer.begin, writer.next
-        self.longest = longest
+    def __init__(self, model: NextTokenModel, max_context: int | None = None) -> None:
+        self.bos_id, self.eos_id, self.new_state, self.step = (
+            model.bos_id,
+            model.eos_id,
+            model.new_state,
+            model.step,
+        )
+        self.max_context = max_context
 
 
-def by_hand(writer: NextTokenModel, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
-    state, read = writer.begin(1), [writer.opening, *context]
-    chances, likeliest = [], []
+def by_hand(model: NextTokenModel, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
+    state, read = model.new_state(1), [model.bos_id, *context]
+    log_probs, most_probable = [], []
     with torch.no_grad():
         for number in text:
-            scores, state = writer.next(torch.tensor([read]), state)
-            chances.append(scores[0].double().log_softmax(0)[number].item())
-            likeliest.append(int(scores[0].argmax()) == number)
+            scores, state = model.step(torch.tensor([read]), state)
+            log_probs.append(scores[0].double().log_softmax(0)[number].item())
+            most_probable.append(int(scores[0].argmax()) == number)
             read = [number]
-    return chances, likeliest
+    return log_probs, most_probable
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_a_text_is_as_likely_as_its_words_one_after_the_other(
+def test_likelihood_equals_token_by_token_scoring(
     name: str, english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = keel.pretrain(name, english_corpus, out=tmp_path / "m", device="cpu", **TINY[name])
     assert model.objective is not None
-    writer = model.objective.eval()
-    assert isinstance(writer, NextTokenModel)
-    assert isinstance(writer, ParallelScoring)
-    questions = asked(model.tokenizer, CONTEXTS, TEXTS)
-    found = likelihoods(writer, questions)
+    language_model = model.objective.eval()
+    assert isinstance(language_model, NextTokenModel)
+    assert isinstance(language_model, ParallelScoring)
+    questions = encode_continuations(model.tokenizer, CONTEXTS, TEXTS)
+    found = continuation_likelihoods(language_model, questions)
     for question, likelihood in zip(questions, found, strict=True):
-        chances, likeliest = by_hand(writer, question.context, question.text)
-        assert likelihood.chances == pytest.approx(chances, rel=1e-5)
-        assert (likelihood.likeliest == question.text).tolist() == likeliest
-        assert likelihood.taken == all(likeliest)
-        assert (likelihood.highest >= likelihood.chances).all()
-        assert likelihood.total == pytest.approx(sum(chances), rel=1e-5)
-    monkeypatch.setattr("keel.generation.likelihood.READ", 1)
-    for other in (likelihoods(writer, questions), likelihoods(Slow(writer), questions)):
+        log_probs, most_probable = by_hand(language_model, question.context, question.text)
+        assert likelihood.log_probs == pytest.approx(log_probs, rel=1e-5)
+        assert (likelihood.top_ids == question.text).tolist() == most_probable
+        assert likelihood.is_greedy == all(most_probable)
+        assert (likelihood.top_log_probs >= likelihood.log_probs).all()
+        assert likelihood.log_prob == pytest.approx(sum(log_probs), rel=1e-5)
+    monkeypatch.setattr("keel.generation.likelihood.TOKENS_PER_BATCH", 1)
+    for other in (
+        continuation_likelihoods(language_model, questions),
+        continuation_likelihoods(Slow(language_model), questions),
+    ):
         for one, same in zip(found, other, strict=True):
-            np.testing.assert_allclose(one.chances, same.chances, rtol=1e-5)
+            np.testing.assert_allclose(one.log_probs, same.log_probs, rtol=1e-5)
 
 
 class Echo:
-    """After an id comes the next one, and what was read long ago does not matter."""
+    """Predicts id + 1."""
 
-    opening, closing, longest = 0, None, 4
+    bos_id, eos_id, max_context = 0, None, 4
     read: list[list[int]]
 
-    def begin(self, rows: int) -> None:
+    def new_state(self, batch_size: int) -> None:
         return None
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> Any:
-        raise AssertionError("all is foretold at once")
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
+        raise AssertionError("scored in parallel")
 
-    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
+    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
         self.read = ids.tolist()
-        return 5.0 * torch.eye(10)[(ids.flatten()[places] + 1) % 10]
+        return 5.0 * torch.eye(10)[(ids.flatten()[positions] + 1) % 10]
 
 
-def test_contexts_longer_than_the_model_reads_are_cut_from_the_front_and_that_is_said() -> None:
-    writer, said = Echo(), []
+def test_long_contexts_are_truncated_on_the_left() -> None:
+    model, notes = Echo(), []
     questions = [ScoredText([1, 2, 3, 4, 5], [6, 7]), ScoredText([1], [2, 9])]
-    found = likelihoods(writer, questions, on_event=lambda event: said.append(event["text"]))
-    assert writer.read == [[3, 4, 5, 6], [0, 1, 2, 0]]
-    assert said == ["1 of 2 contexts are longer than 4 tokens: cut from their front"]
-    assert [each.likeliest.tolist() for each in found] == [[6, 7], [2, 3]]
-    assert [each.taken for each in found] == [True, False]
-    with pytest.raises(UsageError, match="a text of 5 tokens is longer than the 4 that the model reads: cut it"):
-        likelihoods(writer, [ScoredText([], [1, 2, 3, 4, 5])])
-    assert likelihoods(writer, []) == []
+    found = continuation_likelihoods(model, questions, on_event=lambda event: notes.append(event["text"]))
+    assert model.read == [[3, 4, 5, 6], [0, 1, 2, 0]]
+    assert notes == ["1 of 2 contexts exceed 4 tokens: truncated on the left"]
+    assert [each.top_ids.tolist() for each in found] == [[6, 7], [2, 3]]
+    assert [each.is_greedy for each in found] == [True, False]
+    with pytest.raises(UsageError, match="a text of 5 tokens exceeds the model's context of 4"):
+        continuation_likelihoods(model, [ScoredText([], [1, 2, 3, 4, 5])])
+    assert continuation_likelihoods(model, []) == []
 
 
-def test_pieces_are_those_of_the_whole_text() -> None:
+def test_context_and_text_are_encoded_jointly() -> None:
     tokenizer = Tokenizer.from_words(["the", "sea", "is", "blue"])
-    (question,) = asked(tokenizer, ["the sea"], [" is blue"])
+    (question,) = encode_continuations(tokenizer, ["the sea"], [" is blue"])
     assert (len(question.context), len(question.text)) == (2, 2)
-    (question,) = asked(tokenizer, ["the se"], ["a is"])  # no bound of the whole text's pieces
+    (question,) = encode_continuations(tokenizer, ["the se"], ["a is"])  # not a token boundary of the whole text
     assert question == ScoredText(tokenizer.encode("the").ids, tokenizer.encode("sea is").ids)
-    with pytest.raises(UsageError, match="' ' has no word whose likelihood could be told"):
-        asked(tokenizer, ["the sea"], [" "])
+    with pytest.raises(UsageError, match="' ' has no token to score"):
+        encode_continuations(tokenizer, ["the sea"], [" "])

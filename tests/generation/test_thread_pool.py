@@ -1,4 +1,4 @@
-"""Batches side by side: in order, a core each, and nothing left behind."""
+"""Thread pool: ordered results, one core per thread, clean-up after errors."""
 
 from collections.abc import Iterator
 from threading import Event
@@ -19,21 +19,21 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_results_come_in_order_from_threads_with_one_core_each() -> None:
+def test_results_are_ordered() -> None:
     found = [*run_in_threads(lambda number: (number, torch.get_num_threads()), range(7), CPU)]
     assert found == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 2
     assert [*run_in_threads(lambda _: torch.get_num_threads(), range(2), torch.device("meta"))] == [2, 2]
 
 
-def test_what_goes_wrong_in_a_thread_is_heard_and_all_cores_are_back() -> None:
+def test_errors_propagate_and_restore_threads() -> None:
     with pytest.raises(ZeroDivisionError):
         list(run_in_threads(lambda number: 1 / number, [1, 0, 2], CPU))
     assert torch.get_num_threads() == 2
 
 
-def test_when_one_goes_wrong_the_others_are_told_and_the_rest_never_begins() -> None:
-    halted, second, begun = Event(), Event(), []
+def test_an_error_cancels_the_rest() -> None:
+    cancelled, second, begun = Event(), Event(), []
 
     def work(number: int) -> None:
         begun.append(number)
@@ -41,10 +41,10 @@ def test_when_one_goes_wrong_the_others_are_told_and_the_rest_never_begins() -> 
             assert second.wait(30)
             raise KeyboardInterrupt
         second.set()
-        assert halted.wait(30)
+        assert cancelled.wait(30)
 
     with pytest.raises(KeyboardInterrupt):
-        run_in_threads(work, range(9), CPU, halted)
+        run_in_threads(work, range(9), CPU, cancelled)
     assert sorted(begun)[:2] == [0, 1]
     assert len(begun) <= 3
     assert torch.get_num_threads() == 2

@@ -16,12 +16,28 @@ ADAMW: dict[str, Any] = {"lr": 1e-2, "epsilon": 1e-4}
 """Epsilon is large, since AdamW otherwise takes steps by gradients that are zero but for rounding, such as that of the
 keys' bias, and machines differ in rounding."""
 BLOCKS: dict[str, Any] = {"layers": 2, "width": 16, "head_dim": 8, "dropout": 0.05}
-BERT: dict[str, Any] = {**BLOCKS, "length": 24, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW}
-GPT: dict[str, Any] = {**BLOCKS, "length": 16, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW, "vocabulary": 360}
-ULMFIT: dict[str, Any] = {"width": 12, "hidden": 16, "layers": 2, "bptt": 8, "steps": 15, "batch": 4, "epsilon": 1e-4}
+BERT: dict[str, Any] = {**BLOCKS, "sequence_length": 24, "max_positions": 32, "steps": 15, "batch": 4, **ADAMW}
+GPT: dict[str, Any] = {
+    **BLOCKS,
+    "sequence_length": 16,
+    "max_positions": 32,
+    "steps": 15,
+    "batch": 4,
+    **ADAMW,
+    "vocabulary": 360,
+}
+ULMFIT: dict[str, Any] = {
+    "width": 12,
+    "hidden_size": 16,
+    "layers": 2,
+    "bptt": 8,
+    "steps": 15,
+    "batch": 4,
+    "epsilon": 1e-4,
+}
 TUNED: dict[str, Any] = {"steps": 24, "batch": 8, **ADAMW, "lr": 2e-2, "dev": None}
-TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "length": 32}
-SEQ2SEQ: dict[str, Any] = {"width": 12, "hidden": 12}
+TRANSFORMER: dict[str, Any] = {**BLOCKS, "layers": 1, "decoder_layers": 1, "max_positions": 32}
+SEQ2SEQ: dict[str, Any] = {"width": 12, "attention_dim": 12}
 TRANSLATE: dict[str, Any] = {"steps": 60, "batch": 8, **ADAMW, "lr": 2e-2, "vocabulary": 60, "tokenizer": "words"}
 
 
@@ -95,7 +111,14 @@ SYSTEM_CASES: dict[str, Case] = {
     "ulmfit": Case(system="ulmfit", pretrain=ULMFIT, more={"steps": 6, "batch": 4, "epsilon": 1e-4}, queries=CAUSAL),
     "elmo": Case(
         system="elmo",
-        pretrain={"width": 8, "cells": 12, "filters": (4, 4), "highways": 1, "bptt": 8, "negatives": 40}
+        pretrain={
+            "width": 8,
+            "cell_size": 12,
+            "character_filters": (4, 4),
+            "highway_layers": 1,
+            "bptt": 8,
+            "softmax_samples": 40,
+        }
         | {"steps": 15, "batch": 4, **ADAMW, "warmup": 2},
         queries=("vectors", "perplexity"),
     ),
@@ -103,14 +126,14 @@ SYSTEM_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "seq2seq": Case(
         system="seq2seq",
         new=SEQ2SEQ,
         finetune=Labelled(
-            task="rewrite", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
+            task="seq2seq", examples=texts.translations(40), inputs=["one two", "five"], settings=TRANSLATE
         ),
     ),
     "gpt": Case(system="gpt", pretrain=GPT, queries=CAUSAL, finetune=LOW_RATE),
@@ -135,7 +158,8 @@ VARIANT_CASES: dict[str, Case] = {
     ),
     "bert, two lengths, ramp, average and Muon": Case(
         system="bert",
-        pretrain=BERT | {"final_length": 32, "final_share": 0.4, "ramp": 0.4, "average": 0.4, "optimizer": "muon"},
+        pretrain=BERT
+        | {"final_sequence_length": 32, "final_share": 0.4, "ramp": 0.4, "average": 0.4, "optimizer": "muon"},
         queries=(),
         finetune=None,
     ),
@@ -178,7 +202,7 @@ VARIANT_CASES: dict[str, Case] = {
 }
 """Options that no default run covers."""
 
-NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "length": 32, "max_positions": 32, "vocabulary": 150}
+NEW_BERT: dict[str, Any] = {**BLOCKS, "layers": 1, "sequence_length": 32, "max_positions": 32, "vocabulary": 150}
 PAIR_INPUTS = [("the cook burns the soup .", "a strange cake"), ("the judge", "the boat is small .")]
 CHOICE_INPUTS = [("the cook burns", ["the soup .", "the net ."]), ("the judge", ["reads", "signs", "hauls"])]
 TAG_INPUTS = ["the cook burns the soup .", "around noon a pilot"]
@@ -246,7 +270,7 @@ TASK_CASES: dict[str, Case] = {
         system="transformer",
         new=TRANSFORMER | {"r_drop": 1.0},
         finetune=Labelled(
-            task="rewrite",
+            task="seq2seq",
             examples=texts.translations(40),
             inputs=["one two", "five"],
             settings=TRANSLATE | {"separate": True},

@@ -132,7 +132,7 @@ def _answer(found: Any) -> Any:
     if hasattr(found, "tags"):
         return [list(found.tags), list(found.probabilities)]
     if hasattr(found, "probabilities"):
-        return [found.number, found.text, list(found.probabilities)]
+        return [found.index, found.text, list(found.probabilities)]
     if hasattr(found, "confidence"):
         return [found.label, found.confidence]
     return [found.text, found.score]

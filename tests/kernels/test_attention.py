@@ -21,7 +21,7 @@ def check(hold, numbers, device):
         starts, lengths = torch.tensor(rows, device=device).T.contiguous()
         settings |= {"longest": longest, "heads": heads, "seed": torch.tensor(11, device=device)}
         hold(
-            lambda qkv, bias: attend(qkv, bias, starts, lengths, even=even, **settings),
+            lambda qkv, bias: attend(qkv, bias, starts, lengths, fixed_length=even, **settings),
             lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, **settings),
             numbers(tokens, 3 * heads * d, dtype=dtype),
             numbers(3 * heads * d),
@@ -62,7 +62,7 @@ def test_padded_and_packed_rows_give_the_same(numbers, device):
     lengths = torch.tensor([5, 12, 8], device=device)
     packed = numbers(25, 96).detach()
     bias = numbers(96)
-    run = partial(attend, heads=2, longest=12, dropout=0.2, seed=torch.tensor(3, device=device))
+    run = partial(attend, heads=2, max_seqlen=12, dropout=0.2, seed=torch.tensor(3, device=device))
     starts = lengths.cumsum(0) - lengths
     real = torch.arange(12, device=device) < lengths[:, None]
     padded = torch.randn(3, 12, 96, device=device)
@@ -81,7 +81,7 @@ def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
     lengths = torch.full((rows,), time, device=device)
     seed = torch.tensor(9, device=device)
     bias = torch.zeros(48, device=device)
-    out = attend(qkv, bias, starts, lengths, longest=time, heads=1, dropout=0.4, seed=seed)
+    out = attend(qkv, bias, starts, lengths, max_seqlen=time, heads=1, dropout=0.4, seed=seed)
     kept = out.view(rows, time, time) > 0
     assert 0.5 < kept.float().mean() < 0.7
     (gradient,) = torch.autograd.grad(out.sum(), qkv)
@@ -91,7 +91,7 @@ def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
 
 def test_two_runs_give_equal_bits(numbers, device):
     qkv, bias = numbers(150, 96), numbers(96)
-    run = partial(attend, longest=90, heads=2, dropout=0.1, seed=torch.tensor(1, device=device))
+    run = partial(attend, max_seqlen=90, heads=2, dropout=0.1, seed=torch.tensor(1, device=device))
     starts, lengths = torch.tensor([[0, 90], [90, 60]], device=device).T.contiguous()
     gradients = [torch.autograd.grad(run(qkv, bias, starts, lengths).square().sum(), (qkv, bias)) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))

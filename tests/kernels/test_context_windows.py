@@ -5,21 +5,31 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from keel.kernels.context_windows import draw_windows, tables
-from keel.nn.huffman import huffman
-from keel.systems.word2vec import NO_TREE, _chances_of
+from keel.kernels.context_windows import allocate_windows, sample_windows
+from keel.nn.huffman import huffman_tree
+from keel.systems.word2vec import NO_TREE, sampling_tables
 
 COUNTS = np.array([0, 800, 400, 200, 100, 50, 25, 12, 6, 3])
 
 
 def drawn(block: int, *, window: int = 3, negatives: int = 4, length: int = 3000, tree=NO_TREE):
     """The tables of windows over random words in sentences of ten."""
-    chances = _chances_of(COUNTS, 0.0, 0.75)
+    chances = sampling_tables(COUNTS, 0.0, 0.75)
     words = np.random.default_rng(0).choice(len(COUNTS), length, p=COUNTS / COUNTS.sum())
     sentences = np.arange(length) // 10
-    filled = tables(length, window, negatives, tree)
-    count = draw_windows(
-        words, sentences, length, window, chances.chances, chances.others, negatives, block, tree, np.uint64(3), *filled
+    filled = allocate_windows(length, window, negatives, tree)
+    count = sample_windows(
+        words,
+        sentences,
+        length,
+        window,
+        chances.probabilities,
+        chances.aliases,
+        negatives,
+        block,
+        tree,
+        np.uint64(3),
+        *filled,
     )
     return words, count, *(table[:count] for table in filled)
 
@@ -58,7 +68,7 @@ def test_reach_is_drawn_evenly_and_drawn_words_by_their_power() -> None:
 
 
 def test_with_a_tree_targets_are_the_way_to_the_word() -> None:
-    tree = huffman(COUNTS)
+    tree = huffman_tree(COUNTS)
     words, count, _, targets, truths, sizes = drawn(1, negatives=0, tree=tree)
     for line in range(count):
         length = tree.lengths[words[line]]

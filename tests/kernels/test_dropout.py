@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import drop, keep
+from keel.kernels.dropout import dropout_mask, hash_dropout
 
 P = 0.1
 
@@ -10,7 +10,7 @@ P = 0.1
 @pytest.fixture(scope="module")
 def kept() -> Tensor:
     """[planes, rows, columns]."""
-    return keep(torch.tensor(5), 3, [60], 96, 80, P)
+    return dropout_mask(torch.tensor(5), 3, [60], 96, 80, P)
 
 
 def deviations(mask: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def deviations(mask: Tensor) -> Tensor:
 
 def test_the_share_dropped_is_p(kept):
     assert abs(deviations(kept).mean()) < 4 / kept.numel() ** 0.5
-    fine = keep(torch.tensor(5), 3, [1], 2000, 2000, 0.015625 + 2**-20)
+    fine = dropout_mask(torch.tensor(5), 3, [1], 2000, 2000, 0.015625 + 2**-20)
     assert abs((~fine).double().mean() - 0.015625) < 3e-4
 
 
@@ -41,12 +41,12 @@ def test_rows_columns_and_planes_are_independent(kept):
 
 def test_another_seed_salt_or_plane_is_another_mask(kept):
     for seed, salt in ((6, 3), (5, 4), (5 + 2**32, 3), (5 - 2**63, 3)):
-        other = keep(torch.tensor(seed), salt, [60], 96, 80, P)
+        other = dropout_mask(torch.tensor(seed), salt, [60], 96, 80, P)
         agree = (deviations(kept) * deviations(other)).sum() / kept.numel() ** 0.5
         assert abs(agree) < 4, (seed, salt)
 
 
 def test_the_mean_is_kept(kept):
     x = torch.ones(kept.shape, dtype=torch.float64)
-    assert abs(drop(x, P, torch.tensor(5), 3).mean() - 1) < 4 * (P / (1 - P) / kept.numel()) ** 0.5
-    assert torch.equal(drop(x, 0.0, None, 0), x)
+    assert abs(hash_dropout(x, P, torch.tensor(5), 3).mean() - 1) < 4 * (P / (1 - P) / kept.numel()) ** 0.5
+    assert torch.equal(hash_dropout(x, 0.0, None, 0), x)

@@ -128,7 +128,7 @@ def test_even_rows_of_128_are_tried_and_taken(
     starts, lengths = torch.arange(0, rows * 128, 128), torch.tensor([128, 70, 1])
     settings = {"longest": 128, "heads": heads, "dropout": dropped, "seed": torch.tensor(3), "causal": causal}
     hold(
-        lambda qkv, bias: attention.attend(qkv, bias, starts, lengths, even=True, **settings),
+        lambda qkv, bias: attention.attend(qkv, bias, starts, lengths, fixed_length=True, **settings),
         lambda qkv, bias: attention.attend_twin(qkv, bias, starts, lengths, **settings),
         torch.randn(rows * 128, 3 * heads * 64).to(HALF).requires_grad_(),
         torch.randn(3 * heads * 64).requires_grad_(),

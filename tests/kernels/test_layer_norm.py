@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.kernels.layer_norm import add_norm, add_norm_twin, add_then_norm, drop_rows, norm, norm_twin
+from keel.kernels.layer_norm import add_norm, add_norm_twin, add_then_norm, drop_rows, layer_norm, layer_norm_twin
 
 PLAIN = {"epsilon": 1e-5}
 DROPPED = {"epsilon": 1e-5, "dropout": 0.25, "salt": 7}
@@ -30,7 +30,7 @@ def inputs(numbers):
 
 def add_then_norm_twin(x, y, bias, weight, shift, *, epsilon, dropout=0.0, seed, salt=0):
     total = (x.float() + drop_rows(y.float() + bias, dropout, seed, salt)).to(x.dtype)
-    return total, norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
+    return total, layer_norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
 
 
 @pytest.mark.parametrize("shape", [(5, 48), (2, 3, 128), (9, 768)])
@@ -70,7 +70,7 @@ def test_the_norm_of_embeddings_equals_the_twin(hold, inputs, seed, out_dtype, s
     settings = {**settings, "seed": seed, "out_dtype": out_dtype}
     x, _, _, weight, shift = inputs(torch.float32, 4, 3, 128)
     within = 1e-5 if out_dtype == torch.float32 else 3e-2
-    hold(partial(norm, **settings), partial(norm_twin, **settings), x, weight, shift, within=within)
+    hold(partial(layer_norm, **settings), partial(layer_norm_twin, **settings), x, weight, shift, within=within)
 
 
 def test_no_dropout_is_dropout_of_nothing(inputs, seed):
@@ -81,7 +81,7 @@ def test_no_dropout_is_dropout_of_nothing(inputs, seed):
 def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(numbers, device, seed):
     x = numbers(16, 64)
     weight, shift = torch.zeros(64, device=device), torch.ones(64, device=device, requires_grad=True)
-    out = norm(x, weight, shift, epsilon=1e-5, dropout=0.3, seed=seed)
+    out = layer_norm(x, weight, shift, epsilon=1e-5, dropout=0.3, seed=seed)
     kept = out > 0
     assert 0.6 < kept.float().mean() < 0.8
     (gradient,) = torch.autograd.grad(out.sum(), shift)

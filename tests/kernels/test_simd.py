@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 from numba import njit
 
-from keel.kernels.simd import choose, largest, load, padded, prefetch, spread, store, sums, truncate, two_to, zeros
+from keel.kernels.simd import (
+    broadcast,
+    exp2_of_integer,
+    lane_sums,
+    load,
+    maximum,
+    prefetch,
+    round_up_to_lanes,
+    store,
+    truncate,
+    where_nonnegative,
+    zeros,
+)
 
 
 @njit
@@ -15,11 +27,11 @@ def _each(table, out):
     store(out, 1, 0, a - b)
     store(out, 2, 0, a * b)
     store(out, 3, 0, a / b)
-    store(out, 4, 0, largest(a, b))
-    store(out, 5, 0, choose(a, b, spread(np.float32(7.0))))
+    store(out, 4, 0, maximum(a, b))
+    store(out, 5, 0, where_nonnegative(a, b, broadcast(np.float32(7.0))))
     store(out, 6, 0, truncate(a))
-    store(out, 7, 0, two_to(truncate(a)))
-    store(out, 8, 0, sums((a, b, a * b)))
+    store(out, 7, 0, exp2_of_integer(truncate(a)))
+    store(out, 8, 0, lane_sums((a, b, a * b)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -42,4 +54,4 @@ def test_rows_start_cache_lines(rows: int, width: int) -> None:
 
 
 def test_widths_are_filled_up() -> None:
-    assert [padded(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]
+    assert [round_up_to_lanes(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]

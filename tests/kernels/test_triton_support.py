@@ -3,7 +3,7 @@ import sys
 
 import torch
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 
 WITHOUT = """
 import sys
@@ -31,5 +31,5 @@ def test_the_twins_run_without_triton():
 
 
 def test_numbers_of_other_types_are_left_to_the_twins():
-    assert not usable(torch.zeros(2, dtype=torch.float64))
-    assert not usable(torch.zeros(2, dtype=torch.int64))
+    assert not triton_usable(torch.zeros(2, dtype=torch.float64))
+    assert not triton_usable(torch.zeros(2, dtype=torch.int64))

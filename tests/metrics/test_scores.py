@@ -11,7 +11,7 @@ from sklearn import metrics as reference
 from keel.data.examples import Columns, Examples, Labels, read_examples
 from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
-from keel.metrics.scores import Score, main_text, positive_class, score, score_text
+from keel.metrics.scores import Score, format_main_score, format_score, positive_class, score_labels
 
 
 def predictions(examples: Examples, estimates: np.ndarray) -> Predictions:
@@ -32,7 +32,7 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     examples, estimates = some_classes(500, classes, seed=classes)
     truth = [example.label for example in examples]
     guess = [str(number) for number in estimates.argmax(1)]
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     how: dict[str, Any] = {"pos_label": "1"} if classes == 2 else {"average": "macro"}
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
     assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, **how))
@@ -47,7 +47,7 @@ def test_number_scores_equal_scipy_also_with_ties() -> None:
     truth = random.integers(0, 6, 300) / 2
     estimates = np.round(truth + random.normal(size=300), 1)
     examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     assert scores.values["pearson"].value == pytest.approx(stats.pearsonr(truth, estimates)[0], abs=1e-6)
     assert scores.values["spearman"].value == pytest.approx(stats.spearmanr(truth, estimates)[0], abs=1e-6)
     assert scores.main == "spearman"
@@ -59,7 +59,7 @@ def test_several_labels_equal_scikit_learn() -> None:
     estimates = np.clip(0.5 + 0.3 * (truth - 0.5) + 0.3 * random.normal(size=truth.shape), 0, 1)
     names = np.array(["a", "b", "c", "d"])
     examples = read_examples([(f"text {n}", names[row].tolist()) for n, row in enumerate(truth)], pair=False)
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     guess = estimates > 0.5
     assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, average="micro"))
     assert scores.values["macro_f1"].value == pytest.approx(reference.f1_score(truth, guess, average="macro"))
@@ -77,7 +77,7 @@ def test_intervals_equal_resampling_one_by_one() -> None:
         resampled["accuracy"].append((truth[chosen] == guess[chosen]).mean())
         resampled["f1"].append(reference.f1_score(truth[chosen], guess[chosen], average="macro"))
         resampled["matthews"].append(reference.matthews_corrcoef(truth[chosen], guess[chosen]))
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     for name, values in resampled.items():
         found = scores.values[name]
         assert (found.low, found.high) == pytest.approx(np.quantile(values, (0.025, 0.975)), abs=0.03)
@@ -92,7 +92,7 @@ def test_rank_intervals_equal_resampling_one_by_one() -> None:
         chosen = random.integers(0, 100, 100)
         values.append(stats.spearmanr(truth[chosen], estimates[chosen])[0])
     examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
-    found = score(examples, predictions(examples, estimates)).values["spearman"]
+    found = score_labels(examples, predictions(examples, estimates)).values["spearman"]
     assert (found.low, found.high) == pytest.approx(np.quantile(values, (0.025, 0.975)), abs=0.04)
 
 
@@ -102,7 +102,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         right = np.random.default_rng(seed).random(100) < 0.8
         examples = read_examples([("x", "0"), *[("x", "1")] * 100], pair=False)[1:]
         estimates = np.where(right[:, None], [[0.1, 0.9]], [[0.9, 0.1]])
-        found: Any = score(examples, predictions(examples, estimates)).values["accuracy"]
+        found: Any = score_labels(examples, predictions(examples, estimates)).values["accuracy"]
         inside += found.low <= 0.8 <= found.high
     assert 180 <= inside <= 199
 
@@ -119,15 +119,15 @@ def test_intervals_that_do_not_overlap_are_apart() -> None:
 def test_the_same_predictions_give_the_same_intervals() -> None:
     examples, estimates = some_classes(50, 3, seed=0)
     given = predictions(examples, estimates)
-    assert score(examples, given) == score(examples, given)
-    assert score(examples, given, seed=1) != score(examples, given)
+    assert score_labels(examples, given) == score_labels(examples, given)
+    assert score_labels(examples, given, seed=1) != score_labels(examples, given)
 
 
 def test_the_surest_errors_come_first() -> None:
     pairs = [("a", "no"), ("b", "yes"), ("c", "no"), ("d", "yes")]
     examples = read_examples(pairs, pair=False)
     estimates = np.array([[0.2, 0.8], [0.1, 0.9], [0.05, 0.95], [0.6, 0.4]])
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     assert [(e.text, e.label, e.predicted, e.confidence) for e in scores.errors] == [
         ("c", "no", "yes", 0.95),
         ("a", "no", "yes", 0.8),
@@ -136,7 +136,7 @@ def test_the_surest_errors_come_first() -> None:
     assert scores.errors[0].where == "item 2 of the list"
     assert scores.confusion == [[0, 2], [1, 1]]
     examples, estimates = some_classes(500, 3, seed=0)
-    assert len(score(examples, predictions(examples, estimates)).errors) == 20
+    assert len(score_labels(examples, predictions(examples, estimates)).errors) == 20
 
 
 def test_the_positive_class_is_the_one_that_is_meant() -> None:
@@ -149,33 +149,33 @@ def test_the_positive_class_is_the_one_that_is_meant() -> None:
 
 def test_what_cannot_be_divided_is_zero() -> None:
     examples = read_examples([("x", "a"), ("y", "b")], pair=False)
-    same = score(examples, predictions(examples, np.array([[0.9, 0.1], [0.9, 0.1]])))
+    same = score_labels(examples, predictions(examples, np.array([[0.9, 0.1], [0.9, 0.1]])))
     assert same.values["matthews"].value == 0
     numbers = read_examples([("x", 1.5), ("y", 2.5)], pair=False, columns=Columns(labels="number"))
-    assert score(numbers, predictions(numbers, np.array([1.0, 1.0]))).values["pearson"].value == 0
+    assert score_labels(numbers, predictions(numbers, np.array([1.0, 1.0]))).values["pearson"].value == 0
 
 
 def test_scores_as_text_and_as_plain_data() -> None:
     examples, estimates = some_classes(100, 2, seed=0)
-    scores = score(examples, predictions(examples, estimates))
+    scores = score_labels(examples, predictions(examples, estimates))
     assert str(scores).startswith(f"accuracy {scores.main_value:.3f} (")
     assert str(scores).endswith("on 100 examples (f1 is of '1')")
     plain = scores.to_dict()
     assert plain["values"]["accuracy"]["value"] == scores.main_value
-    assert score_text("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
-    assert main_text(scores.brief()) == score_text("accuracy", plain["values"]["accuracy"])
-    assert str(scores).startswith(main_text(scores.brief()))
-    lone = score(examples[:1], predictions(examples[:1], estimates[:1])).to_dict()["values"]["accuracy"]
+    assert format_score("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
+    assert format_main_score(scores.brief()) == format_score("accuracy", plain["values"]["accuracy"])
+    assert str(scores).startswith(format_main_score(scores.brief()))
+    lone = score_labels(examples[:1], predictions(examples[:1], estimates[:1])).to_dict()["values"]["accuracy"]
     assert (lone["low"], lone["high"]) == (None, None)
-    assert score_text("accuracy", lone) == f"accuracy {lone['value']:.3f}"
+    assert format_score("accuracy", lone) == f"accuracy {lone['value']:.3f}"
     runs = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
-    assert main_text(runs) == "accuracy 0.700 on average of 2"
+    assert format_main_score(runs) == "accuracy 0.700 on average of 2"
     assert plain["errors"][0]["where"] == scores.errors[0].where
 
 
 def test_confusion_and_errors_are_written_as_tables(tmp_path: Path) -> None:
     examples = read_examples([("a\tfilm\n", "no"), ("b", "yes")], pair=False)
-    scores = score(examples, predictions(examples, np.array([[0.25, 0.75], [0.1, 0.9]])))
+    scores = score_labels(examples, predictions(examples, np.array([[0.25, 0.75], [0.1, 0.9]])))
     scores.write(tmp_path / "report")
     assert (tmp_path / "report/confusion.tsv").read_text() == "true \\ predicted\tno\tyes\nno\t0\t1\nyes\t0\t1\n"
     assert (tmp_path / "report/errors.tsv").read_text().splitlines() == [

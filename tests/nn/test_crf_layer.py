@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from keel.data.tag_schemes import allowed, breaks
+from keel.data.tag_schemes import allowed_transitions, invalid_transitions
 from keel.nn.crf_layer import Crf, log_normalizer
 
 
@@ -97,14 +97,14 @@ def test_only_allowed_chains_are_found() -> None:
 
     def broken(found: Tensor) -> int:
         chains = [[names[tag] for tag in row[:length]] for row, length in zip(found.tolist(), lengths, strict=True)]
-        return sum(len(list(breaks(chain, "BIO"))) for chain in chains)
+        return sum(len(list(invalid_transitions(chain, "BIO"))) for chain in chains)
 
     assert broken(crf.decode(emissions, lengths)) > 50
-    possible = allowed(names, "BIO")
+    possible = allowed_transitions(names, "BIO")
     assert broken(crf.decode(emissions, lengths, possible)) == 0
     assert possible is not None
     scores = one_by_one(crf, emissions[0, :4])
-    proper = [chain for chain in scores if not list(breaks([names[tag] for tag in chain], "BIO"))]
+    proper = [chain for chain in scores if not list(invalid_transitions([names[tag] for tag in chain], "BIO"))]
     best = crf.decode(emissions[:1, :4], torch.tensor([4]), possible)[0].tolist()
     assert tuple(best) == max(proper, key=lambda chain: scores[chain])
 

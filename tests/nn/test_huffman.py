@@ -5,13 +5,13 @@ import heapq
 import numpy as np
 import pytest
 
-from keel.nn.huffman import huffman
+from keel.nn.huffman import huffman_tree
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 1000])
 def test_the_mean_walk_is_the_shortest(size: int) -> None:
     counts = np.random.default_rng(size).zipf(1.3, size).clip(max=10**9)
-    tree = huffman(counts)
+    tree = huffman_tree(counts)
     heap, cost = counts.tolist(), 0
     heapq.heapify(heap)
     while len(heap) > 1:
@@ -24,7 +24,7 @@ def test_the_mean_walk_is_the_shortest(size: int) -> None:
 
 def test_chances_sum_up_to_one_whatever_the_scores() -> None:
     counts = np.array([0, 0, 7, 1, 30, 2, 2, 0])
-    tree = huffman(counts)
+    tree = huffman_tree(counts)
     scores = np.random.default_rng(0).normal(size=len(counts) - 1)[np.minimum(tree.nodes, len(counts) - 2)]
     factors = np.where(tree.signs != 0, 1 / (1 + np.exp(-tree.signs * scores)), 1.0)
     assert factors.prod(1).sum() == pytest.approx(1.0)
@@ -32,4 +32,4 @@ def test_chances_sum_up_to_one_whatever_the_scores() -> None:
 
 
 def test_one_word_needs_no_walk() -> None:
-    assert huffman(np.array([5])).lengths.tolist() == [0]
+    assert huffman_tree(np.array([5])).lengths.tolist() == [0]

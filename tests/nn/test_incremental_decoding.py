@@ -15,16 +15,16 @@ from keel.data.tokenizer import Tokenizer
 from keel.nn import incremental_decoding
 from keel.nn.causal_blocks import CausalBlock
 from keel.nn.incremental_decoding import DecodingGraph, DecodingStep, decoding_step
-from keel.systems.gpt import Gpt, GptTraining
+from keel.systems.gpt import Gpt, GptPretraining
 
 WORDS = Tokenizer.from_words(["the", "sea", "is", "blue"])
 LAYERS = 2
 
 
 @pytest.fixture
-def objective() -> GptTraining:
+def objective() -> GptPretraining:
     torch.manual_seed(0)
-    system = Gpt(layers=LAYERS, width=32, head_dim=16, max_positions=128, length=128)
+    system = Gpt(layers=LAYERS, width=32, head_dim=16, max_positions=128, sequence_length=128)
     return system.build_objective(system.build_encoder(len(WORDS)), WORDS).eval()
 
 
@@ -32,31 +32,31 @@ def objective() -> GptTraining:
 def laid_out(monkeypatch: pytest.MonkeyPatch) -> "Counter[bool]":
     """How many matrices were laid out, for one row and for many."""
     count: Counter[bool] = Counter()
-    plain = incremental_decoding.product
+    plain = incremental_decoding.pack_linear
 
     def counted(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
         count[rows > 1] += 1
         return plain(weight, bias, rows)
 
-    monkeypatch.setattr(incremental_decoding, "product", counted)
+    monkeypatch.setattr(incremental_decoding, "pack_linear", counted)
     return count
 
 
 @torch.no_grad()
-def written(objective: GptTraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
+def written(objective: GptPretraining, rows: int, steps: int, together: Barrier | None = None) -> list[list[int]]:
     """The likeliest ids after a prompt, each thread's step beside the other's."""
-    ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.begin(rows), []
+    ids, state, found = torch.arange(3 * rows).view(rows, 3) % len(WORDS), objective.new_state(rows), []
     for _ in range(steps):
         if together:
             together.wait(timeout=60)
-        scores, state = objective.next(ids, state)
+        scores, state = objective.step(ids, state)
         ids = scores.argmax(1, keepdim=True)
         found.append(ids[:, 0].tolist())
     return found
 
 
 def test_one_row_and_many_side_by_side_are_laid_out_once_each(
-    objective: GptTraining, laid_out: "Counter[bool]"
+    objective: GptPretraining, laid_out: "Counter[bool]"
 ) -> None:
     sizes = 1, 2, 1, 3
     with ThreadPoolExecutor(len(sizes)) as pool:
@@ -67,7 +67,7 @@ def test_one_row_and_many_side_by_side_are_laid_out_once_each(
     assert laid_out == {False: once, True: once}, "and found again by who writes later"
 
 
-def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptTraining) -> None:
+def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptPretraining) -> None:
     encoder = objective.encoder
     blocks = [block for block in encoder.stack if isinstance(block, CausalBlock)]
 
@@ -85,7 +85,7 @@ def test_what_was_laid_out_goes_with_the_weights_it_was_of(objective: GptTrainin
 
 
 @pytest.mark.gpu
-def test_two_threads_capture_their_steps(objective: GptTraining) -> None:
+def test_two_threads_capture_their_steps(objective: GptPretraining) -> None:
     objective = objective.to("cuda")
     written(objective, 2, 3)  # what torch sets up once is no part of it
     graphs: list[DecodingGraph] = []

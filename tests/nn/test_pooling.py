@@ -12,7 +12,7 @@ from keel.data.examples import Examples
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
 from keel.model import Model
-from keel.nn.pooling import Pool, pooled
+from keel.nn.pooling import Pool, pool_tokens
 from tests.tiny_task import MakeTask
 
 LENGTHS = [3, 1, 5]
@@ -33,7 +33,7 @@ def expected(row: torch.Tensor, how: Pool) -> torch.Tensor:
 def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool) -> None:
     padded = TokenBatch(ids=torch.zeros(3, 5, dtype=torch.long), lengths=torch.tensor(LENGTHS))
     wanted = torch.stack([expected(row[:length], how) for row, length in zip(top, LENGTHS, strict=True)])
-    torch.testing.assert_close(pooled(top, padded, how), wanted)
+    torch.testing.assert_close(pool_tokens(top, padded, how), wanted)
     end_to_end = torch.cat([row[:length] for row, length in zip(top, LENGTHS, strict=True)])[None]
     packed = TokenBatch(
         ids=torch.zeros(1, 9, dtype=torch.long),
@@ -41,7 +41,7 @@ def test_every_row_is_summed_up_without_its_padding(top: torch.Tensor, how: Pool
         sequence_starts=torch.tensor([0, 3, 4]),
         max_seqlen=8,
     )
-    torch.testing.assert_close(pooled(end_to_end, packed, how), wanted)
+    torch.testing.assert_close(pool_tokens(end_to_end, packed, how), wanted)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -51,9 +51,9 @@ def test_a_task_reads_the_pooled_vectors(make_task: MakeTask, reviews: Examples,
     assert not task.get_parameter("encoder.pooler.weight").requires_grad  # nothing would teach it
     data = task.encode_examples(reviews)
     assert (data.features is not None) == frozen
-    rows = data.rows(np.arange(4))
+    rows = data.padded_batch(np.arange(4))
     picked = task.select_features(rows)
-    torch.testing.assert_close(picked, pooled(task.encoder(rows).top, rows, "concat"))
+    torch.testing.assert_close(picked, pool_tokens(task.encoder(rows).top, rows, "concat"))
     if data.features is not None:
         torch.testing.assert_close(data.features[:4], picked, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(task.predict_logits(picked), task.classifier(picked))

@@ -16,7 +16,7 @@ def sampled(vocabulary: int, count: int) -> SampledSoftmax:
 
 
 def draw(step: int) -> CounterRng:
-    return CounterRng(seed=0, step=step, first=0, rows=2)
+    return CounterRng(seed=0, step=step, first_example=0, batch_size=2)
 
 
 def may_follow(vocabulary: int) -> list[int]:
@@ -25,10 +25,10 @@ def may_follow(vocabulary: int) -> list[int]:
 
 def test_words_are_distinct_and_may_follow_a_word() -> None:
     words = sampled(30, 12)
-    draws = [words.draw(draw(step))[0] for step in range(200)]
+    draws = [words.sample(draw(step))[0] for step in range(200)]
     assert all(len({*each.tolist()}) == 12 for each in draws)
     assert {*torch.cat(draws).tolist()} == {*may_follow(30)}
-    again = words.draw(draw(7))[0]
+    again = words.sample(draw(7))[0]
     assert torch.equal(again, draws[7])
     assert not torch.equal(again, draws[8])
 
@@ -36,7 +36,7 @@ def test_words_are_distinct_and_may_follow_a_word() -> None:
 def test_where_half_of_all_are_asked_for_none_is_drawn() -> None:
     assert sampled(27, 12).count == 0
     assert sampled(28, 12).count == 12
-    drawn, tries = sampled(27, 12).draw(draw(0))
+    drawn, tries = sampled(27, 12).sample(draw(0))
     assert (len(drawn), tries.item()) == (0, 0)
 
 
@@ -45,7 +45,7 @@ def test_words_are_corrected_for() -> None:
     chances = torch.zeros(30)
     chances[may_follow(30)] = ((torch.arange(27) + 2) / (torch.arange(27) + 1)).log() / math.log(28)
     assert chances.sum() == pytest.approx(1, abs=1e-5)
-    draws = [words.draw(draw(step)) for step in range(2000)]
+    draws = [words.sample(draw(step)) for step in range(2000)]
     shares = torch.cat([each for each, _ in draws]).bincount(minlength=30) / 2000
     expected = torch.stack([1 - (1 - chances) ** tries for _, tries in draws]).mean(0)
     assert (shares - expected).abs().max() < 0.05
@@ -85,7 +85,7 @@ def test_on_average_drawn_words_teach_what_all_words_do() -> None:
     for start, within in ((counts.clamp(min=1).log().float(), 0.01), (torch.zeros(size), 0.03)):
         bias = start.masked_fill(counts == 0, -50.0).requires_grad_()
         every = slopes(F.cross_entropy(bias.expand(len(words), -1), words, reduction="sum"), bias)
-        losses = [ours.loss(vectors, table, bias, words, *ours.draw(draw(step))) for step in range(400)]
+        losses = [ours.loss(vectors, table, bias, words, *ours.sample(draw(step))) for step in range(400)]
         found = torch.stack([slopes(loss, bias) for loss in losses])
         repeated = torch.stack([slopes(repeating(step, bias), bias) for step in range(400)])
         error, theirs = ((each.mean(0) - every).norm().item() for each in (found, repeated))

@@ -26,7 +26,7 @@ TAGGED = [(["a", "film"], ["DET", "NOUN"]), (["the", "old", "house"], ["DET", "A
 @pytest.fixture
 def parent(tokenizer: Tokenizer) -> Model:
     torch.manual_seed(0)
-    size: dict[str, int] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 32, "length": 16}
+    size: dict[str, int] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 32, "sequence_length": 16}
     system = replace(Bert(dropout=0.0, attention_dropout=0.0), **size)
     return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 

@@ -61,7 +61,7 @@ def test_without_a_network_order_is_lost(vectors: Model) -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_a_transformer_takes_a_network_and_stays_one_for_others(tmp_path: Path, freeze: bool) -> None:
-    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, length=32)
+    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, sequence_length=32)
     parent = finetune(system, EXAMPLES, dev=None, epochs=1)
     model = finetune(parent, EXAMPLES, network="lstm", freeze=freeze, epochs=4, out=tmp_path / "m", **QUICK)
     again = Model.load(tmp_path / "m")
@@ -121,7 +121,7 @@ def test_flags_that_do_not_fit_are_refused(vectors: Model) -> None:
 
 
 def test_a_frozen_encoder_gives_in_training_what_it_gives_later() -> None:
-    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, length=32, dropout=0.5)
+    system = Bert(layers=1, width=16, head_dim=8, max_positions=32, sequence_length=32, dropout=0.5)
     parent = finetune(system, EXAMPLES, dev=None, epochs=1)
     task = finetune(parent, EXAMPLES, network="cnn", freeze=True, epochs=1, **QUICK).task
     assert task is not None

@@ -86,7 +86,7 @@ def test_places_that_look_back_are_not_asked_alone() -> None:
 
 def test_the_gist_is_what_the_whole_output_would_give() -> None:
     torch.manual_seed(0)
-    encoder = Bert(layers=3, width=64, head_dim=16, max_positions=32, length=32).build_encoder(100).eval()
+    encoder = Bert(layers=3, width=64, head_dim=16, max_positions=32, sequence_length=32).build_encoder(100).eval()
     rows = TokenBatch.pad([[1, *range(5, 5 + length)] for length in (3, 9, 20)])
     whole, short = encoder.pool_features(encoder(rows), rows), encoder.pooled_features(rows)
     torch.testing.assert_close(short, whole, rtol=1e-5, atol=1e-6)

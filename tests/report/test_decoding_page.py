@@ -1,4 +1,4 @@
-"""The page of a decoding says what is fed next, draws the tree, and shows attention and memory."""
+"""The decoding page names the next input, draws the tree, and shows attention and cache."""
 
 import re
 from typing import Any
@@ -8,16 +8,18 @@ import pytest
 from keel.report import decoding_page
 
 
-def node(step: int, parent: int, word: str, chance: float, fate: str, **looked: list[list[float]]) -> dict[str, Any]:
-    figures = {"chance": chance, "log_probability": -float(step) - (1 - chance), "score": -1.0}
+def node(
+    step: int, parent: int, token: str, probability: float, outcome: str, **attention: list[list[float]]
+) -> dict[str, Any]:
+    figures = {"probability": probability, "log_probability": -float(step) - (1 - probability), "score": -1.0}
     return {
         "step": step,
         "parent": parent,
         "id": 1,
-        "word": word,
-        "fate": fate,
-        "why": "so",
-        "looked": looked,
+        "token": token,
+        "outcome": outcome,
+        "reason": "test",
+        "attention": attention,
     } | figures
 
 
@@ -37,27 +39,27 @@ def found() -> dict[str, Any]:
         "path": [0, 3],
         "hypotheses": nodes,
     }
-    use = {"rows": 1, "computed": 1, "remembered": 0, "bytes": 8, "source_bytes": 16}
-    steps = [use, use | {"rows": 2, "computed": 2, "remembered": 2}]
-    how = {"beams": 2, "length_penalty": 0.6, "best": 1}
-    return {"by": "beam search", "how": how, "texts": [text], "steps": steps}
+    cost = {"sequences": 1, "computed": 1, "cached": 0, "state_bytes": 8, "source_bytes": 16}
+    steps = [cost, cost | {"sequences": 2, "computed": 2, "cached": 2}]
+    settings = {"beams": 2, "length_penalty": 0.6, "best": 1}
+    return {"strategy": "beam search", "settings": settings, "texts": [text], "steps": steps}
 
 
-def test_it_answers_what_readers_ask(found: dict[str, Any]) -> None:
+def test_answers_frequent_questions(found: dict[str, Any]) -> None:
     page = decoding_page(found).render()
-    assert "A definite word, never a distribution" in page
+    assert "One token, never a distribution" in page
     assert "<mark>ich</mark> with 40.00%" in page
-    assert "1 of them is not the likeliest" in page
-    assert "kept beside wir (50.00%), and won in the end" in page
-    assert "3 words were read" in page
-    assert "without it 5 would have been read, 1.7 times as many" in page
-    assert "&lt;b&gt;" in page, "words are escaped"
+    assert "1 of them is not the most probable" in page
+    assert "kept beside wir (50.00%), and led to the best answer" in page
+    assert "read 3 tokens" in page
+    assert "without it 5 tokens would have been read, 1.7 times as many" in page
+    assert "&lt;b&gt;" in page, "tokens are escaped"
     assert "<script" not in page
     found["texts"].append(found["texts"][0])
-    assert "Texts of unequal length" in decoding_page(found).render()
+    assert "Texts of different lengths" in decoding_page(found).render()
 
 
-def test_the_tree_has_a_box_for_each_that_was_kept_and_blue_ones_for_the_answer(found: dict[str, Any]) -> None:
+def test_tree_has_a_box_per_kept_hypothesis(found: dict[str, Any]) -> None:
     page = decoding_page(found).render()
     assert len(re.findall(r'<rect class="box', page)) == 4 + 1, "and a double frame"
     assert len(re.findall(r'<rect class="box mark"', page)) == 2
@@ -67,18 +69,18 @@ def test_the_tree_has_a_box_for_each_that_was_kept_and_blue_ones_for_the_answer(
     assert "eat</text>" in page
 
 
-def test_drawn_words_stand_among_the_likeliest(found: dict[str, Any]) -> None:
-    found |= {"by": "drawing", "how": {"temperature": 0.8, "seed": 1}}
+def test_sampled_tokens_beside_the_most_probable(found: dict[str, Any]) -> None:
+    found |= {"strategy": "sampling", "settings": {"temperature": 0.8, "seed": 1}}
     page = decoding_page(found).render()
     assert "temperature 0.8, seed 1" in page
-    assert "Of the 2 words here 1 are not the likeliest of their step" in page
+    assert "1 of the 2 sampled tokens are not the most probable" in page
     assert len(re.findall(r'<rect class="box', page)) == 5 + 1
     found["texts"][0]["path"] = []
-    assert "Nothing was written" in decoding_page(found).render()
+    assert "No token was generated" in decoding_page(found).render()
 
 
 @pytest.mark.parametrize("sink", [False, True])
-def test_a_word_stands_above_what_was_looked_at_of_it(found: dict[str, Any], sink: bool) -> None:
+def test_attention_columns_match_tokens(found: dict[str, Any], sink: bool) -> None:
     before = [0.5] if sink else []
     nodes = [
         node(1, -1, "b", 0.9, "kept", attention=[[*before, 0.1, 0.4]]),

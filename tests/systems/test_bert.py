@@ -20,7 +20,7 @@ from keel.training.parameter_groups import layer_groups
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 MARKS = cast(Tokenizer, SimpleNamespace(pad_id=PAD, cls_id=CLS, sep_id=SEP, mask_id=MASK))
-TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
+TINY: dict[str, Any] = {"layers": 2, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 
 
 def make_documents(
@@ -46,11 +46,13 @@ def random_documents(count: int, seed: int = 0, **options: Any) -> Documents:
 def make_objective(data: Documents, **fields: Any) -> BertPretraining:
     torch.manual_seed(0)
     system = Bert(**(TINY | fields))
-    return system.build_objective(system.build_encoder(vocabulary=len(data.ids) + 10), MARKS)
+    return system.build_objective(system.build_encoder(vocab_size=len(data.ids) + 10), MARKS)
 
 
 def batch_of(data: Documents, rows: range = range(256), step: int = 0, **fields: Any) -> BertBatch:
-    return make_objective(data, **fields).batch(data, CounterRng(seed=1, step=step, first=step * len(rows)), rows)
+    return make_objective(data, **fields).batch(
+        data, CounterRng(seed=1, step=step, first_example=step * len(rows)), rows
+    )
 
 
 def unmask(batch: BertBatch) -> Tensor:
@@ -102,7 +104,7 @@ def test_sizes_are_those_of_google(size: str, parameters: int) -> None:
 
 
 def test_size_with_a_field_changed() -> None:
-    assert Bert.sized("mini", length=64) == Bert(layers=4, width=256, length=64)
+    assert Bert.sized("mini", sequence_length=64) == Bert(layers=4, width=256, sequence_length=64)
     assert (Bert().heads, Bert().hidden, Bert.sized("large").heads) == (12, 3072, 16)
 
 
@@ -110,8 +112,8 @@ def test_size_with_a_field_changed() -> None:
     ("fields", "message"),
     [
         ({"width": 100}, "width 100 is no multiple of head_dim 64"),
-        ({"length": 600}, r"length 600 must lie between 8 and positions \(512"),
-        ({"length": 4}, "length 4 must lie"),
+        ({"sequence_length": 600}, r"sequence_length 600 must lie between 8 and max_positions"),
+        ({"sequence_length": 4}, r"sequence_length 4 must lie"),
         ({"mask_rate": 0.0}, "mask 0.0 must lie between 0 and 1"),
         ({"mask_rate": 15.0}, "mask 15.0 must lie between 0 and 1"),
         ({"segment_types": 0}, "segments must be 1 or more, not 0"),
@@ -160,7 +162,7 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
     used = batch.weights > 0
     text = batch.rows.lengths - (3 if next_sentence else 2)
     assert torch.equal(
-        used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).prediction_slots(Bert(**TINY).length))
+        used.sum(1), (text * 0.15 + 0.5).long().clamp(1, Bert(**TINY).prediction_slots(Bert(**TINY).sequence_length))
     )
     assert float(used.sum() / text.sum()) == pytest.approx(0.15, abs=0.004)
     shown = batch.rows.ids.gather(1, batch.slots)[used]
@@ -175,7 +177,7 @@ def test_masking_is_15_percent_and_80_10_10(next_sentence: bool) -> None:
 
 
 def test_hidden_places_are_uniform_distinct_and_never_marks() -> None:
-    batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, length=62)
+    batch = batch_of(make_documents([[61 * 3]] * 300), range(4000), next_sentence=False, sequence_length=62)
     assert (batch.rows.lengths == 62).all()
     used = batch.weights > 0
     counts = torch.bincount(batch.slots[used], minlength=62)
@@ -200,7 +202,7 @@ def test_unchosen_tokens_are_left_as_they_are() -> None:
 def test_loss_has_no_weight_off_the_chosen_places() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     spare = batch.weights == 0
     assert spare.any()
     changed = BertBatch(
@@ -233,15 +235,15 @@ def test_loss_has_no_weight_off_the_chosen_places() -> None:
 def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     scores: list[Tensor] = []
 
     def keep(top: Tensor, slots: Tensor) -> Tensor:
-        scores.append(BertPretraining.predict_words(objective, top, slots))
+        scores.append(BertPretraining.predict_masked(objective, top, slots))
         scores[0].retain_grad()
         return scores[0]
 
-    monkeypatch.setattr(objective, "predict_words", keep)
+    monkeypatch.setattr(objective, "predict_masked", keep)
     losses, _ = objective(batch)
     sum(losses.values(), start=torch.zeros(())).backward()
     gradient = scores[0].grad
@@ -253,7 +255,7 @@ def test_gradient_of_spare_slots_is_zero(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_counts_are_what_the_losses_sum_over() -> None:
     data = random_documents(50)
     objective = make_objective(data)
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(16))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(16))
     counts = objective.counts(batch)
     assert counts["mlm"] == (batch.weights > 0).sum()
     assert counts["nsp"] == 16
@@ -267,7 +269,7 @@ def test_counts_are_what_the_losses_sum_over() -> None:
 def test_losses_are_summed_in_full_precision_under_bf16() -> None:
     data = random_documents(50)
     objective = make_objective(data).eval()
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(64))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(64))
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = objective(batch)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
@@ -318,7 +320,7 @@ def test_whole_words_are_hidden_whole_or_not_at_all(next_sentence: bool) -> None
     bits = words_of(lengths)[: len(plain.ids)]
     data = random_documents(100, starts_word=bits)
     batch = batch_of(data, range(1500), next_sentence=next_sentence, whole_word_masking=True)
-    ids, length = unmask(batch), Bert(**TINY).length
+    ids, length = unmask(batch), Bert(**TINY).sequence_length
     hidden = torch.zeros(len(ids), length, dtype=torch.bool).scatter(1, batch.slots, batch.weights > 0)
     # A piece follows its neighbour's fate where both are of one word in one text.
     place = (ids - 10).clamp(min=0)
@@ -338,7 +340,7 @@ def test_a_lone_word_longer_than_all_slots_is_hidden_in_part() -> None:
     data = make_documents([[100], [100]], starts_word=bits)
     batch = batch_of(data, range(8), next_sentence=False, whole_word_masking=True)
     assert torch.equal(
-        batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).prediction_slots(Bert(**TINY).length)))
+        batch.weights.sum(1), torch.full((8,), float(Bert(**TINY).prediction_slots(Bert(**TINY).sequence_length)))
     )
 
 
@@ -347,7 +349,7 @@ def coverage(data: Documents, objective: BertPretraining, epochs: int) -> float:
     rows = objective.epoch_size(data)
     seen = torch.zeros(len(data.ids) + 10, dtype=torch.bool)
     for epoch in range(epochs):
-        batch = objective.batch(data, CounterRng(seed=1, step=epoch, first=epoch * rows), range(rows))
+        batch = objective.batch(data, CounterRng(seed=1, step=epoch, first_example=epoch * rows), range(rows))
         seen[unmask(batch)] = True
     return float(seen[10:].float().mean())
 
@@ -379,7 +381,7 @@ def test_a_few_epochs_of_pairs_show_every_token(corpus: str) -> None:
 def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None:
     data = random_documents(60)
     objective = make_objective(data, next_sentence=next_sentence)
-    draw = CounterRng(seed=4, step=7, first=7 * 32)
+    draw = CounterRng(seed=4, step=7, first_example=7 * 32)
     whole = objective.batch(data, draw, range(32))
     for part in (range(5), range(5, 32), range(31, 32)):
         found = objective.batch(data, draw, part)
@@ -389,7 +391,7 @@ def test_rows_do_not_depend_on_the_rows_around_them(next_sentence: bool) -> None
         assert torch.equal(found.slots, whole.slots[rows])
         assert torch.equal(found.targets, whole.targets[rows])
         assert torch.equal(found.weights, whole.weights[rows])
-    other = objective.batch(data, CounterRng(seed=5, step=7, first=7 * 32), range(32))
+    other = objective.batch(data, CounterRng(seed=5, step=7, first_example=7 * 32), range(32))
     assert not torch.equal(other.rows.ids, whole.rows.ids)
 
 
@@ -423,7 +425,7 @@ def test_words_are_the_head_of_the_language_model_and_positions_its_input() -> N
 def test_without_pairs_nothing_idle_is_trained() -> None:
     data = make_documents([[9, 8, 7]])
     objective = make_objective(data, next_sentence=False)
-    losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first=0), range(4)))
+    losses, _ = objective(objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(4)))
     losses["mlm"].backward()
     assert all((value.grad is not None) == value.requires_grad for value in objective.parameters())
 
@@ -431,7 +433,7 @@ def test_without_pairs_nothing_idle_is_trained() -> None:
 @pytest.fixture(scope="module")
 def twins() -> tuple[BertPretraining, BertForPreTraining]:
     """Our network and transformers' with the same weights."""
-    system = Bert(layers=3, width=48, head_dim=12, max_positions=40, length=40)
+    system = Bert(layers=3, width=48, head_dim=12, max_positions=40, sequence_length=40)
     torch.manual_seed(0)
     ours = system.build_objective(system.build_encoder(200), MARKS).eval()
     with torch.no_grad():
@@ -524,7 +526,7 @@ def test_logits_losses_and_gradients_equal_transformers(twins: tuple[BertPretrai
     output = ours.encoder(batch.rows)
     every = torch.arange(40).expand(4, 40)
     inside = inputs["attention_mask"] == 1
-    words = ours.predict_words(output.top, every)
+    words = ours.predict_masked(output.top, every)
     torch.testing.assert_close(words[inside], expected.prediction_logits[inside], rtol=1e-5, atol=1e-5)
     related = ours.predict_next(ours.encoder.pool(output, batch.rows))
     torch.testing.assert_close(related, expected.seq_relationship_logits, rtol=1e-5, atol=1e-5)
@@ -601,22 +603,24 @@ def test_dropout_acts_in_training_alone() -> None:
 
 def test_the_last_steps_read_longer_rows() -> None:
     documents = random_documents(100)
-    objective = make_objective(documents, max_positions=128, final_length=96, final_share=0.25)
+    objective = make_objective(documents, max_positions=128, final_sequence_length=96, final_share=0.25)
     system = objective.system
     short, long = objective.phases()
     assert (short.share, long.share) == (0.75, 0.25)
-    assert long.batch_share == system.length / 96
-    for phase, length in enumerate((system.length, 96)):
-        batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, phase=phase), range(8))
+    assert long.batch_share == system.sequence_length / 96
+    for phase, length in enumerate((system.sequence_length, 96)):
+        batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, phase=phase), range(8))
         assert batch.rows.ids.shape == (8, length)
         assert batch.slots.shape == (8, system.prediction_slots(length))
         losses, _ = objective(batch)
         assert all(value.isfinite() for value in losses.values())
     assert system.max_length == 96
-    assert replace(system, final_length=0).continued_from(system).max_length == 96
+    assert replace(system, final_sequence_length=0).continued_from(system).max_length == 96
 
 
-@pytest.mark.parametrize("fields", [{"final_length": 8}, {"final_length": 4096}, {"final_share": 0.0}])
+@pytest.mark.parametrize(
+    "fields", [{"final_sequence_length": 8}, {"final_sequence_length": 4096}, {"final_share": 0.0}]
+)
 def test_phases_without_sense_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="final_"):
         Bert(**{**TINY, **fields})
@@ -627,9 +631,9 @@ def test_a_step_as_a_tensor_draws_the_same() -> None:
     documents = random_documents(100)
     objective = make_objective(documents)
     for step, first in ((0, 0), (7, 56), (123_456, 987_648)):
-        one = objective.batch(documents, CounterRng(seed=3, step=step, first=first), range(8))
+        one = objective.batch(documents, CounterRng(seed=3, step=step, first_example=first), range(8))
         tensors = torch.tensor([step, first])
-        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first=tensors[1]), range(8))
+        two = objective.batch(documents, CounterRng(seed=3, step=tensors[0], first_example=tensors[1]), range(8))
         assert all(map(torch.equal, one.tensors(), two.tensors()))
 
 
@@ -637,7 +641,7 @@ def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch:
     """On a GPU the blocks, the embeddings and the head are cut otherwise; here by the kernels' twins, in fp32."""
     data = random_documents(40)
     objective = make_objective(data, dropout=0.0, attention_dropout=0.0, whole_word_masking=False)
-    batch = objective.batch(data, CounterRng(seed=1, step=0, first=0), range(8))
+    batch = objective.batch(data, CounterRng(seed=1, step=0, first_example=0), range(8))
 
     def outcome() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         objective.zero_grad()

@@ -64,7 +64,7 @@ def by_hand(filters: ConvolutionFilters, x: Tensor, *, centered: bool) -> Tensor
 
 def test_filters_say_what_the_sums_say_and_see_no_padding(filters: ConvolutionFilters) -> None:
     vectors, lengths = torch.randn(3, 6, 4), torch.tensor([6, 4, 1])
-    centered, largest = filters(vectors, lengths), filters.strongest(vectors, lengths)
+    centered, largest = filters(vectors, lengths), filters.max_pool(vectors, lengths)
     assert centered.shape == (3, 6, filters.width)
     for row, length in enumerate(lengths.tolist()):
         x = vectors[row, :length]

@@ -30,7 +30,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "width": 32,
         "head_dim": 16,
         "max_positions": 64,
-        "length": 24,
+        "sequence_length": 24,
         "dropout": 0.0,
         "attention_dropout": 0.0,
         "steps": 60,
@@ -51,11 +51,11 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     },
     "elmo": {
         "width": 16,
-        "cells": 32,
-        "filters": (8, 8),
-        "highways": 1,
+        "cell_size": 32,
+        "character_filters": (8, 8),
+        "highway_layers": 1,
         "bptt": 10,
-        "negatives": 60,
+        "softmax_samples": 60,
         "steps": 60,
         "batch": 8,
         "lr": 1e-2,
@@ -64,11 +64,11 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     },
     "ulmfit": {
         **dict.fromkeys(("dropout", "input_dropout", "layer_dropout"), 0.0),
-        **dict(width=16, hidden=20, layers=2, bptt=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
+        **dict(width=16, hidden_size=20, layers=2, bptt=10, steps=60, batch=8, lr=0.05, device="cpu"),  # noqa: C408
     },
     "cnn": {"width": 16, "filters": 16, "steps": 20, "batch": 4, "device": "cpu"},
     "transformer": {
-        **dict(layers=2, width=32, head_dim=16, pre_norm=True, dropout=0.0, length=64),  # noqa: C408
+        **dict(layers=2, width=32, head_dim=16, pre_norm=True, dropout=0.0, max_positions=64),  # noqa: C408
         **dict(steps=20, batch=4, lr=1e-2, device="cpu"),  # noqa: C408
     },
     "seq2seq": {"width": 16, "layers": 2, "dropout": 0.0, "steps": 20, "batch": 4, "lr": 1e-2, "device": "cpu"},

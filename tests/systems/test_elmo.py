@@ -23,9 +23,9 @@ from keel.systems.elmo import (
     OPENS,
     DistinctWords,
     Elmo,
+    ElmoBatch,
     ElmoLayer,
-    ElmoStreams,
-    ElmoTraining,
+    ElmoPretraining,
 )
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
@@ -33,7 +33,16 @@ from keel.training.muon import orthogonalize
 from keel.training.optimizers import make_optimizer
 from keel.training.plan import Train
 
-SMALL = Elmo(width=8, cells=12, filters=(4, 3, 5), letter_width=4, highways=1, dropout=0.0, bptt=6, negatives=0)
+SMALL = Elmo(
+    width=8,
+    cell_size=12,
+    character_filters=(4, 3, 5),
+    character_dim=4,
+    highway_layers=1,
+    dropout=0.0,
+    bptt=6,
+    softmax_samples=0,
+)
 TEXTS = [
     "the captain saw a ship. the ship was old and the sea was calm.",
     "a judge reads the incomprehensibilities of law. nobody is surprised at all.",
@@ -51,19 +60,21 @@ def documents(tokenizer: Tokenizer) -> Documents:
     return Documents.of(Tokens.build(Corpus.of(TEXTS), tokenizer))
 
 
-def training(tokenizer: Tokenizer, **fields: Any) -> ElmoTraining:
+def training(tokenizer: Tokenizer, **fields: Any) -> ElmoPretraining:
     torch.manual_seed(0)
     system = replace(SMALL, **fields)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
 
 
-def batch(objective: ElmoTraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoStreams:
-    return objective.batch(documents, CounterRng(seed=0, step=step, first=step * rows, rows=rows), range(rows))
+def batch(objective: ElmoPretraining, documents: Documents, step: int = 0, rows: int = 2) -> ElmoBatch:
+    return objective.batch(
+        documents, CounterRng(seed=0, step=step, first_example=step * rows, batch_size=rows), range(rows)
+    )
 
 
 def test_a_word_is_its_bytes_between_marks_and_sentences_have_marks(tokenizer: Tokenizer) -> None:
     long = "x" * 5000
-    (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], spell=True)
+    (ids,) = tokenizer.encode_many([f"sea Zoë {long}"], oov_ids=True)
     spelling = SMALL.subword_units([tokenizer.cls_id, tokenizer.sep_id, tokenizer.unknown_id, *ids], tokenizer)
     words = [part.tolist() for part in spelling.unit_ids.tensor_split(spelling.unit_starts[1:])]
     assert words[:3] == [[BEGINS, OPENS, ENDS], [BEGINS, CLOSES, ENDS], [BEGINS, ENDS]]
@@ -110,8 +121,8 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
     objective = training(tokenizer, cell_clip=0.0, projection_clip=0.0)
     drawn = batch(objective, documents)
     encoder = objective.encoder
-    rng, numbers = CounterRng(seed=0, step=0, first=0, rows=2), torch.arange(2)
-    directions = [documents.read_on(rng, numbers, 6, end=objective.end, backwards=back) for back in (False, True)]
+    rng, numbers = CounterRng(seed=0, step=0, first_example=0, batch_size=2), torch.arange(2)
+    directions = [documents.read_streams(rng, numbers, 6, end=objective.end, backwards=back) for back in (False, True)]
     ids = torch.stack(directions, 1)
     assert torch.equal(ids[..., 1:], drawn.targets)
     losses, _ = objective(drawn)
@@ -126,7 +137,7 @@ def test_the_loss_is_that_of_a_plain_network(tokenizer: Tokenizer, documents: Do
         assert losses[name].item() == pytest.approx(total, rel=1e-5)
 
 
-def _word(objective: ElmoTraining, number: int) -> Tensor:
+def _word(objective: ElmoPretraining, number: int) -> Tensor:
     """One word: every filter at every place, the strongest, one highway, the projection."""
     encoder: Any = objective.encoder
     letters = encoder.characters.weight[objective.table[number].long()]  # [50, letter width]
@@ -171,7 +182,7 @@ def test_memory_goes_on_from_window_to_window(tokenizer: Tokenizer, documents: D
 
 def test_a_row_means_the_same_whatever_stands_beside_it(tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
-    texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], spell=True)
+    texts = tokenizer.encode_many(["the sea", "bread is baked in the morning"], oov_ids=True)
     framed = [SMALL.build_inputs(tokenizer, ids).ids for ids in texts]
     outputs = []
     for rows in ([framed[0]], framed):
@@ -198,7 +209,7 @@ def test_each_direction_sees_its_own_side_alone(tokenizer: Tokenizer) -> None:
 
 
 def test_in_evaluation_a_word_is_told_from_all_others(tokenizer: Tokenizer, documents: Documents) -> None:
-    drawing, whole = training(tokenizer, negatives=12), training(tokenizer)
+    drawing, whole = training(tokenizer, softmax_samples=12), training(tokenizer)
     streams = batch(drawing, documents)
     exactly = whole(streams)[0]["next"].item()
     assert drawing(streams)[0]["next"].item() != pytest.approx(exactly)
@@ -219,7 +230,7 @@ def test_a_gpu_learns_the_same_by_graphs(
     kinds: list[tuple[str, Any]] = [("cpu", "fp32"), ("cuda", precision)]
     for device, kind in kinds:
         train = Train(steps=8, batch=4, lr=1e-3, warmup=0, log_every=1, device=device, precision=kind)
-        history = fit(training(tokenizer, negatives=12), documents, train, None, hear)
+        history = fit(training(tokenizer, softmax_samples=12), documents, train, None, hear)
         found.append([loss for _, loss in history.losses])
     assert found[1] == pytest.approx(found[0], rel=within)
     assert not [text for text in said if "cannot be captured" in text]
@@ -260,9 +271,9 @@ def test_the_biases_of_two_directions_do_not_decay(name: Literal["adamw", "muon"
 
 
 def test_settings_that_make_no_network_are_refused() -> None:
-    with pytest.raises(UsageError, match="filters"):
-        Elmo(filters=())
+    with pytest.raises(UsageError, match="character_filters"):
+        Elmo(character_filters=())
     with pytest.raises(UsageError, match="too wide"):
-        Elmo(letters=4)
-    with pytest.raises(UsageError, match="cells"):
-        Elmo(cells=0)
+        Elmo(max_characters=4)
+    with pytest.raises(UsageError, match="cell_size"):
+        Elmo(cell_size=0)

@@ -17,10 +17,10 @@ from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels.fasttext_updates import subwords
+from keel.kernels.fasttext_updates import hash_subwords
 from keel.model import Model
 from keel.systems.fasttext import FastText, FastTextEncoder, FastTextTraining
-from keel.systems.word2vec import Windows
+from keel.systems.word2vec import ContextWindows
 from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
@@ -48,7 +48,7 @@ def grams_of(word: str, least: int, most: int) -> list[str]:
 
 def test_hashes_are_those_of_fasttext() -> None:
     # What fastText 0.9.3 itself gives (Dictionary::getSubwords).
-    grams, starts = subwords(["the", "中文"], 3, 6, 2_000_000)
+    grams, starts = hash_subwords(["the", "中文"], 3, 6, 2_000_000)
     assert grams.tolist() == [1151151, 409726, 1648960, 861980, 60934, 816280, 759167, 1688531, 1876513]
     assert starts.tolist() == [0, 6]
 
@@ -58,14 +58,14 @@ def test_ngrams_are_cut_by_letters_and_hashed_by_signed_bytes(least: int, most: 
     draw = np.random.default_rng(0)
     letters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
     words = ["".join(draw.choice(letters, size)) for size in draw.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
-    grams, starts = subwords(words, least, most, buckets)
+    grams, starts = hash_subwords(words, least, most, buckets)
     found = np.split(grams, starts[1:])
     for word, buckets_of_word in zip(words, found, strict=True):
         assert buckets_of_word.tolist() == [hashed(gram) % buckets for gram in grams_of(word, least, most)]
 
 
 def test_what_is_no_word_has_no_ngrams() -> None:
-    grams, starts = subwords(["", "</s>", "a", ""], 1, 3, 10)
+    grams, starts = hash_subwords(["", "</s>", "a", ""], 1, 3, 10)
     assert starts.tolist() == [0, 0, 0, len(grams)]
     assert len(grams) == 1 + 2 + 1  # a, <a and a>, <a>
 
@@ -101,21 +101,23 @@ def test_updates_are_the_gradients_of_the_loss(
     """Window after window, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, negatives=negatives, width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first=12), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first_example=12), 0.05
     sums, counts = ours.update(documents, draw, range(4), rate, 1)
     batch = theirs.batch(documents, draw, range(4))
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
-    for number in range(len(batch.near)):
+    for number in range(len(batch.context)):
         near, present, targets, compared, truths = (value[number : number + 1] for value in batch.tensors())
-        one = Windows(near=near, present=present.double(), targets=targets, compared=compared.double(), truths=truths)
+        one = ContextWindows(
+            context=near, context_mask=present.double(), targets=targets, target_mask=compared.double(), labels=truths
+        )
         theirs.zero_grad()
         found = theirs(one)[0]["negative"]
         found.backward()
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
         # Each vector of a mean takes the whole change, as in the first code.
-        share = (1 + theirs.spelling.unit_counts[near[present > 0]]).sum()
+        share = (1 + theirs.subword_units.unit_counts[near[present > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None
@@ -129,13 +131,13 @@ def test_updates_are_the_gradients_of_the_loss(
 
 def test_no_window_is_no_loss() -> None:
     objective, none = make(), torch.zeros(0, 3)
-    batch = Windows(near=none.long(), present=none, targets=none.long(), compared=none, truths=none)
+    batch = ContextWindows(context=none.long(), context_mask=none, targets=none.long(), target_mask=none, labels=none)
     assert objective(batch)[0]["negative"].item() == objective.counts(batch)["negative"].item() == 0
 
 
 def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
-    (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], spell=True)
+    (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], oov_ids=True)
     rows = system.with_subword_units(TokenBatch.pad([ids]), tokenizer)
     found = encoder.embed(rows)[0]
 
@@ -154,11 +156,11 @@ def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
     tokenizer = Tokenizer.from_words(["the", "cat"])
     closed = tokenizer.encode_many(["The Zebra and the zebra"])[0]
     assert closed.count(tokenizer.unknown_id) == 3
-    ids, again = tokenizer.encode_many(["The Zebra and the zebra", "and the cat"], spell=True)
+    ids, again = tokenizer.encode_many(["The Zebra and the zebra", "and the cat"], oov_ids=True)
     assert ids[1] == ids[4] == len(tokenizer)
     assert [tokenizer.token_of(number) for number in ids] == ["the", "zebra", "and", "the", "zebra"]
     assert again[0] == ids[2]
-    pieces = tokenizer.encode_pieces_many(["The Zebra"], spell=True)[0]
+    pieces = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
     assert pieces.ids == ids[:2]
     assert len(tokenizer) == 7
     with pytest.raises(KeelError, match="no piece 99"):
@@ -169,7 +171,7 @@ def test_a_spelling_is_taken_word_by_word() -> None:
     whole = SubwordUnits(
         word_ids=torch.tensor([5, -1, 6]), unit_ids=torch.tensor([1, 2, 3, 4, 5]), unit_starts=torch.tensor([0, 2, 2])
     )
-    part = whole.take(torch.tensor([2, 1, 0]))
+    part = whole.index_select(torch.tensor([2, 1, 0]))
     assert part.word_ids.tolist() == [6, -1, 5]
     assert part.unit_ids.tolist() == [3, 4, 5, 1, 2]
     assert part.unit_starts.tolist() == [0, 3, 3]

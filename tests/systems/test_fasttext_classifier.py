@@ -17,8 +17,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import BagTraining, label_tree, walk
-from keel.tasks.classify import Classify
+from keel.systems.fasttext_classifier import BagTraining, label_log_probs, label_tree
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 TEXTS = [
@@ -36,7 +36,7 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
     system = FastText(**{"width": 20, "supervised": True, "min_n": 2, "max_n": 3, "buckets": 50, **fields})
     system = system.finetuning_policy.adapt_system(read.labels.kind, read.label_counts, frozen=False)
     tokenizer = Tokenizer.from_whitespace_words(["</s>", *WORDS])
-    task = Classify(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
+    task = TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, read.labels)
     training = system.finetuning_policy.custom_update(task)
     assert isinstance(training, BagTraining)
     tables: list[Any] = [task.encoder.words, task.encoder.grams, task.classifier]
@@ -60,7 +60,7 @@ def test_updates_are_the_gradients_of_the_loss(labels: str, fields: dict[str, An
         examples = [(text, (label, "any")) for text, label in TEXTS]
     ours, data = prepared(examples, **fields)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=3, step=2, first=4), 0.05
+    draw, rate = CounterRng(seed=3, step=2, first_example=4), 0.05
     sums, counts = ours.update(data, draw, range(9), rate, 1)
     loss = 0.0
     for row in range(9):
@@ -117,7 +117,7 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
                 state = (state * 116049371 + after) & (1 << 64) - 1
                 line.append(("gram", state % 97))
         expected.append(sorted(line))
-    encoded = tokenizer.encode_many(texts, spell=True)
+    encoded = tokenizer.encode_many(texts, oov_ids=True)
     ids = np.array([number for row in encoded for number in row], np.int32)
     starts = np.cumsum([0, *map(len, encoded)])
     places, starts, spelling = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
@@ -136,7 +136,7 @@ def test_the_tree_is_fasttexts() -> None:
     assert tree.nodes.tolist() == [[2, 0, 0], [2, 1, 0], [2, 1, 0], [2, 1, 0]]
     assert tree.signs.tolist() == [[-1, 0, 0], [1, -1, 0], [1, 1, 1], [1, 1, -1]]
     scores = torch.randn(5, 7)
-    torch.testing.assert_close(walk(scores, label_tree((9, 5, 5, 3, 2, 1, 1))).exp().sum(1), torch.ones(5))
+    torch.testing.assert_close(label_log_probs(scores, label_tree((9, 5, 5, 3, 2, 1, 1))).exp().sum(1), torch.ones(5))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

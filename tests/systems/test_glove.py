@@ -23,10 +23,10 @@ from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import cooccurrence
-from keel.kernels.cooccurrence import CELL, Text, count_cells
+from keel.kernels.cooccurrence import CELL, DocumentSpans, count_cooccurrences
 from keel.kernels.word_counts import count_words
 from keel.model import Model
-from keel.systems.glove import Glove, GloveTraining, Pairs
+from keel.systems.glove import Cooccurrences, Glove, GloveTraining
 from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1))
@@ -45,16 +45,16 @@ def documents() -> Documents:
     return Documents.of(cast(Tokens, tokens))
 
 
-def text_of(documents: Documents) -> Text:
+def text_of(documents: Documents) -> DocumentSpans:
     begins, stops = (documents.starts[bounds].numpy() for bounds in documents.spans.T)
-    return Text(documents.ids.numpy().view(np.uint16), begins, stops)
+    return DocumentSpans(documents.ids.numpy().view(np.uint16), begins, stops)
 
 
 def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
     text = text_of(documents)
     counts = count_words(*text, WORDS + 5)
     counts[:5] = 0
-    count_cells(text, counts, path, **{"window": 4, "scale": 1.0, "memory": 1.0, "threads": 1, **settings})
+    count_cooccurrences(text, counts, path, **{"window": 4, "scale": 1.0, "memory": 1.0, "threads": 1, **settings})
     return np.fromfile(path, CELL)
 
 
@@ -92,8 +92,8 @@ def test_little_memory_gives_the_same_file_and_too_little_is_refused(
     least = re.search(r"--system.memory (\S+)\)", str(refused.value))
     assert least
     passes = []
-    index = cooccurrence._index
-    monkeypatch.setattr(cooccurrence, "_index", lambda *given: passes.append(given) or index(*given))
+    index = cooccurrence._index_positions
+    monkeypatch.setattr(cooccurrence, "_index_positions", lambda *given: passes.append(given) or index(*given))
     monkeypatch.setattr(cooccurrence, "BUFFER", 100)
     np.testing.assert_array_equal(counted(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
     assert len(passes) > 1
@@ -105,7 +105,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     """Pair after pair, in float64: torch's own AdaGrad on the gradient of `forward`."""
     ours = make(width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first=0), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first_example=0), 0.05
     batch = theirs.batch(documents, draw, range(1))
     # rate g / sqrt(1 + sum of (rate g)^2) is g / sqrt(1 / rate^2 + sum of g^2).
     adagrad = torch.optim.Adagrad(
@@ -118,7 +118,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     for number in range(600):
         pair = [value[number : number + 1] for value in batch.tensors()]
         adagrad.zero_grad()
-        loss = theirs(Pairs(centers=pair[0], contexts=pair[1], counts=pair[2].double()))[0]["squares"]
+        loss = theirs(Cooccurrences(centers=pair[0], contexts=pair[1], counts=pair[2].double()))[0]["squares"]
         loss.backward()
         losses += loss.item()
         adagrad.step()
@@ -139,21 +139,21 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
 
 def learn_first(objective: GloveTraining, documents: Documents, draw: CounterRng, updates: int, rate: float) -> Any:
     """Learn from as many first cells of the first row as make that many updates."""
-    from keel.kernels.glove_updates import learn
+    from keel.kernels.glove_updates import update_glove
 
-    cells = objective._cells(documents)[objective._firsts(documents, draw, range(1))[0] :]
+    cells = objective._cells(documents)[objective._chunk_starts(documents, draw, range(1))[0] :]
     made = np.cumsum(np.where(cells["first"] == cells["second"], 1, 2))
     length = int(np.flatnonzero(made == updates)[0]) + 1
     tables = (objective.centers, objective.contexts, objective.center_sums, objective.context_sums)
     arrays = [table.detach().numpy() for table in tables]
     width, system = objective.encoder.width, objective.system
     firsts = np.zeros(1, np.int64)
-    return learn(cells, firsts, length, width, system.x_max, system.alpha, np.float32(rate), *arrays)
+    return update_glove(cells, firsts, length, width, system.x_max, system.alpha, np.float32(rate), *arrays)
 
 
 def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
     objective = make()
-    draw = CounterRng(seed=1, step=0, first=0)
+    draw = CounterRng(seed=1, step=0, first_example=0)
     batch = objective.batch(documents, draw, range(1))
     again = deepcopy(objective)
     sums, counts = objective.update(documents, draw, range(1), 0.05, 1)
@@ -169,8 +169,8 @@ def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
 def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
     objective = make(width=30)
     for step in range(200):
-        objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 0.2, 1)
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
+        objective.update(documents, CounterRng(seed=0, step=step, first_example=step), range(1), 0.2, 1)
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
     with torch.no_grad():
         scores = (objective.centers[batch.centers] * objective.contexts[batch.contexts]).sum(1)
     assert np.corrcoef(scores, batch.counts.log())[0, 1] > 0.95
@@ -181,7 +181,7 @@ def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
     before = objective.centers.detach().clone()
     counts: dict[str, float] = {}
     for step in range(20):
-        sums, counts = objective.update(documents, CounterRng(seed=0, step=step, first=step), range(1), 1e6, 1)
+        sums, counts = objective.update(documents, CounterRng(seed=0, step=step, first_example=step), range(1), 1e6, 1)
         assert np.isfinite(sums["squares"])
     moved = (objective.centers.detach() - before).abs().max().item()
     assert 0.1 < moved < 20 * counts["pairs"]
@@ -191,7 +191,7 @@ def test_one_thread_gives_equal_bits_and_counts_are_made_once(
     english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = pretrain("glove", english_corpus, out=tmp_path / "a", epochs=2, **QUICK)
-    monkeypatch.setattr(cooccurrence, "count_cells", None)
+    monkeypatch.setattr(cooccurrence, "count_cooccurrences", None)
     two = pretrain("glove", english_corpus, out=tmp_path / "b", epochs=2, **QUICK)
     assert torch.equal(one.encoder.state_dict()["words.weight"], two.encoder.state_dict()["words.weight"])
     many = pretrain("glove", english_corpus, out=tmp_path / "c", epochs=2, **{**QUICK, "threads": 2})
@@ -254,7 +254,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name, value in {"window": 0, "x_max": 0.0, "alpha": -1.0, "memory": 0.0, "width": 0}.items():
         with pytest.raises(UsageError, match=f"{name} must"):
             Glove(**{name: value})
-    with pytest.raises(UsageError, match=r"counting which words stand near each other takes .* GiB at least"):
+    with pytest.raises(UsageError, match=r"counting co-occurrences takes at least .* GiB"):
         pretrain("glove", tmp_path / "two.txt", out=tmp_path / "m", overwrite=True, epochs=1, memory=1e-7, **QUICK)
 
     def full(_: int) -> None:

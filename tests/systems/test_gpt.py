@@ -24,7 +24,7 @@ from keel.kernels import attention, gelu, layer_norm
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.incremental_decoding import DecodingGraph
 from keel.systems import gpt
-from keel.systems.gpt import Gpt, GptEncoder, GptTraining
+from keel.systems.gpt import Gpt, GptEncoder, GptPretraining
 from keel.training.counter_rng import CounterRng
 from keel.training.parameter_groups import layer_groups
 
@@ -33,10 +33,10 @@ TEXTS = [f"The {who} sees ship {number}.\nThe {who} is glad." for number in rang
 
 
 def small(**settings: Any) -> Gpt:
-    return Gpt(**{"layers": 2, "width": 32, "head_dim": 16, "max_positions": 24, "length": 24, **settings})
+    return Gpt(**{"layers": 2, "width": 32, "head_dim": 16, "max_positions": 24, "sequence_length": 24, **settings})
 
 
-def made(system: Gpt, tokenizer: Tokenizer) -> GptTraining:
+def made(system: Gpt, tokenizer: Tokenizer) -> GptPretraining:
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
@@ -53,7 +53,7 @@ def data(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Docu
 
 
 @pytest.fixture(params=KINDS)
-def objective(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GptTraining:
+def objective(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GptPretraining:
     return made(small(**KINDS[request.param]), tokenizer)
 
 
@@ -62,7 +62,7 @@ def rows_of(ids: Tensor) -> TokenBatch:
 
 
 @torch.no_grad()
-def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
+def test_nothing_is_seen_of_what_comes_later(objective: GptPretraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (2, 12))
     changed = ids.clone()
     changed[:, 7:] = 0
@@ -72,10 +72,10 @@ def test_nothing_is_seen_of_what_comes_later(objective: GptTraining) -> None:
 
 
 @torch.no_grad()
-def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTraining) -> None:
+def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptPretraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 20))
     whole = objective.encoder(rows_of(ids)).top
-    state = objective.begin(3)
+    state = objective.new_state(3)
     parts = []
     for start, end in ((0, 5), (5, 6), (6, 7), (7, 20)):
         vectors, state = objective.read(ids[:, start:end], state)
@@ -85,46 +85,46 @@ def test_reading_on_from_the_cache_is_reading_from_the_start(objective: GptTrain
 
 @torch.no_grad()
 @pytest.mark.parametrize("rows", [1, 3])
-def test_steps_give_what_the_blocks_give(objective: GptTraining, rows: int) -> None:
+def test_steps_give_what_the_blocks_give(objective: GptPretraining, rows: int) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (rows, 20))
     wanted = objective.encoder(rows_of(ids)).top @ objective.encoder.words.weight.T
-    scores, state = objective.next(ids[:, :4], objective.begin(rows))
+    scores, state = objective.step(ids[:, :4], objective.new_state(rows))
     for place in range(4, 20):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=2e-5, rtol=0)
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
     torch.testing.assert_close(scores, wanted[:, -1], atol=2e-5, rtol=0)
     for _ in range(4):
-        scores, state = objective.next(ids[:, :1], state)
+        scores, state = objective.step(ids[:, :1], state)
     with pytest.raises(UsageError, match="25 tokens"):
-        objective.next(ids[:, :1], state)
+        objective.step(ids[:, :1], state)
 
 
 @torch.no_grad()
-def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptTraining) -> None:
+def test_a_slot_that_a_graph_looks_up_is_the_same_slot(objective: GptPretraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (2, 6))
-    _, state = objective.next(ids[:, :5], objective.begin(2))
+    _, state = objective.step(ids[:, :5], objective.new_state(2))
     one, other = state.memory, state.memory.clone()
     found = objective.stepping(other)(ids[:, 5], torch.tensor([state.count]))
     torch.testing.assert_close(found, objective.stepping(one)(ids[:, 5], state.count))
-    torch.testing.assert_close(found, objective.next(ids)[0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(found, objective.step(ids)[0], atol=2e-5, rtol=0)
     torch.testing.assert_close(one, other)
 
 
 @torch.no_grad()
 def test_what_is_recorded_may_fill_the_context(tokenizer: Tokenizer) -> None:
-    objective = made(small(sink=True, max_positions=66, length=66), tokenizer)
+    objective = made(small(sink=True, max_positions=66, sequence_length=66), tokenizer)
     ids = torch.randint(objective.encoder.vocab_size, (1, 66))
-    scores, state = objective.next(ids[:, :2])
+    scores, state = objective.step(ids[:, :2])
     for place in range(2, 66):
-        scores, state = objective.next(ids[:, place : place + 1], state, lambda name, layer, value: None)
-    torch.testing.assert_close(scores, objective.next(ids)[0], atol=2e-5, rtol=0)
+        scores, state = objective.step(ids[:, place : place + 1], state, lambda name, layer, value: None)
+    torch.testing.assert_close(scores, objective.step(ids)[0], atol=2e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTraining) -> None:
-    _, state = objective.next(torch.zeros(2, 5, dtype=torch.long), objective.begin(2))
-    taken = state.take(torch.tensor([1, 0, 1]))
-    _, after = objective.next(torch.zeros(3, 1, dtype=torch.long), taken)
+def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptPretraining) -> None:
+    _, state = objective.step(torch.zeros(2, 5, dtype=torch.long), objective.new_state(2))
+    taken = state.index_select(torch.tensor([1, 0, 1]))
+    _, after = objective.step(torch.zeros(3, 1, dtype=torch.long), taken)
     assert after.memory is taken.memory, "nothing is copied a second time"
     assert not taken.memory[..., after.count :, :].any()
 
@@ -133,13 +133,13 @@ def test_rows_that_were_taken_have_room_for_the_next_place(objective: GptTrainin
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokenizer) -> None:
-    objective = made(small(**KINDS[kind], max_positions=200, length=200), tokenizer).to("cuda")
+    objective = made(small(**KINDS[kind], max_positions=200, sequence_length=200), tokenizer).to("cuda")
     ids = torch.randint(objective.encoder.vocab_size, (3, 150), device="cuda")
     wanted = objective.encoder(rows_of(ids).to("cuda")).top @ objective.encoder.words.weight.T
-    scores, state = objective.next(ids[:, :4], objective.begin(3))
+    scores, state = objective.step(ids[:, :4], objective.new_state(3))
     for place in range(4, 150):
         torch.testing.assert_close(scores, wanted[:, place - 1], atol=1e-4, rtol=0)
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
         if place == 20:
             assert isinstance(state.graph, DecodingGraph)
             assert state.graph.graph is not None
@@ -149,31 +149,31 @@ def test_a_captured_step_gives_what_the_blocks_give(kind: str, tokenizer: Tokeni
 def test_steps_see_that_weights_have_changed(tokenizer: Tokenizer) -> None:
     objective = made(small(), tokenizer)
     ids = torch.tensor([[1, 2, 3]])
-    before, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    before, _ = objective.step(ids[:, 2:], objective.step(ids[:, :2])[1])
     objective.encoder.words.weight.mul_(2)
-    after, _ = objective.next(ids[:, 2:], objective.next(ids[:, :2])[1])
+    after, _ = objective.step(ids[:, 2:], objective.step(ids[:, :2])[1])
     assert not torch.allclose(before, after)
-    torch.testing.assert_close(after, objective.next(ids)[0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(after, objective.step(ids)[0], atol=2e-5, rtol=0)
 
 
 @torch.no_grad()
-def test_rows_of_the_cache_are_taken_in_any_order(objective: GptTraining) -> None:
+def test_rows_of_the_cache_are_taken_in_any_order(objective: GptPretraining) -> None:
     ids = torch.randint(objective.encoder.vocab_size, (3, 6))
     order = torch.tensor([2, 0, 2, 1])
-    _, state = objective.next(ids, objective.begin(3))
+    _, state = objective.step(ids, objective.new_state(3))
     more = torch.randint(objective.encoder.vocab_size, (4, 1))
-    scores, _ = objective.next(more, state.take(order))
-    wanted, _ = objective.next(torch.cat([ids[order], more], 1))
+    scores, _ = objective.step(more, state.index_select(order))
+    wanted, _ = objective.step(torch.cat([ids[order], more], 1))
     torch.testing.assert_close(scores, wanted, atol=2e-6, rtol=0)
 
 
-def test_more_than_the_context_is_refused(objective: GptTraining) -> None:
+def test_more_than_the_context_is_refused(objective: GptPretraining) -> None:
     with pytest.raises(UsageError, match="25 tokens are more than the 24"):
-        objective.next(torch.zeros(1, 25, dtype=torch.long))
+        objective.step(torch.zeros(1, 25, dtype=torch.long))
 
 
 @torch.no_grad()
-def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptTraining) -> None:
+def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptPretraining) -> None:
     found: list[Tensor] = []
     objective.encoder(rows_of(torch.zeros(1, 5, dtype=torch.long)), record=lambda *item: found.append(item[2]))
     added = int(objective.system.sink)
@@ -184,8 +184,8 @@ def test_recorded_attention_sums_to_one_and_looks_back_alone(objective: GptTrain
 
 
 def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: Documents) -> None:
-    objective = made(small(sink=True, length=16), tokenizer)
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
+    objective = made(small(sink=True, sequence_length=16), tokenizer)
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     losses, _ = objective(batch)
     assert objective.counts(batch)["next"] == 2 * 16
     assert objective.encoder.sink is not None
@@ -194,17 +194,17 @@ def test_the_sink_is_foretold_by_nobody_and_learns(tokenizer: Tokenizer, data: D
 
 
 def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: Documents, tokenizer: Tokenizer) -> None:
-    objective = made(small(length=10), tokenizer)
+    objective = made(small(sequence_length=10), tokenizer)
     count = objective.epoch_size(data)
-    batch = objective.batch(data, CounterRng(seed=3, step=0, first=0, rows=count), range(count))
+    batch = objective.batch(data, CounterRng(seed=3, step=0, first_example=0, batch_size=count), range(count))
     everything = [number for text in tokenizer.encode_many(TEXTS) for number in [*text, tokenizer.end_id]]
-    assert data.joined_size == len(everything)
+    assert data.concatenated_size == len(everything)
     starts = batch.ids[:, 0].tolist()
     rows = sorted(batch.ids[:, 1:].tolist())
     ring = everything * 2
     assert rows == sorted(ring[start : start + 10] for start in range(0, len(everything), 10))
     assert [row[0] for row in batch.ids.tolist()] == starts
-    later = objective.batch(data, CounterRng(seed=3, step=1, first=count, rows=count), range(count))
+    later = objective.batch(data, CounterRng(seed=3, step=1, first_example=count, batch_size=count), range(count))
     assert sorted(later.ids[:, 1:].tolist()) != rows  # it is cut elsewhere
 
 
@@ -213,9 +213,9 @@ def test_an_epoch_reads_every_piece_once_with_a_mark_after_each_document(data: D
 def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
     data: Documents, tokenizer: Tokenizer, stride: int
 ) -> None:
-    objective = made(small(length=16), tokenizer)
+    objective = made(small(sequence_length=16), tokenizer)
     count = objective.window_count(data, stride)
-    batch = objective.windows(data, stride, range(count))
+    batch = objective.window_batch(data, stride, range(count))
     losses, _ = objective(batch)
     text = [number for ids in tokenizer.encode_many(TEXTS) for number in [*ids, tokenizer.end_id]]
     ids, total, ends, done = torch.tensor([tokenizer.end_id, *text]), 0.0, 0.0, 0
@@ -231,7 +231,7 @@ def test_windows_foretell_each_piece_once_as_a_plain_loop_does(
     assert losses["next"].tolist() == pytest.approx([total, total - ends], rel=1e-5)
 
 
-def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptTraining) -> None:
+def test_words_are_the_head_of_the_language_model_and_positions_its_input(objective: GptPretraining) -> None:
     head, *blocks, lowest = layer_groups(objective)
     layer_norm = [] if objective.encoder.norm is None else [*objective.encoder.norm.parameters()]
     assert {*head} == {objective.encoder.words.weight, *layer_norm}
@@ -298,7 +298,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
         "width": 32,
         "head_dim": 16,
         "max_positions": 64,
-        "length": 32,
+        "sequence_length": 32,
         "threads": 1,
     }
     model = keel.pretrain("gpt", TEXTS, out=tmp_path / "m", steps=120, batch=8, lr=1e-2, vocabulary=300, **settings)
@@ -325,7 +325,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"width": 30}, "no multiple"),
-        ({"length": 2000}, "length"),
+        ({"sequence_length": 2000}, "sequence_length"),
         ({"dropout": 1.0}, "dropout"),
         ({"layers": 0}, "1"),
         ({"max_positions": 0}, "positions must lie between 1 and 1048576, not at 0"),
@@ -344,7 +344,9 @@ def test_a_published_network_gives_its_stored_activations() -> None:
         json.loads((folder / f"gpt-nano-sort-{name}.json").read_text()) for name in ("model", "t0-partials")
     )
     config = weights.pop("config")
-    system = Gpt(layers=3, width=48, head_dim=16, max_positions=config["block_size"], length=config["block_size"])
+    system = Gpt(
+        layers=3, width=48, head_dim=16, max_positions=config["block_size"], sequence_length=config["block_size"]
+    )
     encoder = GptEncoder(system, config["vocab_size"]).eval()
     theirs = {name: read_tensor(item) for name, item in weights.items()}
     ours = {name: GPT2.theirs(f"encoder.{name}")[0] for name in encoder.state_dict()}

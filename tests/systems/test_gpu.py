@@ -24,7 +24,7 @@ from keel.training.plan import Plan, Train
 from keel.training.step import Stepper
 
 pytestmark = pytest.mark.gpu
-SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positions": 64, "length": 64}
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "head_dim": 64, "max_positions": 64, "sequence_length": 64}
 TRAIN = Train(steps=8, batch=32, device="cuda", precision="bf16")
 
 
@@ -47,7 +47,7 @@ def take_all(objective: Objective, data: Documents, graphs: bool) -> tuple[list[
         assert isinstance(stepper.graphs, StepGraphs)
         if not graphs:
             stepper.graphs = None
-        taken = [stepper.take(plan.at(step)) for step in range(TRAIN.steps)]
+        taken = [stepper.train_step(plan.step_plan(step)) for step in range(TRAIN.steps)]
         assert not graphs or stepper.graphs.captured  # pyright: ignore[reportOptionalMemberAccess]
     losses = [{name: loss.item() for name, loss in each.losses.items()} for each in taken]
     return losses, [value.detach().cpu() for value in objective.parameters()]
@@ -59,10 +59,10 @@ def test_draws_on_the_gpu_are_the_cpus(learning: tuple[Objective, Documents]) ->
     with World.join("cuda") as world:
         there = Stepper(objective.to("cuda"), data, TRAIN, world, lambda event: None).batches
         for step in (0, 1, 7):
-            place = plan.at(step)
-            (batch,), _ = there.get(place, [range(place.rows)], [])
+            place = plan.step_plan(step)
+            (batch,), _ = there.get(place, [range(place.batch_size)], [])
             (expected,), _ = CpuBatches(objective, data, TRAIN.seed, torch.device("cpu")).get(
-                place, [range(place.rows)], []
+                place, [range(place.batch_size)], []
             )
             pairs = zip(batch.tensors(), expected.tensors(), strict=True)
             assert all(torch.equal(found.cpu(), wanted) for found, wanted in pairs)
@@ -92,7 +92,7 @@ def test_recurrent_layers_and_their_state_go_into_graphs(english_corpus: Path) -
     for one, other in zip(losses, again, strict=True):
         assert one == pytest.approx(other, rel=1e-3)
     objective.load_state_dict(start)
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=32), range(32))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=32), range(32))
     there, here = (objective.to(device).eval()(batch.to(device))[0]["next"].item() for device in ("cuda", "cpu"))
     assert there == pytest.approx(here, rel=1e-3)
 

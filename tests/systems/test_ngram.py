@@ -127,13 +127,13 @@ def test_every_probability_is_the_formulas(tokenizer: Tokenizer, tmp_path: Path,
         for place in range(1, len(marked)):
             expected -= math.log(chance(tuple(marked[max(0, place - order + 1) : place]), marked[place]))
     data = documents_of(held, tokenizer, tmp_path / "b")
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0), range(objective.epoch_size(data)))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(objective.epoch_size(data)))
     assert objective.counts(batch)["ngram"] == sum(map(len, held)) + len(held)
     assert objective(batch)[0]["ngram"].item() == pytest.approx(expected, rel=1e-6)
 
     context = [START, *sentences[3][:3]]
-    ids = [objective.opening if word == START else tokenizer.id_of(word) for word in context]
-    scores, _ = objective.next(torch.tensor([ids]))
+    ids = [objective.bos_id if word == START else tokenizer.id_of(word) for word in context]
+    scores, _ = objective.step(torch.tensor([ids]))
     assert scores[0].exp().sum().item() == pytest.approx(1, abs=1e-5)
     for word in ("w0", "w7", "w299"):
         wanted = chance(tuple(context[len(context) - order + 1 :]) if order > 1 else (), word)
@@ -142,15 +142,15 @@ def test_every_probability_is_the_formulas(tokenizer: Tokenizer, tmp_path: Path,
 
 def test_what_is_read_step_by_step_is_what_is_read_at_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     objective = learn(documents_of(made_up(300), tokenizer, tmp_path / "a"), tokenizer, order=3)
-    ids = torch.tensor([[objective.opening, 6, 7, objective.closing, 5], [objective.opening, 9, 8, 5, 6]])
-    whole, _ = objective.next(ids)
-    scores, state = objective.next(ids[:, :1])
+    ids = torch.tensor([[objective.bos_id, 6, 7, objective.eos_id, 5], [objective.bos_id, 9, 8, 5, 6]])
+    whole, _ = objective.step(ids)
+    scores, state = objective.step(ids[:, :1])
     for place in range(1, 5):
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
     assert torch.equal(scores, whole)
-    anew, _ = objective.next(torch.tensor([[objective.opening, 5]]))  # a sentence knows nothing of the one before
+    anew, _ = objective.step(torch.tensor([[objective.bos_id, 5]]))  # a sentence knows nothing of the one before
     assert torch.equal(anew[0], whole[0])
-    assert scores[:, objective.opening].isneginf().all()
+    assert scores[:, objective.bos_id].isneginf().all()
 
 
 def test_memory_and_threads_change_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from keel.data.documents import Documents
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.nn.huffman import huffman
-from keel.systems.nnlm import Ngrams, Nnlm, NnlmTraining
+from keel.nn.huffman import huffman_tree
+from keel.systems.nnlm import NgramBatch, Nnlm, NnlmTraining
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.loss_totals import validation_loss
@@ -54,7 +54,7 @@ def make(data: Documents, **fields: Any) -> NnlmTraining:
 def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
     objective = make(documents, order=4, chunk_length=7)
     rows = objective.epoch_size(documents)
-    batch = objective.batch(documents, CounterRng(seed=3, step=0, first=0), range(rows))
+    batch = objective.batch(documents, CounterRng(seed=3, step=0, first_example=0), range(rows))
     ids = documents.read(torch.arange(6000)).tolist()
     starts = [0, 1000, 2500, 2503]
     expected = set()
@@ -73,15 +73,17 @@ def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Docu
 def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
     objective = make(documents, loss=loss, direct_connections=direct).double()
     torch.nn.init.normal_(objective.output.weight)
-    batch = objective.batch(documents, CounterRng(seed=1, step=2, first=40), range(3))
-    batch = Ngrams(context=batch.context, words=batch.words, present=batch.present.double(), drawn=batch.drawn)
+    batch = objective.batch(documents, CounterRng(seed=1, step=2, first_example=40), range(3))
+    batch = NgramBatch(
+        context=batch.context, words=batch.words, present=batch.present.double(), negatives=batch.negatives
+    )
     objective(batch)[0][loss].backward()
     ours = {name: value.grad.clone() for name, value in objective.named_parameters() if value.grad is not None}
     objective.zero_grad()
 
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS).astype(float)
     q = counts**0.75 / (counts**0.75).sum()
-    tree = huffman(counts)
+    tree = huffman_tree(counts)
     total = torch.zeros((), dtype=torch.float64)
     for row in range(3):
         for place in range(10):
@@ -97,7 +99,7 @@ def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, lo
                     if sign:
                         total = total - torch.log(1 / (1 + torch.exp(-float(sign) * scores[int(node)])))
             else:
-                drawn = batch.drawn[row, place].tolist()
+                drawn = batch.negatives[row, place].tolist()
                 for number, other in enumerate([word, *drawn]):
                     odds = torch.exp(scores[other])
                     if loss == "nce":  # p(data | word) = p / (p + k q)
@@ -116,13 +118,13 @@ def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> 
     objective = make(documents, loss=loss).double()
     torch.nn.init.normal_(objective.output.weight)
     features = objective.features(torch.tensor([[5, 6]])).expand(WORDS, -1)
-    chances = objective.log_chances(features, torch.arange(WORDS)).exp()
+    chances = objective.log_probs(features, torch.arange(WORDS)).exp()
     assert chances.sum().item() == pytest.approx(1.0)
 
 
 def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
     objective = make(documents, loss="nce", negatives=50, sampling_power=0.5)
-    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(600)).drawn
+    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
     found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
     np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)

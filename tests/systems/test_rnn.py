@@ -17,7 +17,7 @@ from keel.model import Model
 from keel.nn.recurrent import CELLS, Cell, RecurrentLayers, RecurrentState
 from keel.systems.bert import Bert
 from keel.systems.onehot import Onehot
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 from keel.systems.system import System
 from keel.systems.ulmfit import Ulmfit
 from keel.training.counter_rng import CounterRng
@@ -39,7 +39,7 @@ def documents(english_corpus: Path, tokenizer: Tokenizer) -> Documents:
     return Documents.of(Tokens.build(Corpus(english_corpus), tokenizer))
 
 
-def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnTraining:
+def training(tokenizer: Tokenizer, system: Rnn = SMALL) -> RnnPretraining:
     torch.manual_seed(0)
     return system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
 
@@ -123,11 +123,14 @@ def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Docu
     short = training(tokenizer, system)
     long = training(tokenizer, replace(system, bptt=2 * system.bptt))
     state, sums, losses = short.initial_state(3), dict[str, Tensor](), dict[str, Tensor]()
-    windows = [short.batch(documents, CounterRng(seed=0, step=n, first=3 * n, rows=3), range(3)) for n in range(2)]
+    windows = [
+        short.batch(documents, CounterRng(seed=0, step=n, first_example=3 * n, batch_size=3), range(3))
+        for n in range(2)
+    ]
     for batch in windows:
         losses, state = short(batch, state)
         sums = {name: sums.get(name, 0) + loss for name, loss in losses.items()}
-    wanted, after = long(long.batch(documents, CounterRng(seed=0, step=0, first=0, rows=3), range(3)))
+    wanted, after = long(long.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=3), range(3)))
     assert sums.keys() == wanted.keys() == ({"next", "previous"} if system.bidirectional else {"next"})
     for name, loss in wanted.items():
         assert torch.allclose(sums[name], loss, rtol=1e-5)
@@ -139,7 +142,7 @@ def test_two_windows_with_state_are_one_long_window(system: Rnn, documents: Docu
 
 def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer, replace(SMALL, bidirectional=True))
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
     losses, _ = objective(batch)
     counts = objective.counts(batch)
     assert counts["next"] == counts["previous"] == counts["tokens"] == 2 * SMALL.bptt
@@ -157,10 +160,10 @@ def test_losses_are_of_each_direction_s_own_next_word(documents: Documents, toke
 
 def test_a_writer_reads_word_by_word_what_training_reads_at_once(documents: Documents, tokenizer: Tokenizer) -> None:
     objective = training(tokenizer)
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=2), range(2))
-    state, loss = objective.begin(2), torch.zeros(())
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=2), range(2))
+    state, loss = objective.new_state(2), torch.zeros(())
     for place in range(SMALL.bptt):
-        scores, state = objective.next(batch.forwards[:, place, None], state)
+        scores, state = objective.step(batch.forwards[:, place, None], state)
         loss = loss - scores.log_softmax(-1).gather(1, batch.forwards[:, place + 1, None]).sum()
     assert torch.allclose(loss, objective(batch)[0]["next"], rtol=1e-5)
 
@@ -170,7 +173,7 @@ def test_a_writer_takes_ids_to_where_its_weights_are(tokenizer: Tokenizer, monke
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     looked_up: list[Tensor] = []
     objective.encoder.words.register_forward_pre_hook(lambda _, given: looked_up.append(given[0]))
-    objective.next(torch.tensor([[1, 2]]), objective.begin(1))
+    objective.step(torch.tensor([[1, 2]]), objective.new_state(1))
     assert [ids.device.type for ids in looked_up] == ["meta"]
 
 
@@ -207,7 +210,7 @@ def test_texts_of_a_batch_do_not_disturb_each_other(tokenizer: Tokenizer) -> Non
         assert torch.allclose(torch.from_numpy(one), torch.from_numpy(other), atol=1e-6)
 
 
-@pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden=12, layers=2)])
+@pytest.mark.parametrize("system", [SMALL, Ulmfit(width=8, hidden_size=12, layers=2)])
 def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System, tokenizer: Tokenizer) -> None:
     model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
     texts = ["a judge", "the sailor repairs the boat", "a judge"]

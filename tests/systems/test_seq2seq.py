@@ -10,9 +10,9 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import DecodingState
-from keel.systems.seq2seq import Seq2seq, Seq2seqDecoder, Seq2seqEncoder, Source
+from keel.systems.seq2seq import AttentionSource, Seq2seq, Seq2seqDecoder, Seq2seqEncoder
 
-SMALL = Seq2seq(width=6, hidden=5, dropout=0.0)
+SMALL = Seq2seq(width=6, attention_dim=5, dropout=0.0)
 KINDS = [replace(SMALL, scoring=scoring, cell=cell) for scoring in ("additive", "dot") for cell in ("gru", "lstm")]
 NAMES = [f"{system.scoring}-{system.cell}" for system in KINDS]
 SOURCE = [[1, 4, 2, 7, 3], [5, 6, 2], [3]]
@@ -29,9 +29,9 @@ def made(system: Seq2seq, source: int = 9, target: int = 8) -> tuple[Seq2seqEnco
     return encoder, decoder
 
 
-def read(encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, texts: list[list[int]] = SOURCE) -> Source:
+def read(encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, texts: list[list[int]] = SOURCE) -> AttentionSource:
     rows = TokenBatch.pad(texts)
-    return decoder.read(encoder(rows), rows)
+    return decoder.project_source(encoder(rows), rows)
 
 
 def by_the_formulas(
@@ -51,11 +51,11 @@ def by_the_formulas(
                 energies.append(s @ decoder.key(h[j]) / system.width**0.5)
         alpha = torch.stack(energies).softmax(0)
         c = torch.stack([alpha[j] * h[j] for j in range(len(text))]).sum(0)
-        y = decoder.table()[word] * system.width**0.5
+        y = decoder.word_embeddings()[word] * system.width**0.5
         cell = decoder.cell(torch.cat([y, c]), cell)
         s = cell[0] if isinstance(cell, tuple) else cell
         told = torch.tanh(decoder.answer(torch.cat([s, y, c])))
-        scores.append(decoder.table() @ told + decoder.bias)
+        scores.append(decoder.word_embeddings() @ told + decoder.bias)
         weights.append(alpha)
     return torch.stack(scores), torch.stack(weights)
 
@@ -65,7 +65,7 @@ def test_it_is_bahdanau_s_network_with_its_gradients(system: Seq2seq) -> None:
     encoder, decoder = made(system)
     seen: dict[str, Tensor] = {}
     vectors, _ = decoder(TARGET, read(encoder, decoder), record=lambda name, layer, value: seen.update({name: value}))
-    scores = decoder.scores(vectors)
+    scores = decoder.logits(vectors)
     plain = [
         by_the_formulas(system, encoder, decoder, text, words.tolist())
         for text, words in zip(SOURCE, TARGET, strict=True)
@@ -88,7 +88,7 @@ def test_word_by_word_is_as_all_at_once(system: Seq2seq) -> None:
     encoder, decoder = made(system)
     source = read(encoder, decoder)
     whole, end = decoder(TARGET, source)
-    state, found = decoder.begin(source, 3), []
+    state, found = decoder.new_state(source, 3), []
     for step in range(TARGET.shape[1]):
         vectors, state = decoder(TARGET[:, step : step + 1], source, state)
         found.append(vectors)
@@ -112,32 +112,32 @@ def test_several_rows_of_a_text_look_at_one_copy_of_it(system: Seq2seq) -> None:
     ids = torch.randint(8, (6, 4))
     beams, after = decoder(ids, source)
     texts = torch.tensor([0, 0, 1, 1, 2, 2])
-    repeated, _ = decoder(ids, source.take(texts))
+    repeated, _ = decoder(ids, source.index_select(texts))
     torch.testing.assert_close(beams, repeated)
     # Rows 3 and 2 of text 1 go on, in this order, and the other texts are done.
-    going_on = DecodingState(source=source, own=after).kept(torch.tensor([3, 2]), torch.tensor([1]))
+    going_on = DecodingState(source=source, own=after).select(torch.tensor([3, 2]), torch.tensor([1]))
     found, _ = decoder(torch.tensor([[4], [6]]), going_on.source, going_on.own)
     for place, row in enumerate((3, 2)):
         longer = torch.cat([ids[row], torch.tensor([[4], [6]])[place]])[None]
-        expected, _ = decoder(longer, source.take(torch.tensor([1])))
+        expected, _ = decoder(longer, source.index_select(torch.tensor([1])))
         torch.testing.assert_close(found[place, 0], expected[0, -1])
 
 
 def test_one_vocabulary_has_one_table() -> None:
     encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 8, 8)
-    assert decoder.table() is encoder.words.weight
+    assert decoder.word_embeddings() is encoder.words.weight
     assert not any(name.startswith("words") for name in decoder.state_dict()), "they are the encoder's"
     encoder, decoder = made(replace(SMALL, shared_vocabulary=True), 9, 8)
-    assert decoder.table() is not encoder.words.weight
+    assert decoder.word_embeddings() is not encoder.words.weight
     encoder, decoder = made(replace(SMALL, tie_embeddings=False))
     assert decoder.output is not None
-    assert decoder.scores(torch.zeros(2, 3, 6).double()).shape == (2, 3, 8)
+    assert decoder.logits(torch.zeros(2, 3, 6).double()).shape == (2, 3, 8)
 
 
 @pytest.mark.parametrize("scoring", ["additive", "dot"])
 def test_it_learns_to_turn_numbers_round_and_where_to_look(scoring: Any) -> None:
     torch.manual_seed(0)
-    system = Seq2seq(width=32, hidden=32, dropout=0.0, scoring=scoring)
+    system = Seq2seq(width=32, attention_dim=32, dropout=0.0, scoring=scoring)
     encoder = system.build_encoder(12)
     decoder = system.build_decoder(encoder, 12)
     task = nn.ModuleList([encoder, decoder])
@@ -152,8 +152,8 @@ def test_it_learns_to_turn_numbers_round_and_where_to_look(scoring: Any) -> None
 
     for step in range(150):
         rows, target = numbers(32, 3 + step % 4)
-        vectors, _ = decoder(target[:, :-1], decoder.read(encoder(rows), rows))
-        loss = F.cross_entropy(decoder.scores(vectors).flatten(0, 1), target[:, 1:].flatten())
+        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(rows), rows))
+        loss = F.cross_entropy(decoder.logits(vectors).flatten(0, 1), target[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -161,10 +161,10 @@ def test_it_learns_to_turn_numbers_round_and_where_to_look(scoring: Any) -> None
     seen: dict[str, Tensor] = {}
     vectors, _ = decoder(
         target[:, :-1],
-        decoder.read(encoder(rows), rows),
+        decoder.project_source(encoder(rows), rows),
         record=lambda name, layer, value: seen.update({name: value}),
     )
-    right = (decoder.scores(vectors).argmax(-1) == target[:, 1:]).float().mean().item()
+    right = (decoder.logits(vectors).argmax(-1) == target[:, 1:]).float().mean().item()
     assert right > 0.95
     if scoring == "additive":
         looked_at = seen["alignment"][:, :5, :5].argmax(-1).float().mean(0)
@@ -190,8 +190,8 @@ def test_a_gpu_learns_the_same_by_a_graph(system: Seq2seq) -> None:
     weights = [*encoder.parameters(), *decoder.parameters()]
 
     def gradients(rows: TokenBatch, ids: Tensor) -> tuple[Tensor, ...]:
-        vectors, _ = decoder(ids, decoder.read(encoder(rows), rows))
-        return torch.autograd.grad(decoder.scores(vectors).square().mean(), weights)
+        vectors, _ = decoder(ids, decoder.project_source(encoder(rows), rows))
+        return torch.autograd.grad(decoder.logits(vectors).square().mean(), weights)
 
     expected = gradients(TokenBatch.pad(SOURCE), TARGET)
     encoder.cuda()

@@ -85,21 +85,21 @@ def test_word_starts_are_bits() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.3])
 def test_many_documents_are_held_out_whole(share: float) -> None:
     documents = make_documents([[2, 3]] * 150)
-    learned, held = documents.split(share, seed=1)
+    learned, held = documents.split_held_out(share, seed=1)
     assert held is not None
     assert len(held.spans) == max(2, round(share * 150))
     assert sorted(tokens_of(learned) + tokens_of(held)) == tokens_of(documents)
-    again = documents.split(share, seed=1)[1]
+    again = documents.split_held_out(share, seed=1)[1]
     assert again is not None
     assert torch.equal(again.spans, held.spans)
-    other = documents.split(share, seed=2)[1]
+    other = documents.split_held_out(share, seed=2)[1]
     assert other is not None
     assert not torch.equal(other.spans, held.spans)
 
 
 def test_few_documents_give_the_ends_of_the_long_ones() -> None:
     documents = make_documents([[2] * 30, [2] * 5, [2] * 100])
-    learned, held = documents.split(0.1, seed=0)
+    learned, held = documents.split_held_out(0.1, seed=0)
     assert held is not None
     whole = tokens_of(documents)
     assert tokens_of(held) == [whole[0][54:], whole[2][180:]]
@@ -107,7 +107,7 @@ def test_few_documents_give_the_ends_of_the_long_ones() -> None:
 
 
 def test_one_document_gives_its_end() -> None:
-    learned, held = make_documents([[2] * 50]).split(0.02, seed=0)
+    learned, held = make_documents([[2] * 50]).split_held_out(0.02, seed=0)
     assert held is not None
     assert (learned.size, held.size) == (98, 2)
 
@@ -123,7 +123,7 @@ def test_one_document_gives_its_end() -> None:
 )
 def test_nothing_is_held_out_where_nothing_can_be(sentences: list[list[int]], share: float) -> None:
     documents = make_documents(sentences)
-    assert documents.split(share, seed=0) == (documents, None)
+    assert documents.split_held_out(share, seed=0) == (documents, None)
 
 
 def test_unknown_size_is_refused_with_the_known_ones() -> None:

@@ -12,9 +12,15 @@ from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
 from keel.nn.kv_cache import KVCache
 from keel.nn.transformer_blocks import MultiHeadAttention
-from keel.systems.transformer import Memory, Transformer, TransformerDecoder, TransformerEncoder, sinusoidal_positions
+from keel.systems.transformer import (
+    EncoderMemory,
+    Transformer,
+    TransformerDecoder,
+    TransformerEncoder,
+    sinusoidal_positions,
+)
 
-SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_dim=8, dropout=0.0, length=32)
+SMALL = Transformer(layers=2, decoder_layers=3, width=32, head_dim=8, dropout=0.0, max_positions=32)
 SOURCE, TARGET = [[5, 6, 7, 8, 9, 3], [10, 11, 3], [12, 3]], [[1, 4, 5, 6, 7], [1, 8, 9, 10, 11], [1, 12, 13, 14, 15]]
 
 
@@ -28,9 +34,9 @@ def made(system: Transformer = SMALL, target: int = 30) -> tuple[TransformerEnco
     return encoder, decoder
 
 
-def read(encoder: TransformerEncoder, decoder: TransformerDecoder, source: list[list[int]] = SOURCE) -> Memory:
+def read(encoder: TransformerEncoder, decoder: TransformerDecoder, source: list[list[int]] = SOURCE) -> EncoderMemory:
     rows = TokenBatch.pad(source)
-    return decoder.read(encoder(rows), rows)
+    return decoder.project_source(encoder(rows), rows)
 
 
 def peer(system: Transformer, encoder: TransformerEncoder, decoder: TransformerDecoder) -> nn.Transformer:
@@ -88,7 +94,7 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
     padding = torch.arange(6) >= rows.lengths[:, None]
 
     source = encoder.words(rows.ids).detach() * 32**0.5 + sinusoidal_positions(6, 32, torch.device("cpu"))
-    target = decoder.table()[ids].detach() * 32**0.5 + sinusoidal_positions(5, 32, torch.device("cpu"))
+    target = decoder.word_embeddings()[ids].detach() * 32**0.5 + sinusoidal_positions(5, 32, torch.device("cpu"))
     expected = theirs(
         source,
         target,
@@ -96,7 +102,7 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
         src_key_padding_mask=padding,
         memory_key_padding_mask=padding,
     )
-    found, state = decoder(ids, decoder.read(encoder(rows), rows))
+    found, state = decoder(ids, decoder.project_source(encoder(rows), rows))
     assert state is None
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -116,9 +122,9 @@ def test_outputs_and_gradients_are_those_of_torch(pre_norm: bool) -> None:
 
 
 @torch.no_grad()
-def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, KVCache]:
+def written(decoder: TransformerDecoder, source: EncoderMemory, ids: Tensor, cuts: list[int]) -> tuple[Tensor, KVCache]:
     """The vectors of ids that are handed over in parts, and the state at the end."""
-    state, found = decoder.begin(source, len(ids)), []
+    state, found = decoder.new_state(source, len(ids)), []
     for part in ids.split(cuts, 1):
         vectors, state = decoder(part, source, state)
         found.append(vectors)
@@ -126,10 +132,10 @@ def written(decoder: TransformerDecoder, source: Memory, ids: Tensor, cuts: list
     return torch.cat(found, 1), state
 
 
-@pytest.mark.parametrize("positions", ["sincos", "learned", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_step_by_step_is_all_at_once(positions: Any, pre_norm: bool) -> None:
-    encoder, decoder = made(replace(SMALL, positions=positions, pre_norm=pre_norm))
+    encoder, decoder = made(replace(SMALL, position_encoding=positions, pre_norm=pre_norm))
     source, ids = read(encoder, decoder), torch.randint(4, 30, (3, 20))
     whole = decoder(ids, source)[0].detach()
     for cuts in ([1] * 20, [20], [3, 1, 9, 1, 6]):
@@ -146,7 +152,7 @@ def test_rows_may_change_their_order_and_texts_leave() -> None:
     _, state = written(decoder, source, ids[:, :5], [5])
     rows = torch.tensor([3, 2, 5, 5])  # of the second text both, of the third one twice
     with torch.no_grad():
-        found, _ = decoder(ids[rows, 5:], source.take(torch.tensor([1, 2])), state.take(rows))
+        found, _ = decoder(ids[rows, 5:], source.index_select(torch.tensor([1, 2])), state.index_select(rows))
         torch.testing.assert_close(found, whole[rows, 5:], rtol=1e-4, atol=1e-5)
         again, _ = decoder(ids[:, 5:], source, state)  # what was taken is a copy
         torch.testing.assert_close(again, whole[:, 5:], rtol=1e-4, atol=1e-5)
@@ -183,7 +189,7 @@ def test_what_is_recorded_of_a_step_is_a_row_of_the_whole() -> None:
     source, ids = read(encoder, decoder), torch.tensor(TARGET)
     whole: dict[tuple[str, int], Tensor] = {}
     decoder(ids, source, record=lambda name, layer, value: whole.update({(name, layer): value}))
-    _, state = decoder(ids[:, :3], source, decoder.begin(source, 3))
+    _, state = decoder(ids[:, :3], source, decoder.new_state(source, 3))
     step: dict[tuple[str, int], Tensor] = {}
     decoder(ids[:, 3:4], source, state, record=lambda name, layer, value: step.update({(name, layer): value}))
     for key, value in step.items():
@@ -203,15 +209,15 @@ def test_a_later_word_changes_nothing_before_it_and_padding_nothing_at_all() -> 
         torch.testing.assert_close(alone[0], one[row], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("positions", "alike"), [("none", True), ("sincos", False), ("learned", False)])
+@pytest.mark.parametrize(("positions", "alike"), [("none", True), ("sinusoidal", False), ("learned", False)])
 def test_without_positions_words_may_stand_in_any_order(positions: Any, alike: bool) -> None:
-    encoder, decoder = made(replace(SMALL, positions=positions))
+    encoder, decoder = made(replace(SMALL, position_encoding=positions))
     order = torch.randperm(9)
     text = torch.arange(10, 19)
     there, moved = (encoder(TokenBatch.pad([ids.tolist()])) for ids in (text, text[order]))
     assert torch.allclose(there.top[:, order], moved.top, atol=1e-4) is alike
     ids, rows = torch.tensor(TARGET[:1]), TokenBatch.pad([text.tolist()])
-    across = [decoder(ids, decoder.read(output, rows))[0] for output in (there, moved)]
+    across = [decoder(ids, decoder.project_source(output, rows))[0] for output in (there, moved)]
     assert torch.allclose(*across, atol=1e-4) is alike
 
 
@@ -227,19 +233,19 @@ def test_waves_are_sines_in_even_and_cosines_in_odd_places() -> None:
 def test_words_are_tied_as_told() -> None:
     one = replace(SMALL, shared_vocabulary=True)
     encoder, decoder = made(one, target=40)
-    assert decoder.table() is encoder.words.weight
+    assert decoder.word_embeddings() is encoder.words.weight
     assert not any(weight is encoder.words.weight for weight in decoder.parameters())  # it is saved once
     assert "words.weight" not in decoder.state_dict()
     top = torch.randn(2, 32)
-    torch.testing.assert_close(decoder.scores(top), top @ encoder.words.weight.T)
+    torch.testing.assert_close(decoder.logits(top), top @ encoder.words.weight.T)
 
     encoder, decoder = made(SMALL, target=40)  # of equal size by chance
-    assert decoder.table() is not encoder.words.weight
-    torch.testing.assert_close(decoder.scores(top), top @ decoder.table().T)
+    assert decoder.word_embeddings() is not encoder.words.weight
+    torch.testing.assert_close(decoder.logits(top), top @ decoder.word_embeddings().T)
 
     _, decoder = made(replace(one, tie_embeddings=False), target=40)
     assert decoder.output is not None
-    torch.testing.assert_close(decoder.scores(top), top @ decoder.output.weight.T)
+    torch.testing.assert_close(decoder.logits(top), top @ decoder.output.weight.T)
 
 
 def test_published_shapes() -> None:
@@ -273,8 +279,8 @@ def test_rows_that_are_too_long_are_refused() -> None:
         encoder(TokenBatch.pad([[5] * 33]))
     source = read(encoder, decoder)
     with torch.no_grad():
-        _, state = decoder(torch.ones(3, 32, dtype=torch.long), source, decoder.begin(source, 3))
-        with pytest.raises(KeelError, match=r"--system\.length"):
+        _, state = decoder(torch.ones(3, 32, dtype=torch.long), source, decoder.new_state(source, 3))
+        with pytest.raises(KeelError, match=r"--system\.max_positions"):
             decoder(torch.ones(3, 1, dtype=torch.long), source, state)
 
 
@@ -299,19 +305,19 @@ def test_settings_that_make_no_network_are_refused(settings: dict[str, Any], mes
 def test_a_gpu_writes_the_same_and_is_never_waited_for() -> None:
     encoder, decoder = made()
     rows, ids = TokenBatch.pad(SOURCE), torch.tensor(TARGET)
-    expected = decoder(ids, decoder.read(encoder(rows), rows))[0]
+    expected = decoder(ids, decoder.project_source(encoder(rows), rows))[0]
     encoder, decoder, rows, ids = encoder.cuda(), decoder.cuda(), rows.to("cuda"), ids.cuda()
     sinusoidal_positions(32, 32, ids.device)
     try:
         torch.cuda.set_sync_debug_mode("error")  # which warns of itself: whatever comes of that, it is taken back
-        source = decoder.read(encoder(rows), rows)
-        state, found = decoder.begin(source, 3), []
+        source = decoder.project_source(encoder(rows), rows)
+        state, found = decoder.new_state(source, 3), []
         for step in range(5):
             vectors, state = decoder(ids[:, step : step + 1], source, state)
             found.append(vectors)
         with torch.autocast("cuda", torch.bfloat16):
-            source = decoder.read(encoder(rows), rows)
-            half, state = decoder(ids[:, :1], source, decoder.begin(source, 3))
+            source = decoder.project_source(encoder(rows), rows)
+            half, state = decoder(ids[:, :1], source, decoder.new_state(source, 3))
             half, _ = decoder(ids[:, 1:], source, state)
     finally:
         torch.cuda.set_sync_debug_mode("default")

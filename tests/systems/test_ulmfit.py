@@ -20,16 +20,16 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import Event
 from keel.model import Model
-from keel.systems.rnn import Streams
-from keel.systems.ulmfit import DROPOUTS, Layer, Ulmfit, UlmfitTraining, locked
-from keel.tasks.classify import Classify
+from keel.systems.rnn import RnnBatch
+from keel.systems.ulmfit import DROPOUTS, Ulmfit, UlmfitPretraining, WeightDropLstm, locked
+from keel.tasks.classify import TextClassification
 from keel.training.parameter_groups import layer_groups, lr_multipliers
 
-TINY: dict[str, Any] = {"width": 12, "hidden": 20, "layers": 3, "bptt": 10}
+TINY: dict[str, Any] = {"width": 12, "hidden_size": 20, "layers": 3, "bptt": 10}
 DRY: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)
 
 
-def training(**settings: Any) -> UlmfitTraining:
+def training(**settings: Any) -> UlmfitPretraining:
     torch.manual_seed(0)
     system = Ulmfit(**{**TINY, **settings})
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
@@ -42,7 +42,7 @@ def window(rows: int = 3, length: int = 10) -> Tensor:
 
 @pytest.mark.parametrize("drop", [0.0, 0.5])
 def test_a_layer_is_an_lstm_whose_recurrent_weights_are_dropped(drop: float) -> None:
-    layer = Layer(5, 7, drop)
+    layer = WeightDropLstm(5, 7, drop)
     plain = nn.LSTM(5, 7, batch_first=True)
     x, hidden, cells = torch.randn(3, 6, 5), torch.randn(3, 7), torch.randn(3, 7)
     torch.manual_seed(4)
@@ -65,7 +65,7 @@ def test_a_layer_is_an_lstm_whose_recurrent_weights_are_dropped(drop: float) -> 
 
 def test_nothing_is_dropped_in_evaluation() -> None:
     objective = training().eval()
-    batch = Streams(forwards=window())
+    batch = RnnBatch(forwards=window())
     assert torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
     objective.train()
     assert not torch.equal(objective(batch)[0]["next"], objective(batch)[0]["next"])
@@ -92,27 +92,27 @@ def test_a_dropped_word_is_gone_wherever_it_stands() -> None:
 def test_the_losses_are_those_of_the_papers() -> None:
     objective = training(**DRY, ar=2.0, tar=3.0).train()
     ids = window()
-    losses, _ = objective(Streams(forwards=ids))
+    losses, _ = objective(RnnBatch(forwards=ids))
     x = objective.encoder.words(ids[:, :-1])
     for layer in objective.encoder.forwards.layers:
-        zeros = x.new_zeros(len(x), cast(Layer, layer).width)
+        zeros = x.new_zeros(len(x), cast(WeightDropLstm, layer).width)
         x = layer(x, zeros, zeros)[0]
     scores = x @ objective.encoder.words.weight.T + objective.bias
     expected = F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum")
     torch.testing.assert_close(losses["next"], expected)
-    counts = objective.counts(Streams(forwards=ids))
+    counts = objective.counts(RnnBatch(forwards=ids))
     regular = 2.0 * x.square().mean() + 3.0 * (x[:, 1:] - x[:, :-1]).square().mean()
     torch.testing.assert_close(losses["steady"] / counts["steady"], regular)
     assert counts["next"] == 30
-    assert objective.eval()(Streams(forwards=ids))[0].keys() == {"next"}
+    assert objective.eval()(RnnBatch(forwards=ids))[0].keys() == {"next"}
 
 
 def test_two_windows_with_state_are_one_long_window() -> None:
     objective = training().eval()
     ids = window(length=20)
-    whole, end = objective(Streams(forwards=ids), objective.initial_state(3))
-    first, state = objective(Streams(forwards=ids[:, :11]), objective.initial_state(3))
-    second, state = objective(Streams(forwards=ids[:, 10:]), state)
+    whole, end = objective(RnnBatch(forwards=ids), objective.initial_state(3))
+    first, state = objective(RnnBatch(forwards=ids[:, :11]), objective.initial_state(3))
+    second, state = objective(RnnBatch(forwards=ids[:, 10:]), state)
     torch.testing.assert_close(first["next"] + second["next"], whole["next"])
     for one, other in zip(state.tensors(), end.tensors(), strict=True):
         torch.testing.assert_close(one, other)
@@ -122,11 +122,11 @@ def test_two_windows_with_state_are_one_long_window() -> None:
 def test_a_word_at_a_time_is_the_same() -> None:
     objective = training().eval()
     ids = window(length=4)
-    state, total = objective.begin(3), torch.zeros(())
+    state, total = objective.new_state(3), torch.zeros(())
     for place in range(4):
-        scores, state = objective.next(ids[:, place : place + 1], state)
+        scores, state = objective.step(ids[:, place : place + 1], state)
         total += F.cross_entropy(scores, ids[:, place + 1], reduction="sum")
-    torch.testing.assert_close(total, objective(Streams(forwards=ids))[0]["next"])
+    torch.testing.assert_close(total, objective(RnnBatch(forwards=ids))[0]["next"])
 
 
 def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Path) -> None:
@@ -135,7 +135,7 @@ def test_wikitext_has_nearly_the_words_and_marks_that_papers_count(data_dir: Pat
     words = dict.fromkeys(word for block in corpus.blocks() for word in block.text.split())
     data = Documents.of(Tokens.build(corpus, Tokenizer.from_whitespace_words(words)), least=1)
     assert "<unk>" in words
-    assert data.marked_size == 245_569 - 147
+    assert data.stream_size == 245_569 - 147
 
 
 def test_words_that_are_the_softmax_too_are_in_the_topmost_level() -> None:
@@ -152,7 +152,7 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = Classify(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    task = TextClassification(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]
@@ -218,7 +218,7 @@ def test_a_gpu_takes_the_weights_as_they_are() -> None:
     found: list[list[Tensor]] = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
-        layer = Layer(16, 24, 0.0)
+        layer = WeightDropLstm(16, 24, 0.0)
         x, hidden, cells = torch.randn(3, 6, 16), torch.randn(3, 24), torch.randn(3, 24)
         layer = layer.to(device)
         given = [tensor.to(device) for tensor in (x, hidden, cells)]

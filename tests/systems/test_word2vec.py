@@ -68,7 +68,7 @@ def test_updates_are_the_gradients_of_the_loss(
     """Block after block of windows, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, loss=loss, negatives=negatives, width=width, window=window)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first=12), 0.05
+    draw, rate = CounterRng(seed=1, step=3, first_example=12), 0.05
     total = predictions = given = counted = 0.0
     for row in range(4):
         sums, counts = ours.update(documents, draw, range(row, row + 1), rate, 1)
@@ -84,7 +84,7 @@ def test_updates_are_the_gradients_of_the_loss(
                 total += found.item()
                 predictions += theirs.counts(one)[loss].item()
                 # Each word of a mean takes the whole change, as in the first code.
-                share = one.present.sum() if architecture == "cbow" else 1.0
+                share = one.context_mask.sum() if architecture == "cbow" else 1.0
                 assert theirs.encoder.words.weight.grad is not None
                 assert theirs.contexts.grad is not None
                 changes[0] += share * theirs.encoder.words.weight.grad
@@ -104,7 +104,7 @@ def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: fl
     with torch.no_grad():
         objective.encoder.words.weight.fill_(0.0)[:, 0] = 1.0
         objective.contexts.fill_(0.0)[:, 0] = score
-    draw = CounterRng(seed=1, step=0, first=0)
+    draw = CounterRng(seed=1, step=0, first_example=0)
     expected = objective(objective.batch(documents, draw, range(3)))[0]["negative"].item()
     sums, _ = objective.update(documents, draw, range(3), 0.0, 1)
     assert sums["negative"] == pytest.approx(expected, rel=1e-5)
@@ -112,7 +112,7 @@ def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: fl
 
 def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
     objective = make(subsample=0.0, window=4, chunk_length=6000)
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
     ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
     near = {
         (ids[a], ids[b])
@@ -122,7 +122,7 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
         for b in kept[max(0, i - 4) : i + 5]
         if a != b
     }
-    rows = zip(batch.targets[:, 0].tolist(), batch.near.tolist(), batch.present.tolist(), strict=True)
+    rows = zip(batch.targets[:, 0].tolist(), batch.context.tolist(), batch.context_mask.tolist(), strict=True)
     seen = {(center, word) for center, words, there in rows for word, real in zip(words, there, strict=True) if real}
     assert len(seen) > 100
     assert seen <= near
@@ -130,10 +130,10 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
 
 
 def test_frequent_words_are_passed_over_and_rare_ones_read() -> None:
-    from keel.systems.word2vec import _chances_of
+    from keel.systems.word2vec import sampling_tables
 
     counts = np.array([0, 1_000_000, 10_000, 10])
-    keep = _chances_of(counts, 1e-3, 0.75).keep / 2**32
+    keep = sampling_tables(counts, 1e-3, 0.75).keep / 2**32
     share = counts / counts.sum()
     assert keep[0] == 0
     assert keep[1] == pytest.approx((1e-3 / share[1]) ** 0.5 + 1e-3 / share[1], rel=1e-6)
@@ -212,7 +212,7 @@ def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> 
 
 
 def test_words_are_counted_in_the_documents_alone(documents: Documents) -> None:
-    some, _ = Documents.split(documents, 0.5, seed=0)
+    some, _ = Documents.split_held_out(documents, 0.5, seed=0)
     objective = make(loss="hierarchical")
     objective.setup(some)
     counts = objective.counts_of_tree

@@ -21,7 +21,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.kernels import brown_clustering as kernel
 from keel.model import Model
-from keel.systems.wordclass import Wordclass, WordclassEncoder, _count
+from keel.systems.wordclass import Wordclass, WordclassEncoder, count_bigrams
 from keel.training.counter_rng import CounterRng
 
 SPECIALS = cast(Tokenizer, SimpleNamespace(special_ids=[0, 1, 2, 3, 4], unknown_id=1, token_of=str))
@@ -72,18 +72,18 @@ def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: i
     documents = make_documents(words, tokens, seed)
     bigrams = bigrams_of(documents)
     total = sum(bigrams.values())
-    corpus = _count(documents, words + 5, [0, 1, 2, 3, 4])
+    corpus = count_bigrams(documents, words + 5, [0, 1, 2, 3, 4])
     number = len(corpus.order)
     assert corpus.after_counts.sum() == total == corpus.before_counts.sum()
     slots, alive = np.full(number, -1), np.zeros(size + 1, bool)
-    joint, shared = np.zeros((size + 1, size + 1), np.int64), np.full((size + 1, size + 1), kernel.GONE)
+    joint, shared = np.zeros((size + 1, size + 1), np.int64), np.full((size + 1, size + 1), kernel.NOT_A_PAIR)
     turned = joint.copy()
     class_of: dict[int, int] = {}
     merged = 0
     for row in range(number + size - 1):
         merges = np.full((1, 3), -1.0)
-        known = kernel.known_logarithms(50)  # counts above take the other way
-        kernel.learn(row, row + 1, number, *corpus[2:], slots, joint, turned, shared, alive, known, merges)
+        known = kernel.n_log_n_table(50)  # counts above take the other way
+        kernel.merge_classes(row, row + 1, number, *corpus[2:], slots, joint, turned, shared, alive, known, merges)
         if row < number:
             word = int(corpus.order[row])
             class_of[word] = next(slot for slot in range(size + 1) if slot not in class_of.values())
@@ -112,10 +112,10 @@ def test_paths_and_vectors_are_those_of_the_tree() -> None:
     encoder.classes.copy_(torch.tensor([3, 3, 3, 3, 3, 0, 1, 2]))
     encoder.counts.copy_(torch.tensor([0, 0, 0, 0, 0, 9, 7, 5]))
     encoder.merges.copy_(torch.tensor([[2, 0], [1, 3]]))  # (2, 0) is node 3; the root joins 1 and 3
-    encoder.grow()
+    encoder.build_vectors()
     assert encoder.paths == [""] * 5 + ["11", "0", "10"]
-    assert encoder.table()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
-    assert not encoder.table()[:5].any()
+    assert encoder.word_embeddings()[5:].tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]]
+    assert not encoder.word_embeddings()[:5].any()
     assert encoder.extra_files(SPECIALS) == {"classes.tsv": "0\t6\t7\n10\t7\t5\n11\t5\t9\n"}
     rows = TokenBatch.pad([[5, 6, 7], [1, 7], []])
     torch.testing.assert_close(encoder.pooled_features(rows), encoder.pool_features(encoder(rows), rows))
@@ -125,11 +125,11 @@ def test_paths_and_vectors_are_those_of_the_tree() -> None:
 def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     documents = make_documents(30, 2000, 3)
     objective = Wordclass(classes=5).build_objective(WordclassEncoder(35, 5), SPECIALS)
-    objective.update(documents, CounterRng(seed=0, step=0, first=0), range(60), 1.0, 1)
+    objective.update(documents, CounterRng(seed=0, step=0, first_example=0), range(60), 1.0, 1)
     chances = torch.zeros(35, 35, dtype=torch.float64)
     for v in range(5, 35):
         for w in range(5, 35):
-            one = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(1))
+            one = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
             before, words, present = (value[:1, :1].clone() for value in one.tensors())
             before[:], words[:], present[:] = v, w, 1
             chances[v, w] = objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
@@ -139,7 +139,7 @@ def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     v = int(torch.nonzero(met)[0])
     within = following[int(objective.encoder.classes[v])]
     assert chances[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
-    batch = objective.batch(documents, CounterRng(seed=0, step=0, first=0), range(5))
+    batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(5))
     assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
 
 

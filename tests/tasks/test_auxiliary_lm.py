@@ -12,27 +12,27 @@ import keel
 from keel.data.examples import read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.systems.gpt import Gpt, Stretch
-from keel.systems.rnn import Rnn, RnnEncoder, RnnTraining, Streams
+from keel.systems.gpt import Gpt, GptBatch
+from keel.systems.rnn import Rnn, RnnBatch, RnnEncoder, RnnPretraining
 from keel.systems.ulmfit import Ulmfit
 from keel.tasks.auxiliary_lm import AuxiliaryLM, has_next_token
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 RNN = Rnn(width=16, layers=1, dropout=0.0)
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("blue garden", "bad")]
-GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=16, length=16)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=16)
 SYSTEMS = [
-    (RNN, Streams, "forwards"),
-    (Ulmfit(width=8, hidden=12, layers=2), Streams, "forwards"),
-    (GPT, Stretch, "ids"),
+    (RNN, RnnBatch, "forwards"),
+    (Ulmfit(width=8, hidden_size=12, layers=2), RnnBatch, "forwards"),
+    (GPT, GptBatch, "ids"),
 ]
 
 
-def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> Classify:
+def made(system: Any, tokenizer: Tokenizer, **settings: Any) -> TextClassification:
     torch.manual_seed(0)
     labels = read_examples(TEXTS, pair=False).labels
-    return Classify(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
+    return TextClassification(system, system.build_encoder(len(tokenizer)), tokenizer, labels, **settings).eval()
 
 
 @pytest.mark.parametrize(("system", "batches", "name"), SYSTEMS, ids=["rnn", "ulmfit", "gpt"])
@@ -41,8 +41,8 @@ def test_it_is_the_objectives_own_loss_on_the_same_rows(system: Any, batches: An
     objective = system.build_objective(task.encoder, tokenizer).eval()
     both = AuxiliaryLM(task, objective, 0.5).eval()
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
-    batch = both.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
-    assert batch.rows is not None
+    batch = both.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    assert batch.inputs is not None
     with torch.no_grad():
         losses, _ = both(batch)
         alone = 0.0
@@ -61,7 +61,7 @@ def test_tokens_that_follow_in_padded_and_in_packed_rows(tokenizer: Tokenizer):
     data = task.encode_examples(read_examples(TEXTS, pair=False), batch_size=4)
     index = np.arange(4)
     lengths = data.lengths.tolist()
-    padded, packed = has_next_token(data.rows(index)), has_next_token(data.packed(index))
+    padded, packed = has_next_token(data.padded_batch(index)), has_next_token(data.packed_batch(index))
     assert padded.sum(1).tolist() == [length - 1 for length in lengths]
     ends = (np.cumsum(lengths) - 1).tolist()
     assert packed[0, : sum(lengths)].tolist() == [float(place not in ends) for place in range(sum(lengths))]
@@ -108,7 +108,7 @@ def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
 def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: Path):
     corpus = ["the film was old . the house was red ."] * 20
     base = keel.pretrain(RNN, keel.Corpus.of(corpus), out=tmp_path / "base", steps=20, tokenizer="words", held_out=0.0)
-    assert isinstance(base.objective, RnnTraining)
+    assert isinstance(base.objective, RnnPretraining)
     with torch.no_grad():
         base.objective.bias.fill_(3.0)
         base.objective.bias[7] = 30.0  # of a word that everything is then taken for
@@ -122,7 +122,11 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
 @pytest.mark.parametrize(
     ("system", "settings", "said"),
     [
-        (keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16), {}, "not pre-trained to foretell"),
+        (
+            keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16),
+            {},
+            "not pre-trained to foretell",
+        ),
         (replace(RNN, bidirectional=True), {}, "not pre-trained to foretell"),
         (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
         (RNN, {"network": "lstm"}, "leave out --network"),

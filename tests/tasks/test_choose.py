@@ -16,7 +16,7 @@ from keel.data.multiple_choice_files import read_choices
 from keel.data.predictions import ChoicePrediction, ChoicePredictions
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "a", "film", "story", "actor", "scene", "old", "new", "quiet", "loud", "red", "blue", "house", "garden"]
@@ -40,13 +40,13 @@ def puzzles() -> Examples:
     return read_choices(items(12))
 
 
-def chosen(task: Classify, examples: Examples) -> list[ChoicePrediction]:
+def chosen(task: TextClassification, examples: Examples) -> list[ChoicePrediction]:
     predictions = task.predict(examples)
     assert isinstance(predictions, ChoicePredictions)
-    return predictions.chosen
+    return predictions.predicted
 
 
-def by_hand(task: Classify, examples: Examples) -> list[torch.Tensor]:
+def by_hand(task: TextClassification, examples: Examples) -> list[torch.Tensor]:
     """The score of each choice, one row at a time."""
     found = []
     for example in examples:
@@ -60,23 +60,23 @@ def by_hand(task: Classify, examples: Examples) -> list[torch.Tensor]:
     return found
 
 
-def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classify], puzzles: Examples):
+def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., TextClassification], puzzles: Examples):
     task = make_task(puzzles, "choose").eval()
     with torch.no_grad():
         torch.nn.init.normal_(task.classifier.weight)
         scores = by_hand(task, puzzles)
         data = task.encode_examples(puzzles, batch_size=5)
         assert len(data) == 12
-        assert len(data.owners) == sum(map(len, puzzles.choices))
+        assert len(data.example_indices) == sum(map(len, puzzles.choices))
         for answer, wanted in zip(chosen(task, puzzles), scores, strict=True):
             chances = wanted.softmax(0)
             assert answer.probabilities == pytest.approx(chances.tolist(), abs=1e-6)
-            assert answer.number == int(chances.argmax())
+            assert answer.index == int(chances.argmax())
         drawn: list[int] = []
         total = 0.0
         for step in range(0, 12, 4):
-            draw = CounterRng(seed=3, step=step, first=step, rows=4)
-            drawn += data.drawn(draw, range(4)).tolist()
+            draw = CounterRng(seed=3, step=step, first_example=step, batch_size=4)
+            drawn += data.step_indices(draw, range(4)).tolist()
             batch = task.batch(data, draw, range(4))
             assert task.counts(batch)["loss"] == 4
             total += float(task(batch)[0]["loss"])
@@ -85,7 +85,7 @@ def test_predictions_and_loss_equal_a_plain_loop(make_task: Callable[..., Classi
     assert total == pytest.approx(wanted, rel=1e-5)
 
 
-def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., Classify]):
+def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., TextClassification]):
     examples = read_choices([(("red " * 40 + "blue house", ["old garden", "new"]), 0), (("red", ["old", "new"]), 1)])
     task = make_task(examples, "choose", positions=16)
     heard: list[str] = []
@@ -100,7 +100,7 @@ def test_a_long_text_is_cut_from_its_front(make_task: Callable[..., Classify]):
         assert ids[-len(tail + end) :] == tail + end
 
 
-def test_choices_too_long_for_a_row_leave_room_for_the_text(make_task: Callable[..., Classify]):
+def test_choices_too_long_for_a_row_leave_room_for_the_text(make_task: Callable[..., TextClassification]):
     examples = read_choices([(("blue house", ["old " * 50, "new"]), 0)])
     task = make_task(examples, "choose", positions=16)
     data = task.encode_examples(examples)
@@ -115,7 +115,9 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
             {"context": text, "choices": choices, "label": label} for (text, choices), label in items(count, seed)
         ]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    system = keel.Bert(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+    system = keel.Bert(
+        layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0
+    )
     out = tmp_path / "model"
     settings = {"task": "choose", "epochs": 8, "lr": 3e-3, "batch": 16}
     model = keel.finetune(system, train, test=test, out=out, **settings)
@@ -127,10 +129,10 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
     assert accuracy.low <= scores.main_value <= accuracy.high
     assert "a guess is right in" in str(scores)
     answer = again.predict(("the film", ["old red", "a wonderful story"]))
-    assert (answer.number, answer.text) == (1, "a wonderful story")
+    assert (answer.index, answer.text) == (1, "a wonderful story")
     assert sum(answer.probabilities) == pytest.approx(1)
     assert [
-        each.number for each in again.predict([("red", ["wonderful", "old"]), ("red", ["old", "new", "wonderful"])])
+        each.index for each in again.predict([("red", ["wonderful", "old"]), ("red", ["old", "new", "wonderful"])])
     ] == [0, 2]
     record = next(iter(keel.predict(again, test)))
     assert {"where", "text", "choice", "answer", "probability", "probabilities"} <= record.keys()
@@ -149,7 +151,7 @@ def test_it_learns_saves_loads_and_says_how_well(tmp_path: Path, capsys: pytest.
 
 
 def test_transformers_reads_the_folder_with_equal_scores(
-    tmp_path: Path, make_task: Callable[..., Classify], puzzles: Examples
+    tmp_path: Path, make_task: Callable[..., TextClassification], puzzles: Examples
 ):
     transformers = pytest.importorskip("transformers")
     task = make_task(puzzles, "choose").eval()
@@ -158,7 +160,7 @@ def test_transformers_reads_the_folder_with_equal_scores(
     theirs = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "m").eval()
     data = task.encode_examples(puzzles)
     for number, answer in enumerate(chosen(task, puzzles)):
-        rows = data.rows(np.flatnonzero(data.owners == number))
+        rows = data.padded_batch(np.flatnonzero(data.example_indices == number))
         assert rows.segments is not None
         mask = (torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]).long()
         with torch.no_grad():
@@ -175,14 +177,16 @@ def test_any_encoder_can_choose(system: str):
     assert keel.evaluate(model, items(60, 4)).main_value > 0.8
 
 
-def test_a_frozen_encoder_chooses_too(make_task: Callable[..., Classify], puzzles: Examples):
+def test_a_frozen_encoder_chooses_too(make_task: Callable[..., TextClassification], puzzles: Examples):
     task = make_task(puzzles, "choose", frozen=True)
     data = task.encode_examples(puzzles, batch_size=4)
     assert data.features is not None
-    assert len(data.features) == len(data.owners)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    assert len(data.features) == len(data.example_indices)
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     assert batch.features is not None
-    index, members = data.members(data.drawn(CounterRng(seed=0, step=0, first=0, rows=4), range(4)))
+    index, members = data.expand_groups(
+        data.step_indices(CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    )
     assert torch.equal(batch.features, data.features[index])
     assert members is not None
-    assert batch.targets.tolist() == [puzzles.values[data.owners[index[first]]] for first in members[:, 0]]
+    assert batch.targets.tolist() == [puzzles.values[data.example_indices[index[first]]] for first in members[:, 0]]

@@ -10,15 +10,15 @@ import torch
 from keel.data.examples import Columns, Examples, read_examples
 from keel.data.predictions import Prediction
 from keel.errors import KeelError
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-MakeTask = Callable[..., Classify]
+MakeTask = Callable[..., TextClassification]
 Sentences = Callable[..., list[tuple[str, str]]]
 
 
-def learn(task: Classify, examples: Examples, out: Path, steps: int = 60) -> None:
+def learn(task: TextClassification, examples: Examples, out: Path, steps: int = 60) -> None:
     train = Train(steps=steps, batch=16, lr=5e-3, device="cpu")
     fit(task, task.encode_examples(examples, batch_size=16), train, out)
 
@@ -84,7 +84,7 @@ def test_a_head_on_a_frozen_encoder_learns_and_the_encoder_does_not_move(
     taught = make_task(marks)
     learn(taught, marks, tmp_path / "first")
     task = make_task(reviews)
-    task = Classify(task.system, taught.encoder, task.tokenizer, reviews.labels, frozen=True)
+    task = TextClassification(task.system, taught.encoder, task.tokenizer, reviews.labels, frozen=True)
     before = {name: value.clone() for name, value in task.encoder.state_dict().items()}
     learn(task, reviews, tmp_path / "second")
     changed = {name for name, value in task.encoder.state_dict().items() if not torch.equal(value, before[name])}
@@ -110,7 +110,7 @@ def test_windows_are_averaged(make_task: MakeTask) -> None:
     task = make_task(examples)
     torch.nn.init.normal_(task.classifier.weight)
     data = task.encode_examples(examples, labelled=False)
-    assert np.bincount(data.owners).tolist() == [3, 1]
+    assert np.bincount(data.example_indices).tolist() == [3, 1]
     logits = (
         torch.cat([response for index, response in task.predict_all_logits(data, 1) if index[0] < 3]).mean(0).numpy()
     )
@@ -132,7 +132,7 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
         "classifier.bias",
     }
     data = task.encode_examples(reviews)
-    rows = data.rows(np.arange(4))
+    rows = data.padded_batch(np.arange(4))
     task.eval()
     output = task.encoder(rows)
     expected = task.classifier(task.encoder.pool(output, rows))
@@ -145,4 +145,4 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
 def test_texts_without_labels_are_not_taken_for_tagged_words(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(KeelError, match=r"a\.txt has no labels: name their column with --label-column"):
-        Classify.label_schema(read_examples(tmp_path / "a.txt", pair=False))
+        TextClassification.label_schema(read_examples(tmp_path / "a.txt", pair=False))

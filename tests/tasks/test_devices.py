@@ -17,7 +17,7 @@ from keel.systems.system import System
 from keel.systems.transformer import Transformer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
 PAIRS = [
@@ -34,7 +34,7 @@ TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
 WRITERS: list[System] = [
-    Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, length=24, dropout=0.0, label_smoothing=0.01),
+    Transformer(layers=1, decoder_layers=1, width=32, head_dim=16, max_positions=24, dropout=0.0, label_smoothing=0.01),
     replace(Seq2seq(dropout=0.0), width=32),
 ]
 
@@ -87,13 +87,13 @@ def numbers(count: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("system", WRITERS, ids=["transformer", "seq2seq"])
 def test_what_a_network_that_rewrites_learned(system: System, device: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 300, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
-    there, here = learned(system, numbers(200), device, tmp_path / "m", task="rewrite", **settings)
+    there, here = learned(system, numbers(200), device, tmp_path / "m", task="seq2seq", **settings)
     texts, right = ["two", "five one", "three four two"], ["Zwei", "Fünf Eins", "Drei Vier Zwei"]
     for model in (there, here):
         assert [found.text for found in keel.translate(texts, model=model, beams=1)] == right
     for found, text in zip(keel.translate(texts, model=there, beams=3, best=3), right, strict=True):
         assert found.text == text
-        scores = [each.score or 0.0 for each in (found, *found.others)]
+        scores = [each.score or 0.0 for each in (found, *found.alternatives)]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         assert all(map(math.isfinite, scores))

@@ -10,10 +10,10 @@ import torch
 import keel
 from keel.data.examples import read_examples
 from keel.errors import KeelError
-from keel.systems.gpt import MARKS, Gpt
+from keel.systems.gpt import TASK_TOKENS, Gpt
 from keel.tasks.choose import MultipleChoice
 
-GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+GPT = Gpt(layers=1, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 CORPUS = ["the film was old . the house was red .", "a story of an actor . it was long and quiet ."] * 20
 TEXTS = [("red house old", "good"), ("the film", "bad"), ("a quiet story and actor", "good"), ("long film", "bad")]
 QUICK: dict[str, Any] = {"dev": None, "steps": 6, "batch": 4}
@@ -38,7 +38,7 @@ def test_the_four_inputs_id_by_id(base: keel.Model):
         return base.tokenizer.encode(text).ids
 
     alone = keel.finetune(base, TEXTS, **QUICK)
-    assert [alone.tokenizer.token_of(number) for number in (start, delimiter, extract)] == list(MARKS)
+    assert [alone.tokenizer.token_of(number) for number in (start, delimiter, extract)] == list(TASK_TOKENS)
     texts = read_examples(["the film"], pair=False)
     assert rows_of(alone, texts) == [[start, *ids("the film"), extract]]
 
@@ -53,12 +53,12 @@ def test_the_four_inputs_id_by_id(base: keel.Model):
     assert rows_of(similar, pairs) == [one, [start, *ids("old"), delimiter, *ids("the film"), extract]]
     there, back = similar.predict([("the film", "old"), ("old", "the film")])
     assert there == pytest.approx(back, abs=1e-5)
-    forced = keel.finetune(base, alike, task="pair", orders="one", **QUICK)
+    forced = keel.finetune(base, alike, task="pair", orders="given", **QUICK)
     assert rows_of(forced, pairs) == [one]
 
     questions = [(("the film was", ["old", "a house", "long"]), 0), (("the actor was", ["quiet", "it"]), 1)] * 4
     chooser = keel.finetune(base, questions, task="choose", **QUICK)
-    assert rows_of(chooser, MultipleChoice.read([("the film was", ["old", "a house"])])) == [
+    assert rows_of(chooser, MultipleChoice.read_examples([("the film was", ["old", "a house"])])) == [
         [start, *ids("the film was"), delimiter, *ids(choice), extract] for choice in ("old", "a house")
     ]
 
@@ -70,10 +70,10 @@ def test_the_head_reads_the_last_place_and_new_marks_learn(base: keel.Model):
     assert new == old + 3 == model.encoder.vocab_size
     assert all(torch.equal(tensor, before[name]) for name, tensor in base.encoder.state_dict().items())
     assert len(base.tokenizer) == base.encoder.vocab_size == old
-    assert base.tokenizer.special_token_id(MARKS[0]) is None
-    words = model.encoder.table()
+    assert base.tokenizer.special_token_id(TASK_TOKENS[0]) is None
+    words = model.encoder.word_embeddings()
     assert words is not None
-    again = keel.finetune(base, TEXTS, lr=1e-9, **QUICK).encoder.table()
+    again = keel.finetune(base, TEXTS, lr=1e-9, **QUICK).encoder.word_embeddings()
     assert again is not None
     assert torch.allclose(again[:old], before["words.weight"], atol=1e-6)
     assert not torch.allclose(words[old], again[old], atol=1e-5)
@@ -155,5 +155,5 @@ def test_gpt_1_foretells_beside_its_task_and_says_so(tmp_path: Path):
 
 def test_from_labels_alone_gpt_has_its_marks_too():
     model = keel.finetune(GPT, TEXTS * 3, **QUICK)
-    assert model.tokenizer.special_token_id(MARKS[2]) == len(model.tokenizer) - 1
+    assert model.tokenizer.special_token_id(TASK_TOKENS[2]) == len(model.tokenizer) - 1
     assert model.encoder.vocab_size == len(model.tokenizer)

@@ -11,7 +11,7 @@ import keel
 from keel.data.examples import Examples, read_examples
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 from keel.training.counter_rng import CounterRng
 
 PAIRS = [("the old film", "a story"), ("red house", "blue house and garden"), ("quiet", "loud actor"), ("new", "new")]
@@ -26,14 +26,16 @@ def turned(examples: Examples) -> Examples:
     return read_examples([(each.second, each.text, each.label) for each in examples], pair=True)
 
 
-def both(make_task: Callable[..., Classify], examples: Examples, **settings: object) -> Classify:
+def both(make_task: Callable[..., TextClassification], examples: Examples, **settings: object) -> TextClassification:
     task = make_task(examples, "pair", orders="both", **settings).eval()
     torch.nn.init.normal_(task.classifier.weight)
     torch.nn.init.normal_(task.classifier.bias)
     return task
 
 
-def test_the_two_summaries_are_added_before_the_linear_layer(make_task: Callable[..., Classify], pairs: Examples):
+def test_the_two_summaries_are_added_before_the_linear_layer(
+    make_task: Callable[..., TextClassification], pairs: Examples
+):
     task = both(make_task, pairs)
     found = task.predict(pairs)
     with torch.no_grad():
@@ -47,7 +49,7 @@ def test_the_two_summaries_are_added_before_the_linear_layer(make_task: Callable
 
 
 def test_turned_pairs_get_the_same_answer_which_one_order_does_not_give(
-    make_task: Callable[..., Classify], pairs: Examples
+    make_task: Callable[..., TextClassification], pairs: Examples
 ):
     task = both(make_task, pairs)
     assert list(task.predict(pairs)) == pytest.approx(list(task.predict(turned(pairs))), abs=1e-5)
@@ -57,32 +59,32 @@ def test_turned_pairs_get_the_same_answer_which_one_order_does_not_give(
 
 
 @pytest.mark.parametrize("positions", [16, 17])
-def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., Classify], positions: int):
+def test_windows_of_both_orders_stand_side_by_side(make_task: Callable[..., TextClassification], positions: int):
     long = ("red " * 30).strip(), ("blue " * 17).strip()
     examples = read_examples([(*long, 1.5), ("old", "new", 0.5)], pair=True)
     task = both(make_task, examples, positions=positions)
     heard: list[str] = []
     data = task.encode_examples(examples, batch_size=2, on_event=lambda event: heard.append(event["text"]))
-    windows = (len(data.owners) - 2) // 2
+    windows = (len(data.example_indices) - 2) // 2
     assert (
         f"1 of 2 examples are longer than {positions - 3} tokens and are read in windows, {windows} in all" in heard[0]
     )
-    assert data.shares.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
+    assert data.weights.tolist() == pytest.approx([1 / windows] * 2 * windows + [1, 1])
     assert len(data) == windows + 1
     assert list(task.predict(examples)) == pytest.approx(list(task.predict(turned(examples))), abs=1e-5)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(data)), range(len(data)))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(data)), range(len(data)))
     assert float(task.counts(batch)["loss"]) == pytest.approx(2)
-    assert batch.rows is not None
-    assert batch.members is not None
+    assert batch.inputs is not None
+    assert batch.group_members is not None
     with torch.no_grad():
-        values = task.joined(task._respond(task.select_features(batch.rows), None), batch.members)[:, 0]
-        wanted = ((values - batch.targets).square() * batch.shares).sum()
+        values = task.combine_groups(task._respond(task.select_features(batch.inputs), None), batch.group_members)[:, 0]
+        wanted = ((values - batch.targets).square() * batch.weights).sum()
         assert float(task(batch)[0]["loss"]) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def test_it_is_kept_with_the_model_and_others_do_not_take_it_for_theirs(tmp_path: Path):
     data = [(one, two, label) for (one, two), label in zip(PAIRS * 4, ["yes", "no", "no", "yes"] * 4, strict=True)]
-    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, length=16)
+    system = keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16)
     model = keel.finetune(system, data, task="pair", orders="both", out=tmp_path / "m", dev=None, epochs=1)
     again = keel.Model.load(tmp_path / "m")
     answers = [(found.label, round(found.confidence, 5)) for found in again.predict(PAIRS)]
@@ -100,10 +102,10 @@ def test_where_there_is_no_order_it_is_refused():
         keel.finetune("cnn", [("a", "yes"), ("b", "no")] * 4, orders="both", dev=None)
 
 
-def test_groups_are_drawn_whole(make_task: Callable[..., Classify], pairs: Examples):
+def test_groups_are_drawn_whole(make_task: Callable[..., TextClassification], pairs: Examples):
     task = both(make_task, pairs)
     data = task.encode_examples(pairs, batch_size=3)
-    index, members = data.members(np.array([2, 0]))
+    index, members = data.expand_groups(np.array([2, 0]))
     assert index.tolist() == [4, 5, 0, 1]
     assert members is not None
     assert members.tolist() == [[0, 1], [2, 3]]

@@ -24,7 +24,7 @@ from keel.data.predictions import GeneratedText
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.formats.model_folder import read_tensors, write_tensors
-from keel.generation.beam_search import Stopped
+from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.systems.bert import Bert
@@ -36,7 +36,7 @@ from keel.tasks.sequence_to_sequence import SequenceToSequence
 from keel.training.counter_rng import CounterRng
 
 NUMBERS = {"one": "Eins", "two": "Zwei", "three": "Drei", "four": "Vier", "five": "Fünf"}
-SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "length": 24}
+SMALL: dict[str, int] = {"layers": 1, "decoder_layers": 1, "width": 32, "head_dim": 16, "max_positions": 24}
 SYSTEM = replace(Transformer(dropout=0.0, label_smoothing=0.01), **SMALL)
 Pairs = list[tuple[str, str]]
 
@@ -64,7 +64,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
     folder = tmp_path_factory.mktemp("rewrite") / "model"
     settings: dict[str, Any] = {"steps": 250, "batch": 16, "lr": 5e-3, "schedule": "linear", "vocabulary": 320}
     model = keel.finetune(
-        SYSTEM, numbers(200), task="rewrite", dev=numbers(20, 1), separate=True, out=folder, device="cpu", **settings
+        SYSTEM, numbers(200), task="seq2seq", dev=numbers(20, 1), separate=True, out=folder, device="cpu", **settings
     )
     return model, folder
 
@@ -77,8 +77,8 @@ def test_numbers_are_translated(learned: tuple[Model, Path]) -> None:
     assert [*map(str, several)] == ["Drei", "", "Eins Zwei"]
     best = keel.translate("three four", model=model, best=3)
     assert best.text == "Drei Vier"
-    assert len(best.others) == 2
-    scores = [each.score or 0 for each in (best, *best.others)]
+    assert len(best.alternatives) == 2
+    scores = [each.score or 0 for each in (best, *best.alternatives)]
     assert scores == sorted(scores, reverse=True)
     answer = model.predict("four")
     assert isinstance(answer, GeneratedText)
@@ -140,14 +140,14 @@ def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: P
 
 def test_a_model_goes_on_learning_from_where_it_was(learned: tuple[Model, Path]) -> None:
     _, folder = learned
-    further = keel.finetune(folder, numbers(40, 3), task="rewrite", dev=None, steps=1, lr=1e-6, device="cpu")
+    further = keel.finetune(folder, numbers(40, 3), task="seq2seq", dev=None, steps=1, lr=1e-6, device="cpu")
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
 
 
 def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     learned: tuple[Model, Path], tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"task": "rewrite", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
+    settings: dict[str, Any] = {"task": "seq2seq", "dev": None, "steps": 1, "lr": 1e-6, "device": "cpu"}
     others = {"dropout": 0.3, "attention_dropout": 0.1, "label_smoothing": 0.2, "r_drop": 5.0, "length": 16}
     keel.finetune(learned[1], numbers(40, 3), out=tmp_path / "m", **settings, **others)
     further = Model.load(tmp_path / "m")
@@ -192,17 +192,17 @@ def test_one_vocabulary_shares_its_vectors(task: SequenceToSequence, tokenizer: 
         copy.encoder.get_parameter("words.weight").zero_()
     assert describe(str(tmp_path / "m"))["shape"].count("shared_vocabulary True") == 1
     vectors = torch.ones(1, 32)
-    assert not torch.equal(task.decoder.scores(vectors), copy.decoder.scores(vectors))
-    assert copy.decoder.scores(vectors).std() < 1e-6
+    assert not torch.equal(task.decoder.logits(vectors), copy.decoder.logits(vectors))
+    assert copy.decoder.logits(vectors).std() < 1e-6
 
 
 def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer: Tokenizer) -> None:
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
-    assert batch.rows is not None
-    vectors, _ = task.decoder(batch.ids, task.decoder.read(task.encoder(batch.rows), batch.rows))
-    scores = task.decoder.scores(vectors)
-    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
+    assert batch.inputs is not None
+    vectors, _ = task.decoder(batch.decoder_ids, task.decoder.project_source(task.encoder(batch.inputs), batch.inputs))
+    scores = task.decoder.logits(vectors)
+    inside = torch.arange(batch.decoder_ids.shape[1]) < batch.target_lengths[:, None]
     targets = batch.targets.where(inside, -100).flatten()
     for training, smoothing in ((True, SYSTEM.label_smoothing), (False, 0.0)):
         task.train(training)
@@ -210,10 +210,10 @@ def test_the_loss_is_cross_entropy_by_piece(task: SequenceToSequence, tokenizer:
         wanted = F.cross_entropy(scores.flatten(0, 1), targets, reduction="sum", label_smoothing=smoothing)
         torch.testing.assert_close(losses["loss"], wanted)
     assert float(task.counts(batch)["loss"]) == int(inside.sum())
-    first = data.examples.texts.index(tokenizer.decode(batch.rows.ids[0].tolist()))
+    first = data.examples.texts.index(tokenizer.decode(batch.inputs.ids[0].tolist()))
     assert tokenizer.decode(batch.targets[0].tolist()) == data.examples.values[first]
-    by_row, pieces = task.losses_of(data)
-    index = np.concatenate([data.order(0, 0)[:4]])
+    by_row, pieces = task.target_losses(data)
+    index = np.concatenate([data.epoch_order(0, 0)[:4]])
     task.eval()
     torch.testing.assert_close(float(by_row[index].sum()), float(task(batch)[0]["loss"].detach()), rtol=1e-4, atol=0)
     assert int(pieces[index].sum()) == int(inside.sum())
@@ -225,16 +225,16 @@ def test_two_readings_with_their_own_dropout_are_held_to_one_another(tokenizer: 
     system = replace(SYSTEM, dropout=dropout, r_drop=3.0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text")).train()
     data = task.encode_examples(read_aligned(numbers(12)), batch_size=4)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))
     torch.manual_seed(1)
     found = task(batch)[0]["loss"]
     gradients = torch.autograd.grad(found, [*task.parameters()])
     torch.manual_seed(1)  # the same dropout, in the same order
-    twice = batch.take(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
-    assert twice.rows is not None
-    vectors, _ = task.decoder(twice.ids, task.decoder.read(task.encoder(twice.rows), twice.rows))
-    inside = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
-    one, other = (task.decoder.scores(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
+    twice = batch.index_select(torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]))
+    assert twice.inputs is not None
+    vectors, _ = task.decoder(twice.decoder_ids, task.decoder.project_source(task.encoder(twice.inputs), twice.inputs))
+    inside = torch.arange(batch.decoder_ids.shape[1]) < batch.target_lengths[:, None]
+    one, other = (task.decoder.logits(half[inside]).log_softmax(-1) for half in vectors.chunk(2))
     right = [
         F.cross_entropy(each, batch.targets[inside], reduction="sum", label_smoothing=system.label_smoothing)
         for each in (one, other)
@@ -257,15 +257,15 @@ def test_padding_changes_nothing(task: SequenceToSequence, monkeypatch: pytest.M
     examples = read_aligned(numbers(9, 4))
     together = task.predict(examples, batch=9)
     alone = [task.predict(examples[number : number + 1])[0] for number in range(9)]
-    assert [text.text for (text,) in together.found] == [str(text) for text in alone]
+    assert [text.text for (text,) in together.generated] == [str(text) for text in alone]
 
 
 @pytest.fixture
 def endless(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> SequenceToSequence:
     """It never writes an end."""
     task = SequenceToSequence(replace(SYSTEM, length=80), task.encoder, task.tokenizer, task.labels)
-    scores, end = task.decoder.scores, torch.tensor([task.target.sep_id])
-    monkeypatch.setattr(task.decoder, "scores", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
+    scores, end = task.decoder.scores, torch.tensor([task.target_tokenizer.sep_id])
+    monkeypatch.setattr(task.decoder, "logits", lambda vectors: scores(vectors).index_fill(1, end, -100.0))
     return task
 
 
@@ -274,12 +274,12 @@ UNEQUAL = ["one", " ".join(["one two"] * 9)]
 
 def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSequence, tmp_path: Path) -> None:
     said: list[str] = []
-    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
     together = endless.predict(read_aligned(UNEQUAL), on_event=lambda event: said.append(event["text"]))
     assert together[0].text == alone[0].text
     assert together[0].ended is False
     assert together.to_dicts()[0]["ended"] is False
-    (size,) = endless.limits(endless.encode_examples(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
+    (size,) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
     assert said == [
         f"2 of 2 texts, such as that for item 0 of the list, had not ended after {size} tokens and are cut off: "
         "--length-penalty 0 may help"
@@ -297,7 +297,7 @@ def test_an_interruption_gives_what_is_done(
     endless: SequenceToSequence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: bool
 ) -> None:
     steps, scores = [0], endless.decoder.scores
-    (short, long) = endless.limits(endless.encode_examples(read_aligned(UNEQUAL), labelled=False).lengths)
+    (short, long) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL), labelled=False).lengths)
 
     def interrupted(vectors: torch.Tensor) -> torch.Tensor:
         steps[0] += 1
@@ -305,15 +305,15 @@ def test_an_interruption_gives_what_is_done(
             raise KeyboardInterrupt
         return scores(vectors)
 
-    monkeypatch.setattr(endless.decoder, "scores", interrupted)
+    monkeypatch.setattr(endless.decoder, "logits", interrupted)
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
     texts, asked = [UNEQUAL[0], UNEQUAL[1]], tmp_path / "t.json" if trace else None
     if not trace:
         texts.insert(0, " ")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(SearchInterrupted) as stopped:
         list(translations(texts, model=model, trace=asked))
     *blank, first, second = stopped.value.found
-    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).found
+    (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
     assert [*map(str, first)] == [*map(str, alone)]
     assert second == []
     assert [text.text for (text,) in blank] == ([] if trace else [""])
@@ -324,7 +324,7 @@ def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     long = {word: " ".join(f"{word[0]}{number}" for number in range(40)) for word in ("alpha", "beta")}
     said: list[str] = []
     model = keel.finetune(
-        replace(SYSTEM, length=100), [*long.items()] * 8, task="rewrite", dev=None, tokenizer="words", steps=150,
+        replace(SYSTEM, length=100), [*long.items()] * 8, task="seq2seq", dev=None, tokenizer="words", steps=150,
         batch=8, lr=1e-2, schedule="linear", device="cpu", out=tmp_path / "m",
     )  # fmt: skip
     assert keel.translate("alpha", model=model).text == long["alpha"]
@@ -334,15 +334,15 @@ def test_short_texts_become_long_ones(tmp_path: Path) -> None:
     assert said == []
     assert isinstance(copy.task, SequenceToSequence)
     source = len(copy.task.encode_examples(read_aligned(["alpha"]), labelled=False).ids)
-    assert copy.task.limits(np.array([source, source + 1, 99])) == [41, 43, 100]
-    further = keel.finetune(copy, [("alpha", "a0"), ("beta", "b0")], task="rewrite", dev=None, steps=1, device="cpu")
+    assert copy.task.max_new_tokens(np.array([source, source + 1, 99])) == [41, 43, 100]
+    further = keel.finetune(copy, [("alpha", "a0"), ("beta", "b0")], task="seq2seq", dev=None, steps=1, device="cpu")
     assert isinstance(further.task, SequenceToSequence)
-    assert further.task.longer == copy.task.longer, "it has not unlearned them"
+    assert further.task.extra_length == copy.task.extra_length, "it has not unlearned them"
 
 
 def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(30)))
-    expected, pieces = task.losses_of(data)
+    expected, pieces = task.target_losses(data)
     sizes: list[int] = []
     whole = task._losses
 
@@ -351,8 +351,8 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
         return whole(batch)
 
     monkeypatch.setattr(task, "_losses", losses)
-    monkeypatch.setattr(sequence_to_sequence, "SCORED", 60 * len(task.target))
-    found, again = task.losses_of(data)
+    monkeypatch.setattr(sequence_to_sequence, "SCORED", 60 * len(task.target_tokenizer))
+    found, again = task.target_losses(data)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert (again == pieces).all()
     assert max(sizes) <= 60
@@ -360,10 +360,10 @@ def test_losses_are_taken_of_a_few_places_at_once(task: SequenceToSequence, monk
 
 
 def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
-    system = Seq2seq(width=16, hidden=16, dropout=0.0)
+    system = Seq2seq(width=16, attention_dim=16, dropout=0.0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
     data = task.encode_examples(read_aligned(numbers(8)), batch_size=8)
-    batch = task.batch(data, CounterRng(seed=0, step=0, first=0, rows=8), range(8))
+    batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=8), range(8))
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
@@ -373,7 +373,7 @@ def test_seq2seq_learns_by_the_same_task(tokenizer: Tokenizer) -> None:
         found["loss"].backward()
         optimizer.step()
     assert losses[-1] < 0.7 * losses[0]
-    assert len(task.predict(read_aligned(["one two"])).found[0]) == 1
+    assert len(task.predict(read_aligned(["one two"])).generated[0]) == 1
 
 
 UPPER, LOWER = "春风花月红山水云雨天明人来去新", "秋雨草星绿海江霞雪地暗客往回旧"
@@ -388,11 +388,11 @@ def couplets(count: int, seed: int = 0) -> Pairs:
 def test_couplets_are_learned_by_the_character() -> None:
     said: list[str] = []
     model = keel.finetune(
-        SYSTEM, couplets(400), task="rewrite", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
+        SYSTEM, couplets(400), task="seq2seq", dev=couplets(20, 1), steps=400, batch=16, lr=5e-3,
         schedule="linear", device="cpu", on_event=lambda event: said.append(event.get("text", "")),
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
-    assert (model.tokenizer.kind, model.task.target.kind) == ("characters", "characters")
+    assert (model.tokenizer.kind, model.task.target_tokenizer.kind) == ("characters", "characters")
     assert any(
         "the texts look like Chinese: characters are learned" in text and "--tokenizer bpe" in text for text in said
     )
@@ -419,11 +419,11 @@ def test_text_that_is_chinese_on_both_sides_or_apart_is_cut_by_the_character(
 ) -> None:
     said: list[str] = []
     model = keel.finetune(
-        SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="rewrite", dev=None, steps=1, batch=2, device="cpu",
+        SYSTEM, [*zip(sources, targets, strict=True)] * 4, task="seq2seq", dev=None, steps=1, batch=2, device="cpu",
         on_event=lambda event: said.append(event.get("text", "")), **settings,
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
-    written = model.task.target
+    written = model.task.target_tokenizer
     assert (model.tokenizer.kind, written.kind) == kinds
     assert any("like Chinese" in text for text in said) == ("characters" in kinds)
     assert [written.decode(written.encode(text).ids) for text in targets] == targets
@@ -475,7 +475,7 @@ def test_without_what_scores_nothing_is_learned_in_vain(
 
     model, _ = learned
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
-    settings: dict[str, Any] = {"task": "rewrite", "steps": 1, "device": "cpu"}
+    settings: dict[str, Any] = {"task": "seq2seq", "steps": 1, "device": "cpu"}
     assert keel.finetune(SYSTEM, numbers(20), dev=None, **settings).task
     monkeypatch.setattr(finetuning_runs, "fit", never)
     monkeypatch.setattr(SequenceToSequence, "predict", never)
@@ -496,13 +496,13 @@ def test_a_symbol_never_seen_is_said(tokenizer: Tokenizer) -> None:
 
 def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     def finetune(base: Any, data: Any, **settings: Any) -> None:
-        keel.finetune(base, data, task="rewrite", dev=None, steps=1, device="cpu", **settings)
+        keel.finetune(base, data, task="seq2seq", dev=None, steps=1, device="cpu", **settings)
 
     with pytest.raises(KeelError, match="there is one pair in"):
         finetune("transformer", numbers(1))
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
-    bert = replace(Bert(), layers=1, width=32, head_dim=16, length=16, max_positions=16)
+    bert = replace(Bert(), layers=1, width=32, head_dim=16, sequence_length=16, max_positions=16)
     with pytest.raises(UsageError, match="bert reads text and writes none: take seq2seq or transformer"):
         finetune(bert, numbers(4), out=tmp_path / "models" / "m")
     assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
@@ -512,13 +512,13 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
     assert [*tmp_path.rglob("*")] == [tmp_path / "own"]
     with pytest.raises(UsageError, match="leave out --freeze"):
         SequenceToSequence(SYSTEM, SYSTEM.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"), frozen=True)
-    with pytest.raises(UsageError, match="--separate is for --task rewrite"):
+    with pytest.raises(UsageError, match="--separate is for --task seq2seq"):
         keel.finetune("cnn", [("a", "x"), ("b", "y")] * 4, separate=True, dev=None, device="cpu")
 
 
 def test_rows_have_few_shapes_on_a_gpu(task: SequenceToSequence, monkeypatch: pytest.MonkeyPatch) -> None:
     data = task.encode_examples(read_aligned(numbers(40)), batch_size=4)
-    draws = [CounterRng(seed=0, step=step, first=4 * step, rows=4) for step in range(10)]
+    draws = [CounterRng(seed=0, step=step, first_example=4 * step, batch_size=4) for step in range(10)]
     free = {task.batch(data, draw, range(4)).signature() for draw in draws}
     monkeypatch.setattr(sequence_to_sequence, "grid_of", lambda task: sequence_to_sequence.GRID)
     assert len({task.batch(data, draw, range(4)).signature() for draw in draws}) < len(free)

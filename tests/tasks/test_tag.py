@@ -20,19 +20,19 @@ from keel.config import replace
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples
 from keel.data.predictions import EntitySpan
-from keel.data.tagged_sentences import read_sentences
+from keel.data.tagged_sentences import read_tagged_sentences
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.formats.vector_files import Vectors
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
-from keel.tasks.tag import Tag, windows
+from keel.tasks.tag import TokenClassification, windows
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "length": 64}
+TINY = {"layers": 1, "width": 32, "head_dim": 16, "max_positions": 64, "sequence_length": 64}
 PLACES, PEOPLE = ["oslo", "lima", "cairo"], ["anna", "boris", "chen"]
 OTHERS = ["goes", "to", "meets", "and", "in", "the", "evening", "unquestionably"]
 
@@ -55,7 +55,7 @@ def sentences(count: int, seed: int = 0, longest: int = 12) -> Examples:
             )
             words, tags = words + more, tags + kinds
         found.append((words, tags))
-    return read_sentences(found)
+    return read_tagged_sentences(found)
 
 
 @pytest.fixture(scope="session")
@@ -66,17 +66,17 @@ def pieces() -> Tokenizer:
 
 
 @pytest.fixture
-def make(pieces: Tokenizer) -> Callable[..., Tag]:
-    def make(examples: Examples, **settings: Any) -> Tag:
+def make(pieces: Tokenizer) -> Callable[..., TokenClassification]:
+    def make(examples: Examples, **settings: Any) -> TokenClassification:
         torch.manual_seed(0)
         system = replace(Bert(dropout=0.0, attention_dropout=0.0), **TINY)
-        return Tag(system, system.build_encoder(len(pieces)), pieces, examples.labels, **settings)
+        return TokenClassification(system, system.build_encoder(len(pieces)), pieces, examples.labels, **settings)
 
     return make
 
 
 @pytest.mark.parametrize("settings", [{}, {"crf": True}, {"crf": True, "frozen": True}], ids=str)
-def test_tags_are_learned(make: Callable[..., Tag], settings: dict[str, Any]) -> None:
+def test_tags_are_learned(make: Callable[..., TokenClassification], settings: dict[str, Any]) -> None:
     examples = sentences(150)
     task = make(examples, **settings)
     before = {name: value.clone() for name, value in task.encoder.state_dict().items()}
@@ -89,25 +89,25 @@ def test_tags_are_learned(make: Callable[..., Tag], settings: dict[str, Any]) ->
     assert moved is not settings.get("frozen", False)
 
 
-def test_the_first_piece_speaks_for_a_word(make: Callable[..., Tag], pieces: Tokenizer) -> None:
-    examples = read_sentences([(["anna", "unquestionably", "oslo"], ["B-PER", "O", "B-LOC"]), (["to"], ["O"])])
+def test_the_first_piece_speaks_for_a_word(make: Callable[..., TokenClassification], pieces: Tokenizer) -> None:
+    examples = read_tagged_sentences([(["anna", "unquestionably", "oslo"], ["B-PER", "O", "B-LOC"]), (["to"], ["O"])])
     task = make(examples).eval()
     data = task.encode_examples(examples)
     ids = [pieces.encode_words([word])[0] for word in examples[0].words]
     assert len(ids[1]) > 3
-    rows = data.rows(np.array([1, 0]))
-    asked, numbers = data.asked_of(np.array([1, 0]), rows)
+    rows = data.padded_batch(np.array([1, 0]))
+    asked, numbers = data.select_tokens(np.array([1, 0]), rows)
     assert asked is not None
     assert rows.ids[1, : rows.lengths[1]].tolist() == [pieces.cls_id, *ids[0], *ids[1], *ids[2], pieces.sep_id]
     firsts = np.cumsum([1, *map(len, ids)])[:3]
-    assert asked.slots[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
+    assert asked.positions[1].tolist() == (firsts + rows.ids.shape[1]).tolist()
     assert asked.counts.tolist() == [1, 3]
     assert numbers.tolist() == [[3, -1, -1], [0, 1, 2]]
     top = task.encoder(rows).top
     torch.testing.assert_close(task.select_features(rows, asked)[1], top[1, torch.from_numpy(firsts)])
 
 
-def test_packed_rows_say_the_same(make: Callable[..., Tag], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
         monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
     examples = sentences(5)
@@ -115,12 +115,12 @@ def test_packed_rows_say_the_same(make: Callable[..., Tag], monkeypatch: pytest.
     data = task.encode_examples(examples)
     index = np.array([3, 0, 4])
     losses = []
-    for rows in (data.rows(index), data.packed(index)):
-        asked, numbers = data.asked_of(index, rows)
+    for rows in (data.padded_batch(index), data.packed_batch(index)):
+        asked, numbers = data.select_tokens(index, rows)
         assert asked is not None
         assert data.targets is not None
         response = task.predict_logits(task.select_features(rows, asked), asked)
-        losses.append(task.losses(response, data.targets[numbers], asked))
+        losses.append(task.example_losses(response, data.targets[numbers], asked))
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-4)
 
 
@@ -139,7 +139,7 @@ def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
         assert mine.stop <= span.stop - room // 9
 
 
-def test_long_sentences_are_tagged_to_the_end(make: Callable[..., Tag]) -> None:
+def test_long_sentences_are_tagged_to_the_end(make: Callable[..., TokenClassification]) -> None:
     examples = sentences(6, longest=200)
     task = make(examples, crf=True)
     torch.nn.init.normal_(task.classifier.weight)
@@ -156,10 +156,10 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., Tag]) -> None:
         assert alone.probabilities == pytest.approx(together[number].probabilities, abs=1e-4)
 
 
-def test_words_without_pieces_and_endless_words_are_read_as_something(make: Callable[..., Tag]) -> None:
+def test_words_without_pieces_and_endless_words_are_read_as_something(make: Callable[..., TokenClassification]) -> None:
     task = make(sentences(5))
     said: list[str] = []
-    odd = read_sentences([["anna", "\u200d", "e" * 5000, "=" * 5000, "oslo"], ["\x07"]])
+    odd = read_tagged_sentences([["anna", "\u200d", "e" * 5000, "=" * 5000, "oslo"], ["\x07"]])
     found = task.predict(odd, on_event=lambda event: said.append(event["text"]))
     assert [len(answer) for answer in (found[0].tags, found[1].tags)] == [5, 1]
     assert "2 words, such as" in said[0]
@@ -172,10 +172,10 @@ def test_a_word_is_looked_up_as_it_stands_where_pieces_are_words() -> None:
     found = tokenizer.encode_words(["1996-08-22", "U.S.", "Anglo-French", "zebra"])
     assert found == [[known], [tokenizer.id_of("u.s.")], [found[2][0], unknown, found[2][2]], [unknown]]
     assert found[2][0] == tokenizer.id_of("anglo")
-    (beyond,) = tokenizer.encode_words(["Anglo-French"], spell=True)[0]
+    (beyond,) = tokenizer.encode_words(["Anglo-French"], oov_ids=True)[0]
     assert beyond >= len(tokenizer)
     assert tokenizer.token_of(beyond) == "anglo-french"
-    assert tokenizer.encode_words(["the", "\ud800x"], spell=True)[0] == [tokenizer.id_of("the")]  # half a letter
+    assert tokenizer.encode_words(["the", "\ud800x"], oov_ids=True)[0] == [tokenizer.id_of("the")]  # half a letter
 
 
 def test_the_whole_path(tmp_path: Path, pieces: Tokenizer) -> None:
@@ -231,7 +231,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_says_the_same(make: Callable[..., Tag]) -> None:
+def test_a_gpu_says_the_same(make: Callable[..., TokenClassification]) -> None:
     examples = sentences(40, longest=100)
     task = make(examples, crf=True).eval()
     torch.nn.init.normal_(task.classifier.weight)
@@ -241,14 +241,14 @@ def test_a_gpu_says_the_same(make: Callable[..., Tag]) -> None:
     losses = []
     for device in ("cpu", "cuda"):
         task.to(device)
-        batch = task.batch(data, CounterRng(seed=1, step=0, first=0), range(8)).to(device)
+        batch = task.batch(data, CounterRng(seed=1, step=0, first_example=0), range(8)).to(device)
         losses.append(float(task(batch)[0]["loss"].detach()))
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     assert task.predict(examples).estimates == pytest.approx(expected, abs=2e-2)
 
 
 def test_transformers_reads_the_tagger_and_keel_reads_theirs(
-    tmp_path: Path, pieces: Tokenizer, make: Callable[..., Tag]
+    tmp_path: Path, pieces: Tokenizer, make: Callable[..., TokenClassification]
 ) -> None:
     from transformers import AutoModelForTokenClassification
 
@@ -258,7 +258,7 @@ def test_transformers_reads_the_tagger_and_keel_reads_theirs(
     model = Model(system=task.system, encoder=task.encoder, tokenizer=pieces, task=task)
     model.save(tmp_path / "ours")
     theirs = AutoModelForTokenClassification.from_pretrained(tmp_path / "ours").eval()
-    rows = task.encode_examples(examples).rows(np.array([0]))
+    rows = task.encode_examples(examples).padded_batch(np.array([0]))
     with torch.inference_mode():
         logits = theirs(input_ids=rows.ids).logits
         torch.testing.assert_close(task.classifier(task.encoder(rows).top), logits, rtol=1e-4, atol=1e-4)
@@ -266,7 +266,7 @@ def test_transformers_reads_the_tagger_and_keel_reads_theirs(
     theirs.save_pretrained(tmp_path / "theirs")
     pieces.save(tmp_path / "theirs")
     back = Model.load(tmp_path / "theirs")
-    assert isinstance(back.task, Tag)
+    assert isinstance(back.task, TokenClassification)
     assert back.predict(examples[0].words) == model.predict(examples[0].words)
 
 
@@ -281,9 +281,9 @@ def test_parts_of_speech_are_scored_by_accuracy_and_unheard_tags_are_errors() ->
     assert "1 word has a tag that did not occur in training, such as 'X' in the sentence at item 0" in str(odd)
     assert (odd.errors[0].label, odd.errors[0].predicted, odd.errors[0].text) == ("X", "VERB", "the dog [barks]")
     assert model.predict("the cat").entities == []
-    assert isinstance(model.task, Tag)
+    assert isinstance(model.task, TokenClassification)
     with pytest.raises(KeelError, match=r"item 0 of the list: the tag 'X' .* correct it, or train with it"):
-        model.task.encode_examples(read_sentences([(["the"], ["X"])]))
+        model.task.encode_examples(read_tagged_sentences([(["the"], ["X"])]))
     with pytest.raises(KeelError, match="no tags to compare with"):
         evaluate(model, [["the", "dog"]])
     with pytest.raises(UsageError, match="a text or a list of its words"):
@@ -316,12 +316,12 @@ def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
     model = Model.load(tmp_path / "m")
     assert model.label_names == ("B", "E", "M", "S")
     answer = model.predict("他在北京, 我在")
-    assert answer.segmented[:3] == ["他", "在", "北京"]
-    assert "".join(answer.segmented) == "他在北京,我在"
-    assert repr(answer) == f"Tagged('他在北京, 我在', {answer.segmented})"
-    assert model.predict("在北 京").segmented == ["在", "北", "京"]  # a blank ends a word
+    assert answer.segmented_words[:3] == ["他", "在", "北京"]
+    assert "".join(answer.segmented_words) == "他在北京,我在"
+    assert repr(answer) == f"Tagged('他在北京, 我在', {answer.segmented_words})"
+    assert model.predict("在北 京").segmented_words == ["在", "北", "京"]  # a blank ends a word
     given = model.predict(("在", "北", "京", "10"))
-    assert (given.segmented[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")
+    assert (given.segmented_words[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")
     assert model.predict("").to_dict()["segmented"] == []
     (tmp_path / "new.txt").write_text("在北京\n", encoding="utf-8")
     record = next(predict(model, tmp_path / "new.txt"))
@@ -368,7 +368,7 @@ def test_columns_can_be_chosen_for_every_file_of_a_run(tmp_path: Path) -> None:
     path.write_text("a DET O\ncat NOUN B-X\n\nthe DET O\ndog NOUN B-X\n" * 4)
     words = finetune(Word2vec(width=4), path, task="tag", test=path, dev=None, label_column="2", epochs=1)
     assert words.label_names == ("DET", "NOUN")
-    assert Tag.read(path, Columns(label_column="3")).labels.names == ("B-X", "I-X", "O")
+    assert TokenClassification.read_examples(path, Columns(label_column="3")).labels.names == ("B-X", "I-X", "O")
 
 
 def test_finetune_says_of_nul_bytes_what_check_says(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.nn.encoder import Encoder, EncoderOutput
 from keel.systems.bert import BertEncoder
-from keel.tasks.classify import Classify
-from keel.tasks.pair import Pair
+from keel.tasks.classify import TextClassification
+from keel.tasks.pair import PairClassification
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
 
-MakeTask = Callable[..., Classify]
+MakeTask = Callable[..., TextClassification]
 
 
 def long_and_short(count: int = 40) -> Examples:
@@ -35,7 +35,7 @@ def long_and_short(count: int = 40) -> Examples:
 def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokenizer) -> None:
     examples = read_examples([(("film", "very old house"), "a"), (("a story", ""), "b")], pair=True)
     data = make_task(examples, "pair").encode_examples(examples)
-    rows = data.rows(np.array([1, 0]))
+    rows = data.padded_batch(np.array([1, 0]))
     (film, very, old, house, a, story), cls, sep = (
         tokenizer.encode_many(["film very old house a story"])[0],
         tokenizer.cls_id,
@@ -78,9 +78,9 @@ def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
     assert 0 < long < len(examples)
     assert said == [
         f"the list: {long} of 40 examples are longer than 62 tokens and are read in windows, "
-        f"{np.isin(data.owners, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
+        f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
     ]
-    assert np.bincount(data.owners, data.shares) == pytest.approx(np.ones(40))
+    assert np.bincount(data.example_indices, data.weights) == pytest.approx(np.ones(40))
     assert data.lengths.max() <= 64
 
 
@@ -94,30 +94,30 @@ def test_an_epoch_reads_every_row_once_in_an_order_of_its_own(make_task: MakeTas
     data = task.encode_examples(examples, batch_size=8)
     count = task.epoch_size(data)
     drawn = np.concatenate(
-        [data.drawn(CounterRng(seed=1, step=n, first=8 * n), range(8)) for n in range(3 * count // 8)]
+        [data.step_indices(CounterRng(seed=1, step=n, first_example=8 * n), range(8)) for n in range(3 * count // 8)]
     )
     for epoch in range(2):
         assert sorted(drawn[epoch * count : (epoch + 1) * count]) == list(range(count))
     assert drawn[:count].tolist() != drawn[count : 2 * count].tolist()
-    assert data.order(1, 0).tolist() != data.order(2, 0).tolist()
+    assert data.epoch_order(1, 0).tolist() != data.epoch_order(2, 0).tolist()
 
 
 def rows_of(batch: TaskBatch) -> TokenBatch:
-    assert batch.rows is not None
-    return batch.rows
+    assert batch.inputs is not None
+    return batch.inputs
 
 
 def test_a_batch_is_a_pure_function_of_seed_step_and_rows(make_task: MakeTask) -> None:
     examples = long_and_short()
     task = make_task(examples)
     data = task.encode_examples(examples, batch_size=8)
-    whole = task.batch(data, CounterRng(seed=3, step=7, first=56), range(8))
+    whole = task.batch(data, CounterRng(seed=3, step=7, first_example=56), range(8))
     again = task.encode_examples(examples, batch_size=8)
-    parts = [task.batch(again, CounterRng(seed=3, step=7, first=56), range(a, a + 4)) for a in (4, 0)]
+    parts = [task.batch(again, CounterRng(seed=3, step=7, first_example=56), range(a, a + 4)) for a in (4, 0)]
     assert torch.equal(whole.targets, torch.cat([parts[1].targets, parts[0].targets]))
     lengths = [rows_of(batch).lengths for batch in (whole, parts[1], parts[0])]
     assert torch.equal(lengths[0], torch.cat(lengths[1:]))
-    other = task.batch(data, CounterRng(seed=4, step=7, first=56), range(8))
+    other = task.batch(data, CounterRng(seed=4, step=7, first_example=56), range(8))
     assert rows_of(whole).ids.tolist() != rows_of(other).ids.tolist()
 
 
@@ -129,7 +129,7 @@ def test_batches_hold_next_to_no_padding(make_task: MakeTask) -> None:
     data = task.encode_examples(examples, batch_size=32)
     for epoch in range(2):  # 2,000 is no multiple of 32, so batches of the second epoch begin elsewhere
         steps = range(epoch * 2000 // 32 + 1, (epoch + 1) * 2000 // 32)
-        rows = [rows_of(task.batch(data, CounterRng(seed=0, step=n, first=32 * n), range(32))) for n in steps]
+        rows = [rows_of(task.batch(data, CounterRng(seed=0, step=n, first_example=32 * n), range(32))) for n in steps]
         assert sum(int(r.lengths.sum()) for r in rows) > 0.9 * sum(r.ids.numel() for r in rows)
         assert np.corrcoef(range(len(rows)), [r.ids.shape[1] for r in rows])[0, 1] < 0.5  # long and short batches mixed
 
@@ -140,12 +140,12 @@ def test_losses_are_sums_over_examples(make_task: MakeTask) -> None:
     data = task.encode_examples(examples, batch_size=8)
     sums, counts = 0.0, 0.0
     for start in range(0, len(data), 8):
-        batch = task.batch(data, CounterRng(seed=0, step=0, first=0), range(start, min(start + 8, len(data))))
+        batch = task.batch(data, CounterRng(seed=0, step=0, first_example=0), range(start, min(start + 8, len(data))))
         losses, _ = task(batch)
         sums += losses["loss"].item()
         counts += task.counts(batch)["loss"].item()
     assert counts == pytest.approx(40)
-    whole = task.batch(data, CounterRng(seed=0, step=0, first=0), range(len(data)))
+    whole = task.batch(data, CounterRng(seed=0, step=0, first_example=0), range(len(data)))
     assert task(whole)[0]["loss"].item() == pytest.approx(sums, rel=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_a_frozen_encoder_runs_once_and_gives_the_same(make_task: MakeTask, monk
     assert learning == {"encoder.pooler.weight", "encoder.pooler.bias", "classifier.weight", "classifier.bias"}
     data = frozen.encode_examples(examples, batch_size=8)
     monkeypatch.setattr(frozen.encoder, "forward", lambda *_, **__: pytest.fail("the encoder ran again"))
-    draw = CounterRng(seed=0, step=0, first=0)
+    draw = CounterRng(seed=0, step=0, first_example=0)
     (found, _), (expected, _) = (
         frozen(frozen.batch(data, draw, range(8))),
         plain(plain.batch(plain.encode_examples(examples, batch_size=8), draw, range(8))),
@@ -171,7 +171,7 @@ def test_the_shortest_rows_there_can_be_hold_windows(make_task: MakeTask) -> Non
     examples = read_examples([(("film story scene", "a very old house"), "a"), (("film " * 9, ""), "b")], pair=True)
     data = make_task(examples, "pair", positions=8).encode_examples(examples)
     assert data.lengths.max() == 8
-    assert np.bincount(data.owners).min() > 1
+    assert np.bincount(data.example_indices).min() > 1
 
 
 def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,11 @@ def test_a_frozen_encoder_caches_what_the_system_picks(make_task: MakeTask, monk
 def test_a_task_reads_its_own_files(tmp_path: Path) -> None:
     path = tmp_path / "rte.tsv"
     path.write_text("sentence1\tsentence2\tlabel\tother\na\tb\tx\tz\n")
-    assert Pair.read(path)[0] == Example("a", "b", "x", f"{path}:2")
+    assert PairClassification.read_examples(path)[0] == Example("a", "b", "x", f"{path}:2")
     events: list[dict[str, str]] = []
-    assert Classify.read(path, Columns(label_column="other"), events.append)[0] == Example("a", None, "z", f"{path}:2")
+    assert TextClassification.read_examples(path, Columns(label_column="other"), events.append)[0] == Example(
+        "a", None, "z", f"{path}:2"
+    )
     assert "label in 'other'" in events[0]["text"]
 
 
@@ -231,7 +233,7 @@ def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, mo
     task = make_task(examples).eval()
     data = task.encode_examples(examples)
     index = np.array([2, 0, 1])
-    padded, packed = data.rows(index), data.packed(index)
+    padded, packed = data.padded_batch(index), data.packed_batch(index)
     assert packed.sequence_starts is not None
     assert packed.max_seqlen >= int(packed.lengths.max())
     assert packed.ids.shape[1] == -(-int(packed.lengths.sum()) // TILE) * TILE

@@ -35,14 +35,14 @@ class Memory(Objective):
     def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Numbers:
-        return Numbers(values=data[(draw.first + torch.arange(rows.start, rows.stop)) % len(data)])
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Numbers:
+        return Numbers(values=data[(rng.first_example + torch.arange(examples.start, examples.stop)) % len(data)])
 
     def counts(self, batch: Numbers) -> dict[str, Tensor]:
         return {"square": torch.tensor(float(len(batch.values)))}
 
-    def initial_state(self, rows: int) -> Numbers:
-        return Numbers(values=torch.zeros(rows))
+    def initial_state(self, batch_size: int) -> Numbers:
+        return Numbers(values=torch.zeros(batch_size))
 
     def forward(self, batch: Numbers, state: Any = None) -> tuple[dict[str, Tensor], Numbers]:
         self.seen.append(state.values.clone())

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from keel.errors import KeelError
 from keel.events import Event, ignore
 from keel.training import checkpoint
-from keel.training.checkpoint import Checkpoints, exclusive, write_folder
+from keel.training.checkpoint import Checkpoints, run_lock, write_folder
 from keel.training.distributed import World
 from keel.training.objective import Objective
 from keel.training.optimizers import make_optimizer
@@ -317,11 +317,11 @@ def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
     code = "import sys, pathlib; from keel.training.checkpoint import exclusive\n"
     code += "with exclusive(pathlib.Path(sys.argv[1])): print('in')"
     other = [sys.executable, "-c", code, str(tmp_path / "run")]
-    with exclusive(tmp_path / "run"):
+    with run_lock(tmp_path / "run"):
         refused = subprocess.run(other, capture_output=True, text=True)
         with pytest.raises(KeelError, match=r"another run is writing into .*run: wait for it, or choose another --out"):
-            exclusive(tmp_path / "run").__enter__()
+            run_lock(tmp_path / "run").__enter__()
     assert "another run is writing into" in refused.stderr
     assert not refused.stdout
-    with exclusive(tmp_path / "run"):  # free again
+    with run_lock(tmp_path / "run"):  # free again
         shutil.rmtree(tmp_path / "run")

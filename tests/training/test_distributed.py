@@ -43,11 +43,11 @@ from keel.training.plan import Train
 STEPS, HALF = 20, 10
 LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
 """What each way can do level by level."""
-BERT = Bert(layers=2, width=32, head_dim=16, max_positions=32, length=32, dropout=0.0, attention_dropout=0.0)
+BERT = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 RECURRENT: dict[str, System] = {
     "rnn": Rnn(width=16, layers=2, bidirectional=True, bptt=8, dropout=0.0),
     "ulmfit": Ulmfit(
-        width=16, hidden=24, layers=2, bptt=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
+        width=16, hidden_size=24, layers=2, bptt=8, dropout=0.0, input_dropout=0.0, layer_dropout=0.0, word_dropout=0.0,
         weight_dropout=0.0,
     ),
 }  # fmt: skip
@@ -68,7 +68,7 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
     data = Documents.of(cast(Tokens, tokens))
     torch.manual_seed(0)
     marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
-    return learn(system.build_objective(system.build_encoder(vocabulary=90), marks), data, out, until=until, **settings)
+    return learn(system.build_objective(system.build_encoder(vocab_size=90), marks), data, out, until=until, **settings)
 
 
 def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | None:
@@ -78,7 +78,7 @@ def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | No
     tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
     torch.manual_seed(0)
     task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
-    examples = SequenceToSequence.read([(text, text[::-1]) for text in texts])
+    examples = SequenceToSequence.read_examples([(text, text[::-1]) for text in texts])
     return learn(task, task.encode_examples(examples, batch_size=10), out, **settings)
 
 
@@ -91,7 +91,7 @@ def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **s
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        return fit(objective, data, train, out, stop, evaluate=validation_loss(data, train, rows=20))
+        return fit(objective, data, train, out, stop, evaluate=validation_loss(data, train, max_examples=20))
     except Interrupted:
         return None
 
@@ -99,9 +99,9 @@ def learn(objective: Objective, data: Any, out: Path, *, until: int = STEPS, **s
 WRITERS: dict[str, tuple[Callable[..., History | None], System]] = {
     "gpt": (
         train_bert,
-        Gpt(layers=2, width=32, head_dim=16, max_positions=32, length=32, dropout=0, attention_dropout=0),
+        Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0, attention_dropout=0),
     ),
-    "seq2seq": (train_rewrite, Seq2seq(width=16, hidden=16, dropout=0)),
+    "seq2seq": (train_rewrite, Seq2seq(width=16, attention_dim=16, dropout=0)),
     "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_dim=16, dropout=0)),
 }
 
@@ -120,9 +120,9 @@ class Slope(Objective):
         self.bad = bad
         self.weight = nn.Parameter(torch.zeros(1, 1))
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
-        x = torch.arange(rows.start, rows.stop, dtype=torch.float32)[:, None] / 10
-        return Points(x=x, y=torch.where((x * 10 == self.bad) & (draw.step == 3), torch.nan, 2 * x))
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
+        x = torch.arange(examples.start, examples.stop, dtype=torch.float32)[:, None] / 10
+        return Points(x=x, y=torch.where((x * 10 == self.bad) & (rng.step == 3), torch.nan, 2 * x))
 
     def counts(self, batch: Points) -> dict[str, Tensor]:
         return {"square": torch.tensor(float(len(batch.x)))}

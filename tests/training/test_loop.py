@@ -45,8 +45,8 @@ class Plane(Objective):
     def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), len(data))
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
+        index, _ = rng.epoch_order(torch.arange(examples.start, examples.stop), len(data))
         x = data[index]
         return Points(x=x, y=x @ torch.tensor([3.0, -1.0]) + 0.5, weights=(x[:, 0] > -0.3).float())
 
@@ -93,7 +93,7 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
     objective = Plane()
     expected = []
     for step in range(2):
-        batch = objective.batch(data, CounterRng(seed=0, step=step, first=8 * step), range(8))
+        batch = objective.batch(data, CounterRng(seed=0, step=step, first_example=8 * step), range(8))
         expected.append(float(objective(batch)[0]["square"].detach() / batch.weights.sum()))
         assert 0 < batch.weights.sum() < 8
     # A rate so low that nothing is learned between the two.
@@ -104,7 +104,7 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
 @pytest.mark.parametrize("accumulate", [2, 3, 8])
 def test_micro_batches_give_the_gradient_of_the_whole_batch(data: Tensor, accumulate: int, tmp_path: Path) -> None:
     objective = Plane()
-    draw = CounterRng(seed=0, step=0, first=0)
+    draw = CounterRng(seed=0, step=0, first_example=0)
     parts = [objective.batch(data, draw, range(row, row + 1)).weights.sum().item() for row in range(8)]
     assert 0 < sum(parts) < 8, "counts must differ, or this shows nothing"
     runs = []
@@ -201,9 +201,9 @@ class Spoiled(Plane):
         super().__init__()
         self.spoil = spoil
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
-        batch = super().batch(data, draw, rows)
-        return replace(batch, y=batch.y + (1000 if draw.step == 4 else 0))
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
+        batch = super().batch(data, rng, examples)
+        return replace(batch, y=batch.y + (1000 if rng.step == 4 else 0))
 
     def forward(self, batch: Points, state: None = None) -> tuple[dict[str, Tensor], None]:
         losses, _ = super().forward(batch)
@@ -356,9 +356,9 @@ def test_rate_reaches_the_optimizer(data: Tensor, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [7, 16, 50])
 def test_held_out_loss_is_the_mean_over_all_rows(data: Tensor, rows: int) -> None:
     objective = Plane().train()
-    batch = objective.batch(data, CounterRng(seed=0, step=0, first=0), range(rows))
+    batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(rows))
     expected = float(objective(batch)[0]["square"].detach() / batch.weights.sum())
-    evaluate = validation_loss(data, TRAIN, rows=rows)
+    evaluate = validation_loss(data, TRAIN, max_examples=rows)
     assert (
         evaluate(objective)
         == evaluate(objective)

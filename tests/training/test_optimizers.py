@@ -30,7 +30,7 @@ from keel.training.plan import Plan, Train
 def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None:
     train = Train(steps=100, schedule=schedule, warmup=0.1, cooldown=0.2, lr=3.0)
     for step, share in shares.items():
-        assert Plan(100, train).at(step).lr_scale == pytest.approx(3 * share, rel=1e-3), step
+        assert Plan(100, train).step_plan(step).lr == pytest.approx(3 * share, rel=1e-3), step
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"])
@@ -38,7 +38,7 @@ def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.999, 1, 5, 1000])
 def test_rate_is_never_zero_nor_above_full(schedule: Schedule, steps: int, warmup: float) -> None:
     train = Train(steps=steps, schedule=schedule, warmup=warmup, lr=1.0)
-    rates = [Plan(steps, train).at(step).lr_scale for step in range(steps)]
+    rates = [Plan(steps, train).step_plan(step).lr for step in range(steps)]
     assert all(0 < rate <= 1 for rate in rates)
 
 
@@ -47,12 +47,12 @@ def test_the_inverse_square_root_is_the_formula_of_vaswani() -> None:
     train = Train(steps=5000, schedule="inverse_sqrt", warmup=warmup, lr=(width * warmup) ** -0.5)
     for number in (1, 7, 399, 400, 401, 5000):  # theirs are counted from 1
         formula = width**-0.5 * min(number**-0.5, number * warmup**-1.5)
-        assert Plan(5000, train).at(number - 1).lr_scale == pytest.approx(formula)
+        assert Plan(5000, train).step_plan(number - 1).lr == pytest.approx(formula)
 
 
 def test_warmup_of_one_or_more_counts_steps() -> None:
     train = Train(steps=100, warmup=4, schedule="constant", lr=1.0)
-    assert [Plan(100, train).at(step).lr_scale for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert [Plan(100, train).step_plan(step).lr for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
 def test_a_rate_past_the_end_is_zero() -> None:

@@ -47,8 +47,8 @@ class Tower(Objective):
     def epoch_size(self, data: Tensor) -> int:
         return len(data)
 
-    def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Ids:
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), len(data))
+    def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Ids:
+        index, _ = rng.epoch_order(torch.arange(examples.start, examples.stop), len(data))
         return Ids(ids=data[index])
 
     def counts(self, batch: Ids) -> dict[str, Tensor]:

@@ -20,43 +20,46 @@ def test_a_run_without_end_is_refused(length: dict[str, Any]) -> None:
 
 def test_without_ramp_or_phases_every_step_is_alike() -> None:
     plan = Plan(10, Train(steps=10, batch=8, schedule="constant", warmup=1))
-    assert [plan.at(step).rows for step in range(10)] == [8] * 10
-    assert [plan.at(step).first for step in range(10)] == list(range(0, 80, 8))
-    assert plan.told() == ""
+    assert [plan.step_plan(step).batch_size for step in range(10)] == [8] * 10
+    assert [plan.step_plan(step).first_example for step in range(10)] == list(range(0, 80, 8))
+    assert plan.describe() == ""
 
 
 def test_the_batch_doubles_twice_and_no_row_is_drawn_twice() -> None:
     plan = Plan(40, Train(steps=40, batch=64, ramp=0.5, schedule="constant", warmup=1, lr=1.0))
-    places = [plan.at(step) for step in range(40)]
-    assert [place.rows for place in places] == [16] * 10 + [32] * 10 + [64] * 20
-    assert all(one.first + one.rows == two.first for one, two in pairwise(places))
-    assert [place.lr_scale for place in places[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
+    places = [plan.step_plan(step) for step in range(40)]
+    assert [place.batch_size for place in places] == [16] * 10 + [32] * 10 + [64] * 20
+    assert all(one.first_example + one.batch_size == two.first_example for one, two in pairwise(places))
+    assert [place.lr for place in places[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
 
 
 def test_longer_rows_are_fewer_and_counted_for_themselves() -> None:
     plan = Plan(100, Train(steps=100, batch=64), LONG)
-    assert {(plan.at(step).rows, plan.at(step).phase) for step in range(90)} == {(64, 0)}
-    assert [(plan.at(step).rows, plan.at(step).phase, plan.at(step).first) for step in (90, 91, 99)] == [
+    assert {(plan.step_plan(step).batch_size, plan.step_plan(step).phase) for step in range(90)} == {(64, 0)}
+    assert [
+        (plan.step_plan(step).batch_size, plan.step_plan(step).phase, plan.step_plan(step).first_example)
+        for step in (90, 91, 99)
+    ] == [
         (16, 1, 0),
         (16, 1, 16),
         (16, 1, 144),
     ]
-    assert plan.at(90).lr_scale == pytest.approx(plan.train.lr * plan.share(90))  # fewer rows, as many tokens
-    assert plan.told() == ", 64 rows from step 0, 16 rows from step 90"
+    assert plan.step_plan(90).lr == pytest.approx(plan.train.lr * plan.lr_factor(90))  # fewer rows, as many tokens
+    assert plan.describe() == ", 64 rows from step 0, 16 rows from step 90"
 
 
 def test_the_time_of_a_plan_is_that_of_its_stretches() -> None:
     plan = Plan(100, Train(steps=100, batch=64), LONG)
     costs = {(64, 0): 1.0, (16, 1): 3.0}
-    assert plan.seconds(costs, 0) == 90 + 30
-    assert plan.seconds(costs, 80) == 10 + 30
-    assert plan.seconds(costs, 95) == 15
+    assert plan.seconds_from(costs, 0) == 90 + 30
+    assert plan.seconds_from(costs, 80) == 10 + 30
+    assert plan.seconds_from(costs, 95) == 15
 
 
 @pytest.mark.parametrize(("steps", "count"), [(50, 5), (5000, 100)])
 def test_the_average_takes_the_last_weights_evenly(steps: int, count: int) -> None:
     plan = Plan(steps, Train(steps=steps, average=0.1))
-    taken = [step for step in range(steps) if plan.averages(step)]
+    taken = [step for step in range(steps) if plan.averages_step(step)]
     assert len(taken) == count
     assert taken[-1] == steps - 1
     assert taken[0] >= 0.9 * steps
@@ -64,7 +67,7 @@ def test_the_average_takes_the_last_weights_evenly(steps: int, count: int) -> No
 
 def test_few_steps_lose_phases_rather_than_fail() -> None:
     plan = Plan(1, Train(steps=1, batch=2, ramp=0.3), LONG)
-    assert plan.at(0).rows >= 1
+    assert plan.step_plan(0).batch_size >= 1
 
 
 def test_epochs_count_rows_whatever_the_batch_was() -> None:

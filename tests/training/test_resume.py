@@ -47,15 +47,15 @@ def train_bert(out: Path, variant: str, on_event: OnEvent = ignore) -> History:
         documents=np.arange(0, 401, 4),
         word_starts=None,
     )
-    learned, held = Documents.of(cast(Tokens, tokens)).split(0.1, seed=0)
+    learned, held = Documents.of(cast(Tokens, tokens)).split_held_out(0.1, seed=0)
     torch.manual_seed(0)
-    system = Bert(layers=2, width=32, head_dim=16, max_positions=32, length=32)
+    system = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32)
     marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
-    objective = system.build_objective(system.build_encoder(vocabulary=90), marks)
+    objective = system.build_objective(system.build_encoder(vocab_size=90), marks)
     common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1, "lr": 1e-2}
     every: dict[str, Any] = {"evaluate_every": EVERY + 1, "checkpoint_every": EVERY}
     train = Train(steps=STEPS, batch=8, **common, **every, **VARIANTS[variant])
-    return fit(objective, learned, train, out, on_event, evaluate=validation_loss(held, train, rows=8))
+    return fit(objective, learned, train, out, on_event, evaluate=validation_loss(held, train, max_examples=8))
 
 
 def start(out: Path, variant: str, kill: int = 0) -> subprocess.Popen[bytes]:

@@ -131,9 +131,9 @@ def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:
     here = CpuBatches(objective, data, 0, CPU)
     ahead = PrefetchedBatches(objective, data, 0, CPU)
     for step in (0, 1, 2, 7, 8):
-        coming = [(plan.at(later), [range(4), range(4, 8)]) for later in (step + 1, step + 2)]
-        one, counts = here.get(plan.at(step), [range(4), range(4, 8)], [])
-        two, counted = ahead.get(plan.at(step), [range(4), range(4, 8)], coming)
+        coming = [(plan.step_plan(later), [range(4), range(4, 8)]) for later in (step + 1, step + 2)]
+        one, counts = here.get(plan.step_plan(step), [range(4), range(4, 8)], [])
+        two, counted = ahead.get(plan.step_plan(step), [range(4), range(4, 8)], coming)
         for expected, found in zip(one, two, strict=True):
             assert all(map(torch.equal, expected.tensors(), found.tensors()))
         assert counts.keys() == counted.keys()
@@ -142,12 +142,12 @@ def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:
 
 def test_an_error_in_the_thread_reaches_the_run(data: Tensor) -> None:
     class Broken(Plane):
-        def batch(self, data: Tensor, draw: CounterRng, rows: range) -> Points:
+        def batch(self, data: Tensor, rng: CounterRng, examples: range) -> Points:
             raise UsageError("no such row")
 
     ahead = PrefetchedBatches(Broken(), data, 0, CPU)
     with pytest.raises(UsageError, match="no such row"):
-        ahead.get(Plan(5, TRAIN).at(0), [range(8)], [])
+        ahead.get(Plan(5, TRAIN).step_plan(0), [range(8)], [])
 
 
 def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> No
 def test_data_that_does_not_fit_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Event] = []
     data = Points(x=torch.ones(10, 2), y=torch.ones(10), weights=torch.ones(10))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (data.bytes(), data.bytes()))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (data.nbytes(), data.nbytes()))
     assert isinstance(batch_source(Plane(), data, TRAIN, torch.device("cuda"), events.append), PrefetchedBatches)
     assert "they stay outside, 2 batches are kept ready" in events[0]["text"]
 
@@ -174,7 +174,7 @@ def test_records_tell_their_shapes_apart() -> None:
         return Points(x=torch.ones(rows, 2), y=torch.ones(rows), weights=torch.ones(rows))
 
     assert points(3).signature() == points(3).signature() != points(4).signature()
-    assert points(3).bytes() == 3 * 4 * 4
+    assert points(3).nbytes() == 3 * 4 * 4
     copy = (original := points(3)).clone()
     original.tensors()[0].zero_()
     assert copy.tensors()[0].sum() == 6
@@ -185,7 +185,7 @@ def test_a_rehearsal_changes_nothing(data: Tensor) -> None:
     before = learned(objective)
     with World.join("cpu") as world:
         stepper = Stepper(objective, data, TRAIN, world, lambda event: None)
-        stepper.rehearse(Plan(6, TRAIN).at(0))
+        stepper.dry_run(Plan(6, TRAIN).step_plan(0))
     assert all(torch.equal(value, before[name]) for name, value in learned(objective).items())
     assert all(parameter.grad is None for parameter in objective.parameters())
 

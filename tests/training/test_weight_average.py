@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from keel.training.checkpoint import Checkpoints
-from keel.training.distributed import World, whole
+from keel.training.distributed import World, gather_tensor
 from keel.training.objective import Objective
 from keel.training.weight_average import WeightAverage
 
@@ -125,6 +125,6 @@ def test_shards_are_averaged_as_shards_even_after_an_evaluation(sharded: Objecti
     kept = average.tensors()
     assert isinstance(kept["average.linear.weight"], DTensor)
     restored = WeightAverage()
-    restored.restore({name: whole(value) for name, value in kept.items()}, sharded)
+    restored.restore({name: gather_tensor(value) for name, value in kept.items()}, sharded)
     restored.apply(sharded)
-    assert (whole(sharded.state_dict()["linear.weight"]) == sum(values) / 4).all()
+    assert (gather_tensor(sharded.state_dict()["linear.weight"]) == sum(values) / 4).all()

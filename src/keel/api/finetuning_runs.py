@@ -13,14 +13,14 @@ import torch
 
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
-from keel.data.examples import Examples, Labels, folds
+from keel.data.examples import Examples, Labels, cross_validation_folds
 from keel.events import OnEvent, counted, note
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.tasks import Task
 from keel.tasks.auxiliary_lm import AuxiliaryLM
 from keel.tasks.task import HeadSettings
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import pick_device
 from keel.training.loop import History, fit
 from keel.training.objective import Objective
@@ -62,7 +62,7 @@ class FineTuningRuns:
 
     def new_task(self, seed: int) -> Task:
         """A new head on a copy of the parent's encoder or, from scratch, on a new one."""
-        torch.manual_seed(seed_of(seed, "weights"))
+        torch.manual_seed(derive_seed(seed, "weights"))
         system = self.parent.system
         if self.from_scratch:
             encoder = system.build_encoder(self.parent.encoder.vocab_size)
@@ -167,7 +167,7 @@ class FineTuningRuns:
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
         """Score every example once, by a run trained on the other folds."""
         scores: list[Scores] = []
-        for number, (rest, fold) in enumerate(folds(examples, count, self.train.seed)):
+        for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.train.seed)):
             tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
             scores += [tuned.scores] if tuned.scores else []
         return self.aggregate("folds", scores)

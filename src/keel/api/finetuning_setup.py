@@ -19,7 +19,7 @@ from keel.model import Model
 from keel.systems.system import System
 from keel.tasks import TASKS, Task
 from keel.tasks.task import HeadSettings
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.plan import Train
 
 
@@ -177,7 +177,7 @@ def _adapt(system: System, parent: Model, seed: int) -> Model:
     weights = {name: tensor for name, tensor in old_weights.items() if tensor.shape == shapes[name]}
     resized = (torch.Size([parent.encoder.vocab_size]), torch.Size([vocab_size]))
     if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
-        torch.manual_seed(seed_of(seed, "marks"))  # the same on resume
+        torch.manual_seed(derive_seed(seed, "marks"))  # the same on resume
         encoder = system.build_encoder(vocab_size).to(parent.device)
         for name, new in encoder.state_dict().items():
             old = old_weights[name]

@@ -35,13 +35,13 @@ def predict(
     values = merge_settings(settings, columns=columns, search=search)
     refuse_unused(known, values)
     task, roles = task_with_decoding(known, values)
-    examples = task.read(data, roles, on_event)
+    examples = task.read_examples(data, roles, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
         second = {} if example.second is None else {"second": example.second}
         # True tags next to the predicted ones, for other scorers.
         gold = {"gold": list(example.names)} if example.words and example.label else {}
-        yield {"where": example.where, "text": example.text, **second, **record, **gold}
+        yield {"where": example.location, "text": example.text, **second, **record, **gold}
 
 
 def fill(

@@ -76,7 +76,7 @@ class ColumnKeywords(TypedDict, total=False):
     second_column: str
     label_column: str
     labels: Literal["auto", "one", "several", "number"]
-    form: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
+    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
     scheme: Literal["auto", "BIO", "BIOES", "BMES"]
     encoding: str
 
@@ -90,9 +90,9 @@ class HeadKeywords(TypedDict, total=False):
     network_dropout: float
     characters: Literal["none", "cnn", "lstm"]
     crf: bool
-    pool: Literal["own", "concat", "mean", "max", "first", "last"]
+    pool: Literal["default", "concat", "mean", "max", "first", "last"]
     mix: bool
-    orders: Literal["own", "one", "both"]
+    orders: Literal["default", "given", "both"]
     lm_loss: float
 
 
@@ -142,28 +142,31 @@ class SystemKeywords(TypedDict, total=False):
     label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
     units: Literal["words", "characters"]
     kernel_sizes: tuple[int, ...]
-    filters: int | tuple[int, ...]
+    filters: int
     dropout: float
     cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
     layers: int
     bidirectional: bool
     tie_embeddings: bool
     bptt: int
+    hidden_size: int
     input_dropout: float
     layer_dropout: float
     word_dropout: float
     weight_dropout: float
     ar: float
     tar: float
-    cells: int
+    cell_size: int
     residual: bool
     cell_clip: float
     projection_clip: float
-    letters: int
-    letter_width: int
-    highways: int
+    max_characters: int
+    character_dim: int
+    character_filters: tuple[int, ...]
+    highway_layers: int
     activation: Literal["relu", "tanh"] | Literal["relu", "gelu", "gelu_tanh", "silu"]
-    opening: bool
+    softmax_samples: int
+    bos_token: bool
     head_dim: int
     mlp_ratio: float
     attention_dropout: float
@@ -171,14 +174,15 @@ class SystemKeywords(TypedDict, total=False):
     label_smoothing: float
     r_drop: float
     decoder_layers: int
-    positions: Literal["sincos", "learned", "none"]
+    position_encoding: Literal["sinusoidal", "learned", "none"]
     pre_norm: bool
-    length: int
-    scoring: Literal["additive", "dot"]
     max_positions: int
+    scoring: Literal["additive", "dot"]
+    attention_dim: int
     sink: bool
+    sequence_length: int
     segment_types: int
-    final_length: int
+    final_sequence_length: int
     final_share: float
     mask_rate: float
     whole_word_masking: bool

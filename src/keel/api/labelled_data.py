@@ -35,13 +35,13 @@ class LabelledData:
         on_event: OnEvent,
     ) -> Self:
         """Read and check all datasets: a label that does not occur in training is found before training."""
-        everything = task.read(data, columns, on_event)
+        everything = task.read_examples(data, columns, on_event)
         labels = task.label_schema(everything)
         train, held_out = split_dev(everything, task, columns, dev, seed, on_event)
-        tested = None if test is None else task.read(test, columns, on_event)
+        tested = None if test is None else task.read_examples(test, columns, on_event)
         for examples in (held_out, tested, everything if folds else None):
             if examples is not None:
-                task.check_labels(examples, labels)
+                task.check_scorable(examples, labels)
         return cls(everything, train, held_out, tested, labels)
 
 
@@ -52,7 +52,7 @@ def split_dev(
     if dev is None or (isinstance(dev, str) and dev == "none"):
         return examples, None
     if not (isinstance(dev, str) and dev.endswith("%")):
-        return examples, task.read(dev, columns, on_event)
+        return examples, task.read_examples(dev, columns, on_event)
     try:
         share = float(dev[:-1]) / 100
     except ValueError:

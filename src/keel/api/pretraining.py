@@ -21,7 +21,7 @@ from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import System
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import History, fit
 from keel.training.loss_totals import validation_loss
@@ -65,14 +65,14 @@ def pretrain(
             tokens = Tokens.build(source, tokenizer, words=chosen.needs_word_starts, on_event=report)
         _report_tokens(tokens, source, chosen, parent, reading, report)
         training, validation = _split(tokens, reading, plan, report)
-        torch.manual_seed(seed_of(plan.seed, "weights"))
+        torch.manual_seed(derive_seed(plan.seed, "weights"))
         encoder = chosen.build_encoder(parent.encoder.vocab_size if parent else len(tokenizer))
         objective = chosen.build_objective(encoder, tokenizer)
         if parent:
             _load_parent(objective, parent, report)
         _report_batch_size(objective, training, plan, report)
         recipe = _recipe(chosen, plan, reading, continued=parent is not None)
-        if run and world.leads and not (run / "checkpoints").exists():
+        if run and world.is_main and not (run / "checkpoints").exists():
             (run / "recipe.toml").write_text(write_toml(recipe), encoding="utf-8")
         history = fit(
             objective,
@@ -128,7 +128,7 @@ def _report_tokens(
 
 
 def _split(tokens: Tokens, text: TextSettings, train: Train, report: OnEvent) -> tuple[Documents, Documents | None]:
-    training, validation = Documents.of(tokens).split(text.held_out, train.seed)
+    training, validation = Documents.of(tokens).split_held_out(text.held_out, train.seed)
     sizes = f"{counted(training.size, 'token')} in {counted(len(training.spans), 'document')} for training"
     short = " (the text is too short)" if text.held_out and not validation else ""
     note(report, f"{sizes}, {counted(validation.size if validation else 0, 'token')} held out{short}")

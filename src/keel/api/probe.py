@@ -30,12 +30,12 @@ class Probe:
         if task not in TASKS:
             raise unknown_name(task, TASKS, "--probe-task")
         kind = TASKS[task]
-        everything = kind.read(source, on_event=on_event)
+        everything = kind.read_examples(source, on_event=on_event)
         training, validation = split_dev(everything, kind, Columns(), "10%", train.seed, on_event)
         if validation is None:
             raise UsageError("--probe has too few examples to hold out a tenth of them: give more")
         labels = kind.label_schema(training)
-        kind.check_labels(validation, labels)
+        kind.check_scorable(validation, labels)
         return cls(kind, labels, training, validation)
 
     def scores_of(self, model: Model, train: Train, report: OnEvent) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def score_last_words(
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return predict_last_words(known, [(each.where, each.text) for each in examples], on_event=on_event)
+    return predict_last_words(known, [(each.location, each.text) for each in examples], on_event=on_event)
 
 
 def score_choices(
@@ -129,7 +129,7 @@ def score_choices(
     examples = read_choices(source, columns, on_event)
     labels = Labels(kind="choice").targets(examples).tolist()
     questions = [
-        Question(context=each.text, choices=each.choices, label=label, where=each.where)
+        Question(context=each.text, choices=each.choices, label=label, where=each.location)
         for each, label in zip(examples, labels, strict=True)
     ]
     return choose_most_probable(known, questions, on_event=on_event)
@@ -161,7 +161,7 @@ def _fit_prompt(
     model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
 ) -> str:
     """The prompt, cut if allowed so that it and the generated tokens fit into the context window."""
-    longest, encode = next_token_model(model).longest, model.tokenizer.encode
+    longest, encode = next_token_model(model).max_context, model.tokenizer.encode
     if longest is None:
         return passage + rest
     most = longest - tokens  # the BOS token is read, the last token is not

@@ -15,7 +15,7 @@ from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, OnEvent, counted, ignore
 from keel.formats.huggingface import is_keel_folder
 from keel.formats.model_folder import MODEL_FILES, TARGET
-from keel.training.checkpoint import exclusive
+from keel.training.checkpoint import run_lock
 from keel.training.distributed import World
 
 INITIAL_FILES = {".lock", "log.jsonl", "recipe.toml"}
@@ -36,25 +36,25 @@ def run_folder(
     started a run resumes it.
     """
     run = None if out is None else Path(out) / "run"
-    if run is None or not world.leads:
+    if run is None or not world.is_main:
         if run:
-            world.wait()  # until an old run is moved aside or back
-        yield run, on_event if world.leads else ignore
+            world.barrier()  # until an old run is moved aside or back
+        yield run, on_event if world.is_main else ignore
         return
     _check_folder(run.parent, verb, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
     planned = trained = False
     with ExitStack() as locks:
-        locks.enter_context(exclusive(run))
+        locks.enter_context(run_lock(run))
         shutil.rmtree(_replaced(run), ignore_errors=True)
         if _aside(run).exists():  # the run that was to replace it was killed before training
             _restore(run)
-            locks.enter_context(exclusive(run))
+            locks.enter_context(run_lock(run))
         replacing = overwrite and (len([*run.iterdir()]) > 1 or is_keel_folder(run.parent))  # one is the lock
         if replacing:
             run.rename(_aside(run))
-            locks.enter_context(exclusive(run))
-        world.wait()
+            locks.enter_context(run_lock(run))
+        world.barrier()
         before = {path.name for path in run.iterdir()}
         logged = (run / "log.jsonl").stat().st_size if "log.jsonl" in before else 0
         try:

@@ -125,7 +125,7 @@ def corpus_of(source: Source, text: TextSettings, on_event: OnEvent) -> Corpus:
     """A corpus of files (a str, a Path or a list of Paths), of a list of texts, or of a DataFrame's text column."""
     sentences = "split" if text.sentences == "auto" else text.sentences
     if isinstance(source, Corpus):
-        return source.cut(sentences)
+        return source.with_sentences(sentences)
     if hasattr(source, "columns"):
         if text.text_column not in source.columns:
             known = ", ".join(map(repr, source.columns))

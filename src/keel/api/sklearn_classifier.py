@@ -50,7 +50,7 @@ class Classifier:
             raise _unfitted()
         task = self.model_.task
         assert task is not None
-        found = task.predict(task.read(list(X))).estimates
+        found = task.predict(task.read_examples(list(X))).estimates
         number_of = {name: number for number, name in enumerate(task.labels.names)}
         return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
 

@@ -57,6 +57,6 @@ def warn_unknown_tokens(share: float, source: object, model: Model | None, repor
 
 def save_model(model: Model, out: str | Path | None, world: World) -> Model:
     """Save the model to its folder, if it has one, from the main process."""
-    if out is not None and world.leads:
+    if out is not None and world.is_main:
         model.save(out, overwrite=True)
     return model

@@ -14,13 +14,13 @@ from keel.config import Doc
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.decoding_steps import decoding
+from keel.explain.decoding_steps import decoding_data
 from keel.explain.perplexity import Perplexity
 from keel.explain.perplexity import perplexity as perplexity_of
 from keel.explain.zero_shot import next_token_model
-from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
-from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import room
+from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted, beam_search
+from keel.generation.decoding_trace import DecodingTrace
+from keel.generation.next_token import new_token_budget
 from keel.generation.sampling import Sampling, sample
 from keel.generation.strategy import decoding_strategy
 
@@ -155,11 +155,11 @@ def continuations(
     if "" in stop:
         raise UsageError("--stop is empty, and every text would end before it starts: give a longer string")
     inputs = [_encode(prompt, tokenizer, on_event) for prompt in prompts]
-    fits = room(generator, inputs, tokens) if tokens > 0 else tokens
+    fits = new_token_budget(generator, inputs, tokens) if tokens > 0 else tokens
     if fits < tokens:
         note(on_event, f"the context window has room for {fits:,} of {tokens:,} tokens after this prompt")
-    steps, paths = None if trace is None else Trace(), None
-    banned = set(tokenizer.special_ids) - {generator.closing}
+    steps, paths = None if trace is None else DecodingTrace(), None
+    banned = set(tokenizer.special_ids) - {generator.eos_id}
     if isinstance(strategy, BeamSearch):
         reach = MOST_BYTES * max(map(len, stop), default=0)
 
@@ -181,23 +181,25 @@ def continuations(
         search = replace(strategy, best=strategy.beams) if stop else strategy
         ended = ends if stop else None
         try:
-            answers = beam_search(generator, inputs, search, tokens=fits, banned=banned, ended=ended, trace=steps)
-        except Stopped as stopped:
+            answers = beam_search(
+                generator, inputs, search, max_new_tokens=fits, banned=banned, is_finished=ended, trace=steps
+            )
+        except SearchInterrupted as stopped:
             as_texts([best or stopped.best.get(index, []) for index, best in enumerate(stopped.found)])
             raise KeyboardInterrupt from None
-        found, paths = as_texts(answers), [best.closed for best, *_ in answers]
+        found, paths = as_texts(answers), [best.ids_with_eos for best, *_ in answers]
     else:
         texts = [IncrementalText(tokenizer, ids, stop) for ids in inputs]
-        eos = [generator.closing] if stop_at_eos and generator.closing is not None else []
+        eos = [generator.eos_id] if stop_at_eos and generator.eos_id is not None else []
         for _ in sample(
             generator,
             inputs,
             strategy,
-            tokens=fits,
-            stop=eos,
+            max_new_tokens=fits,
+            stop_ids=eos,
             banned=banned,
             trace=steps,
-            ended=lambda index, number: texts[index].add(number),
+            is_finished=lambda index, number: texts[index].add(number),
         ):
             for index, text in enumerate(texts):
                 on_text(index, text.new())
@@ -207,14 +209,14 @@ def continuations(
         found = [[Continuation(text=text.emitted, stopped=text.ended)] for text in texts]
     if trace is not None and steps is not None:
         answers = [[asdict(each) for each in best] for best in found]
-        shown = decoding(steps, tokenizer, strategy, prompts=inputs, answers=answers, written=paths)
+        shown = decoding_data(steps, tokenizer, strategy, prompts=inputs, answers=answers, written=paths)
         write_trace(trace, shown, on_event)
     return found
 
 
 def _continuation(text: IncrementalText, found: Hypothesis) -> Continuation:
     whole = text.whole(found.ids)
-    return Continuation(text=whole, score=found.score, log_probability=found.log_probability, stopped=text.ended)
+    return Continuation(text=whole, score=found.score, log_probability=found.log_prob, stopped=text.ended)
 
 
 def _distinct(found: list[Continuation]) -> list[Continuation]:
@@ -227,7 +229,7 @@ def _distinct(found: list[Continuation]) -> list[Continuation]:
 
 def _encode(prompt: str, tokenizer: Tokenizer, on_event: OnEvent) -> list[int]:
     ids = tokenizer.encode(prompt).ids
-    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has("unk") else 0
+    unknown = ids.count(tokenizer.unknown_id) if tokenizer.has_special_token("unk") else 0
     if ids and unknown == len(ids):
         raise KeelError(f"all words of {prompt!r:.80} are unknown to the model: use another prompt")
     if unknown:

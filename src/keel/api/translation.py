@@ -16,10 +16,10 @@ from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.explain.decoding_steps import decoding, spelled
+from keel.explain.decoding_steps import decoding_data, readable_tokens
 from keel.explain.word_alignment import Alignment, align
-from keel.generation.beam_search import Stopped
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import SearchInterrupted
+from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
@@ -85,7 +85,7 @@ def translations(
 ) -> Iterator[list[GeneratedText]]:
     """The best translations of each text, in order, in batches (0: the fastest size); an empty text stays empty.
 
-    A trace holds all texts in one batch. An interruption raises `Stopped` with the finished texts of the batch.
+    A trace holds all texts in one batch. An interruption raises `SearchInterrupted` with the finished texts of the batch.
     """
     for name in [*settings, *([] if trace is None else ["trace"])]:
         if (name in PROMPT_SETTINGS) == (by_pattern is None):
@@ -100,10 +100,11 @@ def translations(
     (search,) = route_settings(settings, task.decoding)
     task = task.with_decoding(search)
     if trace is None:
-        return _by_search(task, iter(texts), batch_size or task.texts_at_once, on_event)
-    few = list(islice(texts, task.texts_at_once + 1))
-    if len(few) > task.texts_at_once:
-        raise UsageError(f"--trace shows at most {task.texts_at_once} texts: give fewer, or leave it out")
+        return _by_search(task, iter(texts), batch_size or task.inference_batch_size, on_event)
+    few = list(islice(texts, task.inference_batch_size + 1))
+    if len(few) > task.inference_batch_size:
+        most = task.inference_batch_size
+        raise UsageError(f"--trace shows at most {most} texts: give fewer, or leave it out")
     return _traced(task, few, trace, on_event)
 
 
@@ -113,7 +114,9 @@ def aligned(text: str, generated: str, *, model: ModelSource, on_event: OnEvent 
     `settings` are `layer` and `head` of a transformer, and `pieces` for subwords instead of words.
     """
     task = _task(model, on_event)
-    return align(task.system, task.encoder, task.decoder, (task.tokenizer, task.target), text, generated, **settings)
+    return align(
+        task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, generated, **settings
+    )
 
 
 def _task(model: ModelSource, on_event: OnEvent) -> SequenceToSequence:
@@ -142,9 +145,11 @@ def _by_search(
 ) -> Iterator[list[GeneratedText]]:
     while batch := list(islice(texts, batch_size)):
         try:
-            found = task.predict(_examples(task, batch), on_event=on_event).found if any(map(str.strip, batch)) else []
-        except Stopped as stopped:
-            raise Stopped(_with_empty(batch, stopped.found)) from None
+            found = (
+                task.predict(_examples(task, batch), on_event=on_event).generated if any(map(str.strip, batch)) else []
+            )
+        except SearchInterrupted as stopped:
+            raise SearchInterrupted(_with_empty(batch, stopped.found)) from None
         yield from _with_empty(batch, found)
 
 
@@ -158,22 +163,22 @@ def _traced(
 ) -> Iterator[list[GeneratedText]]:
     if empty := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
         raise UsageError(f"--trace cannot show text {empty}, which is empty: leave it out")
-    steps = Trace()
+    steps = DecodingTrace()
     data = task.encode_examples(_examples(task, texts), labelled=False, on_event=on_event)
-    found, paths = task.traced(data, steps, on_event)
-    sources = [spelled(task.tokenizer, ids) for ids in data.id_lists()]
+    found, paths = task.predict_traced(data, steps, on_event)
+    sources = [readable_tokens(task.tokenizer, ids) for ids in data.id_lists()]
     answers = [
         [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]
         for best in found
     ]
     prompts: list[list[int]] = [[] for _ in texts]
-    shown = decoding(
-        steps, task.target, task.decoding, prompts=prompts, answers=answers, written=paths, sources=sources
+    shown = decoding_data(
+        steps, task.target_tokenizer, task.decoding, prompts=prompts, answers=answers, written=paths, sources=sources
     )
     write_trace(path, shown, on_event)
     yield from found
 
 
 def _examples(task: SequenceToSequence, texts: list[str]) -> Examples:
-    items = [task.example(text, number) for number, text in enumerate(texts) if text.strip()]
+    items = [task.make_example(text, number) for number, text in enumerate(texts) if text.strip()]
     return Examples(items, None, "the texts")

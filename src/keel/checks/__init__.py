@@ -13,7 +13,7 @@ from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, read_examples
 from keel.data.parallel_text import two_files
 from keel.data.tables import FASTTEXT
-from keel.data.text_files import kind_of, open_text
+from keel.data.text_files import file_kind, open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.model import Model
@@ -51,7 +51,7 @@ def check(
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(_apart(files) if task == "rewrite" else files)  # held, for it keeps what came from stdin
+    named = Corpus(_apart(files) if task == "seq2seq" else files)  # held, for it keeps what came from stdin
     for group in _groups(named.files, task, columns):
         path, beside = group[0], group[1:]
         name = f"{path} and {beside[0].name}" if beside else str(path)
@@ -63,7 +63,7 @@ def check(
         names = (name, *map(str, group))
         facts = report.files[name] = {}
         try:
-            if kind_of(path) != "parquet":
+            if file_kind(path) != "parquet":
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
@@ -106,14 +106,14 @@ def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Pa
     """Files that are read as one: each alone or, to rewrite, two of plain text side by side."""
     left = list(files)
     while left:
-        both = task == "rewrite" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
+        both = task == "seq2seq" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
         yield tuple(left[: 1 + both])
         del left[: 1 + both]
 
 
 def _is_side(path: Path, columns: Columns) -> bool:
     """Whether a file has one text in each line, and no columns."""
-    return kind_of(path) == "txt" and "\t" not in _first_line(path, columns)
+    return file_kind(path) == "txt" and "\t" not in _first_line(path, columns)
 
 
 def _first_line(path: Path, columns: Columns) -> str:
@@ -126,13 +126,13 @@ def _first_line(path: Path, columns: Columns) -> str:
 def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
     """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
     if task:
-        examples = TASKS[task].read(path, columns, on_event)
-        if task == "rewrite" and examples.kind is None:
+        examples = TASKS[task].read_examples(path, columns, on_event)
+        if task == "seq2seq" and examples.kind is None:
             remedy = "name the file of the targets after it, or give a table with a column for each"
             raise KeelError(f"{path} has sources without targets: {remedy}")
         return examples
     assert isinstance(path, Path)
-    if kind_of(path) == "txt":
+    if file_kind(path) == "txt":
         first = _first_line(path, columns)
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None

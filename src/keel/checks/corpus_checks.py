@@ -8,7 +8,7 @@ from keel.checks.check_report import Finding
 from keel.data.corpus import Corpus
 from keel.data.corpus_sample import LONG_WORD, NO_WORD
 from keel.data.sentence_splitting import detect_language, split_sentences
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.data.tokenizer import Tokenizer
 
 SAMPLE = 1_000_000
@@ -45,7 +45,7 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
         if block.begins:
             documents.add(block.text, block.line)  # of a very long one its first megabyte must do
         for inside, line in enumerate(block.text.split("\n")):
-            number = block.line + inside if kind_of(path) == "txt" else block.line
+            number = block.line + inside if file_kind(path) == "txt" else block.line
             if inside == 0 and cut and not block.begins:
                 size += len(line)
             elif line.strip():
@@ -71,7 +71,7 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
     if tokenizer is not None:
         ids, _ = tokenizer.encode_flat(sample)
         per_token = sampled / max(1, len(ids))
-        unknown = float((ids == tokenizer.unknown_id).mean()) if tokenizer.has("unk") else 0.0
+        unknown = float((ids == tokenizer.unknown_id).mean()) if tokenizer.has_special_token("unk") else 0.0
     about = "" if sampled == characters else "about "
     tokens = round(characters / per_token)
     facts: dict[str, Any] = {

@@ -63,7 +63,7 @@ def findings_of(examples: Examples, model: Model | None, task: type[Task] | None
     empty = [example for example in examples if not example.text.strip() or example.second == ""]
     if empty:
         what = f"{counted(len(empty), 'text is', 'texts are')} empty, the first here"
-        yield Finding("warning", empty[0].where, what, "fill in or drop them")
+        yield Finding("warning", empty[0].location, what, "fill in or drop them")
     yield from _about_classes(examples, task)
     yield from _about_copies(examples)
 
@@ -75,16 +75,16 @@ def findings_between(files: list[Examples]) -> Iterator[Finding]:
         both = [example for example in two if _key(example) in seen]
         if both:
             share = f"{len(both):,} of its {len(two):,} texts ({len(both) / len(two):.1%}) stand in {one.source} too"
-            place = f"the first here and in {seen[_key(both[0])].where}"
+            place = f"the first here and in {seen[_key(both[0])].location}"
             remedy = "a score on them shows memory, so drop them from one file"
-            yield Finding("warning", both[0].where, f"{share}, {place}", remedy)
+            yield Finding("warning", both[0].location, f"{share}, {place}", remedy)
     for other in files[1:]:
         unknown = [example for example in other if not {*files[0].names}.issuperset(example.names)]
         if unknown and files[0].kind in ("one", "several"):
             first = f"the first here ({unknown[0].label!r})"
             what = counted(len(unknown), "example has", "examples have")
             cause = f"{what} a label that {files[0].source} lacks, {first}"
-            yield Finding("error", unknown[0].where, cause, "correct it, or train with it")
+            yield Finding("error", unknown[0].location, cause, "correct it, or train with it")
 
 
 def _about_classes(examples: Examples, task: type[Task] | None) -> Iterator[Finding]:
@@ -118,17 +118,17 @@ def _about_copies(examples: Examples) -> Iterator[Finding]:
         one, two = unlike[0]
         if examples.kind == "text":  # a text may well be put in several ways
             what = counted(len(unlike), "source comes", "sources come")
-            yield Finding("note", two.where, f"{what} again with another target, here that of {one.where}")
+            yield Finding("note", two.location, f"{what} again with another target, here that of {one.location}")
             unlike = []
     if unlike:
         one, two = unlike[0]
-        labels = f"here {two.label!r} and in {one.where} {one.label!r}"
+        labels = f"here {two.label!r} and in {one.location} {one.label!r}"
         what = counted(len(unlike), "text comes", "texts come")
-        yield Finding("warning", two.where, f"{what} again with another label, {labels}", "decide which")
+        yield Finding("warning", two.location, f"{what} again with another label, {labels}", "decide which")
     if alike:
         one, two = alike[0]
         what = counted(len(alike), "example comes", "examples come")
-        yield Finding("note", two.where, f"{what} again, here that of {one.where}", "drop the copies")
+        yield Finding("note", two.location, f"{what} again, here that of {one.location}", "drop the copies")
 
 
 def _counts(examples: Examples) -> Counter[str]:

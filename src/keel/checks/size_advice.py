@@ -47,7 +47,7 @@ def recommend(
         rows = 256 if pick_device(device).type == "cuda" else 8
         began = time.monotonic()
         for size in Bert.sizes:
-            system = Bert.sized(size, length=length, next_sentence=len(documents.spans) > 1)
+            system = Bert.sized(size, sequence_length=length, next_sentence=len(documents.spans) > 1)
             needed = PER_PARAMETER * _block_parameters(system)
             if speeds and speeds[chosen] * 60 * minutes < needed:  # and this one would be slower
                 break
@@ -66,7 +66,7 @@ def recommend(
     return {
         "measured tokens/s": {size: round(speed) for size, speed in speeds.items()},
         **left_out,
-        "recommended": f"--size {chosen} --system.length {length} --batch {batch} --minutes {minutes:g}",
+        "recommended": f"--size {chosen} --system.sequence_length {length} --batch {batch} --minutes {minutes:g}",
         "forecast": f"{seen:,.0f} tokens in {round(seen / length / batch):,} steps, {seen / tokens:.2g} times the text",
     }
 

@@ -13,7 +13,7 @@ from keel.claims.small_models import pictures
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
 from keel.report.heatmap import write_alignment
-from keel.systems.seq2seq import Seq2seqDecoder, Seq2seqEncoder, Source, vectors_of
+from keel.systems.seq2seq import AttentionSource, Seq2seqDecoder, Seq2seqEncoder, scaled_embeddings
 
 NOUNS = {
     "house": "casa", "moon": "luna", "table": "mesa", "cow": "vaca", "door": "puerta", "star": "estrella",
@@ -52,14 +52,14 @@ def step_by_step(say: Say) -> Finding:
     found, source, hidden = _alignment(encoder, decoder, vocabulary, english, spanish)
     with torch.inference_mode():
         vectors = encoder(_rows(vocabulary, [english])).top[0]  # [source, width]: h_j
-        s, y = source.first[0], vectors_of(decoder.table(), torch.tensor(vocabulary.index(OPENING)))
+        s, y = source.first[0], scaled_embeddings(decoder.word_embeddings(), torch.tensor(vocabulary.index(OPENING)))
         assert decoder.query is not None
         assert decoder.weigh is not None
         energies = torch.stack([decoder.weigh @ (decoder.query(s) + decoder.key(h)).tanh() for h in vectors])
         alpha = energies.softmax(0)
         context = (alpha[:, None] * vectors).sum(0)
         after = decoder.cell(torch.cat([y, context]), s)
-        scores = decoder.scores(decoder.answer(torch.cat([after, y, context])).tanh())
+        scores = decoder.logits(decoder.answer(torch.cat([after, y, context])).tanh())
     say(f"score(s_0, h_j): {len(energies)} numbers, one for each word of the source and its end")
     say(f"softmax over j: {', '.join(f'{share:.2f}' for share in alpha.tolist())}, together {alpha.sum():.2f}")
     say(f"c_1, the sum of the h_j by these weights: {list(context.shape)}; s_1 = f(s_0, y_0, c_1): {list(after.shape)}")
@@ -86,7 +86,7 @@ def step_by_step(say: Say) -> Finding:
 def every_position(say: Say) -> Finding:
     """37: how many positions a step looks at, how many scores a text costs, and what is computed once."""
     torch.manual_seed(0)
-    system = keel.Seq2seq(width=16, hidden=16, dropout=0.0)
+    system = keel.Seq2seq(width=16, attention_dim=16, dropout=0.0)
     encoder = system.build_encoder(50).eval()
     decoder = system.build_decoder(encoder, 50).eval()
     keys: list[int] = []
@@ -98,8 +98,8 @@ def every_position(say: Say) -> Finding:
         seen: list[Tensor] = []
         keys.clear()
         with torch.inference_mode():
-            source = decoder.read(encoder(rows), rows)
-            state = decoder.begin(source, 1)
+            source = decoder.project_source(encoder(rows), rows)
+            state = decoder.new_state(source, 1)
             for _ in range(length):  # as it writes: one word after the other
                 ids = torch.randint(50, (1, 1))
                 _, state = decoder(ids, source, state, record=lambda name, layer, value, seen=seen: seen.append(value))
@@ -121,7 +121,7 @@ def additive_score(say: Say) -> Finding:
     say("query   key   hidden   parameters of the score   formula against the network")
     for hidden in (8, 32, 128):
         torch.manual_seed(0)
-        system = keel.Seq2seq(width=20, hidden=hidden, dropout=0.0)
+        system = keel.Seq2seq(width=20, attention_dim=hidden, dropout=0.0)
         encoder = system.build_encoder(30)
         decoder = system.build_decoder(encoder, 30)
         rows = TokenBatch(ids=torch.randint(30, (2, 7)), lengths=torch.tensor([7, 4]))
@@ -130,7 +130,7 @@ def additive_score(say: Say) -> Finding:
         without_bias &= decoder.query.bias is None and decoder.key.bias is None
         with torch.inference_mode():
             output = encoder(rows)
-            source, queries = decoder.read(output, rows), torch.randn(2, 20)
+            source, queries = decoder.project_source(output, rows), torch.randn(2, 20)
             found = decoder.energies(decoder.query(queries)[:, None], source)[:, 0]
             plain = torch.stack([
                 torch.stack([decoder.weigh @ (decoder.query.weight @ q + decoder.key.weight @ k).tanh() for k in keys])
@@ -213,7 +213,7 @@ def _translator() -> tuple[Seq2seqEncoder, Seq2seqDecoder, list[str]]:
     known = [_sentence(random, 3) for _ in range(1000)]
     vocabulary = [OPENING, CLOSING, *sorted({word for *texts, _ in known for text in texts for word in text})]
     torch.manual_seed(0)
-    system = keel.Seq2seq(width=48, hidden=48, dropout=0.0)
+    system = keel.Seq2seq(width=48, attention_dim=48, dropout=0.0)
     encoder = system.build_encoder(len(vocabulary))
     decoder = system.build_decoder(encoder, len(vocabulary))
 
@@ -222,8 +222,8 @@ def _translator() -> tuple[Seq2seqEncoder, Seq2seqDecoder, list[str]]:
         batch = [_sentence(random, things) for _ in range(32)]
         rows = _rows(vocabulary, [english for english, _, _ in batch])
         target = _rows(vocabulary, [[OPENING, *spanish] for _, spanish, _ in batch]).ids
-        vectors, _ = decoder(target[:, :-1], decoder.read(encoder(rows), rows))
-        return F.cross_entropy(decoder.scores(vectors).flatten(0, 1), target[:, 1:].flatten())
+        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(rows), rows))
+        return F.cross_entropy(decoder.logits(vectors).flatten(0, 1), target[:, 1:].flatten())
 
     learn(loss, [*encoder.parameters(), *decoder.parameters()], 250, 1e-2)
     return encoder.eval(), decoder.eval(), vocabulary
@@ -236,10 +236,10 @@ def _rows(vocabulary: list[str], texts: list[list[str]]) -> TokenBatch:
 @torch.inference_mode()
 def _alignment(
     encoder: Seq2seqEncoder, decoder: Seq2seqDecoder, vocabulary: list[str], english: list[str], spanish: list[str]
-) -> tuple[Alignment, Source, Tensor]:
+) -> tuple[Alignment, AttentionSource, Tensor]:
     """What each word looks at, with what is kept of the source and the state after the first word."""
     rows = _rows(vocabulary, [english])
-    source = decoder.read(encoder(rows), rows)
+    source = decoder.project_source(encoder(rows), rows)
     seen: list[Tensor] = []
     ids = _rows(vocabulary, [[OPENING, *spanish]]).ids[:, :-1]
     decoder(ids, source, record=lambda name, layer, value: seen.append(value))

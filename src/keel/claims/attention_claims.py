@@ -140,7 +140,7 @@ def who_asks_whom(say: Say) -> Finding:
 def _encoder(positions: bool) -> BertEncoder:
     """A random BERT of two layers; its vectors are large enough to tell words apart as a trained one does."""
     torch.manual_seed(1)
-    encoder = keel.Bert(layers=2, width=64, max_positions=32, length=32).build_encoder(100).eval()
+    encoder = keel.Bert(layers=2, width=64, max_positions=32, sequence_length=32).build_encoder(100).eval()
     with torch.no_grad():
         for weights in encoder.parameters():
             weights.mul_(5.0 if weights.dim() > 1 else 1.0)

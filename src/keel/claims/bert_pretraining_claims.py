@@ -14,7 +14,7 @@ from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
 from keel.errors import KeelError
 from keel.explain.zero_shot import next_token_model
-from keel.generation.likelihood import asked, likelihoods
+from keel.generation.likelihood import continuation_likelihoods, encode_continuations
 from keel.systems.bert import BertEncoder
 from keel.training.loss_totals import validation_loss
 
@@ -99,8 +99,10 @@ def limits(say: Say) -> Finding:
 
 def _written_cities(model: keel.Model, cities: list[tuple[str, str]]) -> float:
     """How likely a language model is to write one of these cities after "she lives in"."""
-    questions = asked(model.tokenizer, ["she lives in"] * len(cities), [f" {one} {two}" for one, two in cities])
-    return sum(math.exp(each.total) for each in likelihoods(next_token_model(model), questions))
+    questions = encode_continuations(
+        model.tokenizer, ["she lives in"] * len(cities), [f" {one} {two}" for one, two in cities]
+    )
+    return sum(math.exp(each.log_prob) for each in continuation_likelihoods(next_token_model(model), questions))
 
 
 def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:
@@ -127,7 +129,7 @@ def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> flo
 def _readout(masked: bool) -> float:
     """How often a linear map names the word at a place from a random BERT's top vector there."""
     torch.manual_seed(0)
-    encoder = keel.Bert(layers=2, width=128, max_positions=16, length=16).build_encoder(101).eval()
+    encoder = keel.Bert(layers=2, width=128, max_positions=16, sequence_length=16).build_encoder(101).eval()
     words = torch.randint(1, 101, (600, 16))
     shown = words.clone()
     if masked:

@@ -18,7 +18,9 @@ TOPICS = ("boat anchor sail harbour wave captain", "bread oven soup recipe cake 
 def symmetric_pairs(say: Say) -> Finding:
     """95: a question that is the same both ways round, learned as (a, b) and asked as (b, a)."""
     random = Random(0)
-    system = keel.Bert(layers=2, width=64, head_dim=32, max_positions=32, length=16, next_sentence=False, dropout=0.0)
+    system = keel.Bert(
+        layers=2, width=64, head_dim=32, max_positions=32, sequence_length=16, next_sentence=False, dropout=0.0
+    )
     base = learn_sentences([_about(topic, random) for topic in TOPICS * 100], system, steps=300)
     learned, test = _same_topic(2000, random), _same_topic(500, random)
     wanted = [label for _, _, label in test]
@@ -67,7 +69,7 @@ def frozen_or_tuned(say: Say) -> Finding:
 
 def two_lines(say: Say) -> Finding:
     """112: a folder, then a vector for each sentence and one for each word."""
-    system = keel.Bert(layers=2, width=64, max_positions=32, length=10, next_sentence=False)
+    system = keel.Bert(layers=2, width=64, max_positions=32, sequence_length=10, next_sentence=False)
     sentences = [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()]
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "model"

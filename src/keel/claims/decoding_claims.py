@@ -13,7 +13,7 @@ from torch import Tensor
 import keel
 from keel.claims.claim import Finding, Say
 from keel.generation.beam_search import BeamSearch, beam_search
-from keel.systems.rnn import Rnn, RnnTraining
+from keel.systems.rnn import Rnn, RnnPretraining
 
 SENTENCES = (
     *(("one", animal, "sleeps") for animal in ("cat", "dog", "bird", "horse", "mouse") for _ in range(5)),
@@ -26,13 +26,13 @@ SENTENCES = (
 class Heard:
     """A writer that keeps what it is fed with."""
 
-    def __init__(self, writer: RnnTraining):
-        self.writer, self.opening, self.closing, self.begin = writer, writer.opening, writer.closing, writer.begin
-        self.longest, self.fed = writer.longest, list[list[int]]()
+    def __init__(self, writer: RnnPretraining):
+        self.writer, self.bos_id, self.eos_id, self.new_state = writer, writer.bos_id, writer.eos_id, writer.new_state
+        self.max_context, self.fed = writer.max_context, list[list[int]]()
 
-    def next(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
-        return self.writer.next(ids, state)
+        return self.writer.step(ids, state)
 
 
 def what_is_fed(say: Say) -> Finding:
@@ -54,16 +54,16 @@ def what_is_fed(say: Say) -> Finding:
         settings |= {"tokenizer": "words", "sentences": "lines", "held_out": 0.0}
         model = keel.pretrain(system, text, out=out, on_event=say.on_event, **settings)
     writer, tokenizer = model.objective, model.tokenizer
-    assert isinstance(writer, RnnTraining)
+    assert isinstance(writer, RnnPretraining)
     writer.eval()
     # After some sentences: a network that read on and on has never met an empty state.
-    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.closing] * 3
+    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.eos_id] * 3
     found = {}
     for beams in (1, 3):
         heard = Heard(writer)
-        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), tokens=6)
+        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
         found[beams] = best
-        chance = torch.tensor(best.log_probability).exp().item()
+        chance = torch.tensor(best.log_prob).exp().item()
         say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")
         for step, fed in enumerate(heard.fed[1:3], 2):
             say(f"  fed into step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
@@ -71,7 +71,7 @@ def what_is_fed(say: Say) -> Finding:
     say(f"the likeliest first word is {first!r}; fed with it, the network goes on with {definite!r}")
     say(f"fed with all first words, each as much as it is likely, it goes on with {mixed!r}")
     met, said = {words[:2] for words in SENTENCES}, (first, mixed)
-    gain = found[3].log_probability - found[1].log_probability
+    gain = found[3].log_prob - found[1].log_prob
     return Finding(
         gain > 0.5 and (first, definite) in met and said not in met,
         f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
@@ -98,7 +98,7 @@ def i_love_beijing(say: Say) -> Finding:
         shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
-            "transformer", taught, task="rewrite", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+            "transformer", taught, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
         )
         sources, targets = zip(*asked, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
@@ -108,10 +108,10 @@ def i_love_beijing(say: Say) -> Finding:
     text = told[sources.index("i love beijing")]
     for place in text["path"]:
         node = text["hypotheses"][place]
-        weights = node["looked"]["cross_attention"][0]
+        weights = node["attention"]["cross_attention"][0]
         most = max(range(len(weights)), key=weights.__getitem__)
         say(
-            f"  step {node['step']}: {node['word'].strip()} (p = {node['chance']:.2f}), looking most at "
+            f"  step {node['step']}: {node['token'].strip()} (p = {node['probability']:.2f}), looking most at "
             f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
         )
     answer = written[sources.index("i love beijing")].text
@@ -123,11 +123,11 @@ def i_love_beijing(say: Say) -> Finding:
 
 
 @torch.no_grad()
-def _second_words(writer: RnnTraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _second_words(writer: RnnPretraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """[words] each: how likely each word is to be first, then second after the likeliest first one, and then after the
     mean of all first words' vectors, weighted by how likely they are."""
-    first, state = writer.next(torch.tensor([[writer.opening, *before]]), writer.begin(1))
-    second, _ = writer.next(first.argmax(1, keepdim=True), state)
+    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.new_state(1))
+    second, _ = writer.step(first.argmax(1, keepdim=True), state)
     mean = first.softmax(1) @ writer.encoder.words.weight  # [1, width]
     layers, _ = writer.encoder.forwards(mean[:, None], state=state)
     table = writer.encoder.words.weight if writer.output is None else writer.output

@@ -13,11 +13,18 @@ from keel.claims.small_models import learn_words
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
-from keel.systems.elmo import ElmoStreams, ElmoTraining
+from keel.systems.elmo import ElmoBatch, ElmoPretraining
 from keel.training.counter_rng import CounterRng
 
 TINY_ELMO = keel.Elmo(
-    width=32, cells=64, letter_width=8, filters=(16, 16, 16), highways=1, bptt=10, negatives=0, dropout=0.0
+    width=32,
+    cell_size=64,
+    character_dim=8,
+    character_filters=(16, 16, 16),
+    highway_layers=1,
+    bptt=10,
+    softmax_samples=0,
+    dropout=0.0,
 )
 BANKS = (
     "have you paid that money to the bank yet ?",
@@ -127,7 +134,9 @@ def one_side_each(say: Say) -> Finding:
     say(f"another word after 'bank': the forward half of its vector moves by {forwards:.2g}, the backward half by "
         f"{backwards:.2g}")  # fmt: skip
     torch.manual_seed(0)
-    bert = keel.Bert(layers=1, width=32, head_dim=32, max_positions=16, length=10, next_sentence=False, dropout=0.0)
+    bert = keel.Bert(
+        layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, next_sentence=False, dropout=0.0
+    )
     encoder = bert.build_encoder(len(model.tokenizer)).eval()
     with torch.no_grad():
         rows = TokenBatch.pad(
@@ -186,10 +195,10 @@ def _untaught() -> keel.Model:
     return keel.Model(system=TINY_ELMO, encoder=encoder.eval(), tokenizer=tokenizer)
 
 
-def _learning() -> tuple[ElmoTraining, ElmoStreams]:
+def _learning() -> tuple[ElmoPretraining, ElmoBatch]:
     corpus = keel.Corpus.of([*BANKS])
     tokenizer = keel.Tokenizer.train(corpus, kind="words", size=100)
     torch.manual_seed(0)
     objective = TINY_ELMO.build_objective(TINY_ELMO.build_encoder(len(tokenizer)), tokenizer)
     documents = Documents.of(Tokens.build(corpus, tokenizer))
-    return objective, objective.batch(documents, CounterRng(seed=0, step=0, first=0, rows=4), range(4))
+    return objective, objective.batch(documents, CounterRng(seed=0, step=0, first_example=0, batch_size=4), range(4))

@@ -19,7 +19,7 @@ from keel.systems.rnn import Rnn
 from keel.systems.system import System
 from keel.systems.transformer import Transformer
 
-SMALL = Transformer(layers=2, decoder_layers=1, width=64, head_dim=16, dropout=0.1, length=256)
+SMALL = Transformer(layers=2, decoder_layers=1, width=64, head_dim=16, dropout=0.1, max_positions=256)
 WORDS = ("boat", "anchor", "sail", "bread", "oven", "soup", "judge", "court", "law", "rose", "field", "tree")
 SETTINGS: dict[str, Any] = {"dev": None, "threads": 1, "device": "cpu", "log_every": 1000}
 
@@ -33,9 +33,9 @@ def word_order(say: Say) -> Finding:
     last = Counter(tag for _, tags in tagged[1000:] for tag in tags)
     usual = max(last.values()) / last.total()
     readers: dict[str, System] = {
-        "attention without positions": replace(SMALL, positions="none"),
+        "attention without positions": replace(SMALL, position_encoding="none"),
         "attention with sines and cosines": SMALL,
-        "attention with learned positions": replace(SMALL, positions="learned"),
+        "attention with learned positions": replace(SMALL, position_encoding="learned"),
         "LSTM, both ways": Rnn(width=64, layers=1, bidirectional=True, dropout=0.1),
     }
     found: dict[str, tuple[float, float]] = {}

@@ -30,15 +30,15 @@ def one_way(say: Say) -> Finding:
     """75: log p of a text by one pass over all of it, and word by word from what was read before."""
     tokenizer = Tokenizer.from_words([*TIDE])
     torch.manual_seed(0)
-    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, length=16, **SMALL)
+    system = Gpt(layers=3, width=48, head_dim=16, max_positions=16, sequence_length=16, **SMALL)
     objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer).eval()
     ids = torch.tensor([[tokenizer.end_id, *tokenizer.encode(TIDE).ids]])
     with torch.no_grad():
         scores = objective.encoder(_rows(ids)).top @ objective.encoder.words.weight.T
         at_once = F.log_softmax(scores, -1)[0, :-1].gather(1, ids[0, 1:, None]).sum().item()
-        state, factors = objective.begin(1), []
+        state, factors = objective.new_state(1), []
         for place in range(ids.shape[1] - 1):
-            following, state = objective.next(ids[:, place : place + 1], state)
+            following, state = objective.step(ids[:, place : place + 1], state)
             factors.append(F.log_softmax(following, -1)[0, ids[0, place + 1]].item())
         changed = ids.clone()
         changed[0, 7:] = tokenizer.unknown_id
@@ -58,7 +58,7 @@ def by_hand(say: Say) -> Finding:
     """78: q·k, softmax and the weighted sum of v worked out, and the output fed back until the sentence is whole."""
     settings: dict[str, Any] = {"steps": 150, "batch": 8, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, length=16, **SMALL)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=16, **SMALL)
         model = keel.pretrain(
             system, [f"{TIDE}。"] * 40, out=f"{folder}/m", tokenizer="characters", held_out=0.0, **settings
         )
@@ -137,7 +137,7 @@ def pronouns(say: Say) -> Finding:
     ]
     settings: dict[str, Any] = {"steps": 400, "batch": 64, "lr": 1e-2, "warmup": 0.1, "device": "cpu", "threads": 1}
     with tempfile.TemporaryDirectory() as folder:
-        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, length=14, **SMALL)
+        system = Gpt(layers=2, width=32, head_dim=16, max_positions=16, sequence_length=14, **SMALL)
         model = keel.pretrain(
             system, texts, out=f"{folder}/m", tokenizer="words", min_count=1, held_out=0.0, **settings
         )
@@ -150,7 +150,7 @@ def pronouns(say: Say) -> Finding:
         row = torch.tensor([[model.tokenizer.end_id, *ids]])
         with torch.no_grad():
             top = model.encoder(_rows(row), record=lambda name, layer, value, kept=seen: kept.append(value)).top
-            table = model.encoder.table()
+            table = model.encoder.word_embeddings()
             assert table is not None
             likeliest = int((top[0, -1] @ table.T).argmax())
         right, even = right + (model.tokenizer.token_of(likeliest) == pronoun), 1 / row.shape[1]
@@ -182,7 +182,7 @@ def nowhere(say: Say) -> Finding:
     first: dict[bool, float] = {}
     for sink in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, length=64, sink=sink, **SMALL)
+            system = Gpt(layers=2, width=64, head_dim=16, max_positions=64, sequence_length=64, sink=sink, **SMALL)
             model = keel.pretrain(system, learned, out=f"{folder}/m", **settings).to("cpu")
         losses[sink] = keel.perplexity(model, texts).values["next bits by byte"].value
         shares = [on_first(model, text) for text in texts]

@@ -16,10 +16,10 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.demo.docstrings import balanced, questions
 from keel.nn.convolution import ConvolutionFilters
-from keel.nn.huffman import huffman
+from keel.nn.huffman import huffman_tree
 from keel.nn.recurrent import RecurrentLayers
 from keel.systems.bert import Bert
-from keel.systems.nnlm import Ngrams, Nnlm
+from keel.systems.nnlm import NgramBatch, Nnlm
 
 Loss = Literal["softmax", "hierarchical", "nce", "negative"]
 POINTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -108,7 +108,7 @@ def what_a_word_sees(say: Say) -> Finding:
     width, words = 32, 41
     one, other = (ConvolutionFilters(width, {window: width}) for window in (3, 5))
     above, *more = (ConvolutionFilters(width, {3: width}) for _ in range(4))
-    system = Bert(layers=1, width=width, head_dim=width, max_positions=words, length=words, dropout=0.0)
+    system = Bert(layers=1, width=width, head_dim=width, max_positions=words, sequence_length=words, dropout=0.0)
     attention = system.build_encoder(1).eval()
     rows = TokenBatch(ids=torch.zeros(1, words).long(), lengths=torch.tensor([words]))
 
@@ -176,7 +176,7 @@ def _time_of(system: Nnlm, words: int) -> tuple[float, float]:
     objective.counts_of_words.copy_(counts)
     context, wanted = torch.randint(words, (1, 512, system.order - 1)), torch.multinomial(counts, 512, True)[None]
     drawn = torch.randint(words, (1, 512, system.negatives if system.loss in ("nce", "negative") else 0))
-    batch = Ngrams(context=context, words=wanted, present=torch.ones(1, 512), drawn=drawn)
+    batch = NgramBatch(context=context, words=wanted, present=torch.ones(1, 512), negatives=drawn)
     seconds = []
     with torch.inference_mode():
         for _ in range(5):  # the first makes the tree
@@ -184,7 +184,7 @@ def _time_of(system: Nnlm, words: int) -> tuple[float, float]:
             objective(batch)
             seconds.append((time.perf_counter() - start) / 512)
     if system.loss == "hierarchical":
-        return min(seconds), float(huffman(counts.numpy()).lengths[wanted.numpy()].mean())
+        return min(seconds), float(huffman_tree(counts.numpy()).lengths[wanted.numpy()].mean())
     return min(seconds), words if system.loss == "softmax" else 1 + system.negatives
 
 

@@ -14,7 +14,7 @@ from keel.claims.claim import Finding, Say
 from keel.claims.small_models import learn_to_write, read_docstrings
 from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
-from keel.generation.likelihood import ScoredText, asked, likelihoods
+from keel.generation.likelihood import ScoredText, continuation_likelihoods, encode_continuations
 from keel.metrics.squad_scores import exact_match, normal_words, overlap_f1
 from keel.systems.gpt import Gpt
 
@@ -43,7 +43,13 @@ def reading_by_size(say: Say) -> Finding:
     corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(draw) for _ in range(150)], []
     for layers, width in SIZES:
         system = Gpt(
-            layers=layers, width=width, head_dim=16, max_positions=96, length=64, dropout=0, attention_dropout=0
+            layers=layers,
+            width=width,
+            head_dim=16,
+            max_positions=96,
+            sequence_length=64,
+            dropout=0,
+            attention_dropout=0,
         )
         with tempfile.TemporaryDirectory() as folder:
             model = keel.pretrain(
@@ -147,9 +153,11 @@ def story_of_unicorns(say: Say) -> Finding:
 
 def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
     """Of the first 100 pieces of each text."""
-    questions = [ScoredText([], each.text[:100]) for each in asked(model.tokenizer, [""] * len(texts), texts)]
+    questions = [
+        ScoredText([], each.text[:100]) for each in encode_continuations(model.tokenizer, [""] * len(texts), texts)
+    ]
     size = sum(len(model.tokenizer.decode(each.text).encode()) for each in questions)
-    nats = -sum(each.total for each in likelihoods(next_token_model(model), questions))
+    nats = -sum(each.log_prob for each in continuation_likelihoods(next_token_model(model), questions))
     return nats / size / math.log(2)
 
 
@@ -174,7 +182,12 @@ def telling_apart(say: Say) -> Finding:
     say(f"by the model: {wrote[0].strip()!r:.100}")
     scores = [
         np.array(
-            [each.chances.mean() for each in likelihoods(next_token_model(model), asked(tokenizer, prompts, texts))]
+            [
+                each.log_probs.mean()
+                for each in continuation_likelihoods(
+                    next_token_model(model), encode_continuations(tokenizer, prompts, texts)
+                )
+            ]
         )
         for texts in (people, wrote)
     ]

@@ -20,16 +20,20 @@ TINY = keel.Bert(
     width=32,
     head_dim=32,
     max_positions=16,
-    length=10,
+    sequence_length=10,
     next_sentence=False,
     dropout=0,
     attention_dropout=0,
     mask_rate=0.3,
 )
-ONE_WAY = Gpt(layers=1, width=32, head_dim=32, max_positions=16, length=10, dropout=0.0, attention_dropout=0.0)
-SMALL = keel.Bert(layers=2, width=128, head_dim=32, max_positions=128, length=64, dropout=0.0, attention_dropout=0.0)
+ONE_WAY = Gpt(layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, dropout=0.0, attention_dropout=0.0)
+SMALL = keel.Bert(
+    layers=2, width=128, head_dim=32, max_positions=128, sequence_length=64, dropout=0.0, attention_dropout=0.0
+)
 
-WRITER = Gpt(layers=2, width=128, head_dim=32, max_positions=128, length=128, dropout=0.0, attention_dropout=0.0)
+WRITER = Gpt(
+    layers=2, width=128, head_dim=32, max_positions=128, sequence_length=128, dropout=0.0, attention_dropout=0.0
+)
 
 
 def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:

@@ -7,13 +7,13 @@ from typing import Any
 
 import keel
 from keel.claims.claim import Finding, Say
-from keel.systems.gpt import MARKS, Gpt
+from keel.systems.gpt import TASK_TOKENS, Gpt
 
 KINDS = {
     "colour": "red blue green white black yellow", "animal": "dog cat horse cow sheep goat",
     "food": "bread soup cheese rice apple cake", "tool": "hammer saw knife axe spade drill",
 }  # fmt: skip
-SHAPE: dict[str, Any] = {"layers": 1, "width": 64, "head_dim": 16, "max_positions": 16, "length": 16}
+SHAPE: dict[str, Any] = {"layers": 1, "width": 64, "head_dim": 16, "max_positions": 16, "sequence_length": 16}
 STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
 ASKED = 500
 
@@ -44,8 +44,8 @@ def four_inputs(say: Say) -> Finding:
     for name, (task, learned, asked) in tasks.items():
         model = keel.finetune(base, learned, task=task, dev=None, steps=1, lr=1e-9)
         assert model.task is not None
-        data = model.task.encode_examples(model.task.read(asked), labelled=False)
-        marks = [model.tokenizer.special_token_id(mark) for mark in MARKS]
+        data = model.task.encode_examples(model.task.read_examples(asked), labelled=False)
+        marks = [model.tokenizer.special_token_id(mark) for mark in TASK_TOKENS]
         for start, stop in zip(data.starts[:-1], data.starts[1:], strict=True):
             row = data.ids[start:stop].tolist()
             say(f"{name + ':':16} {' '.join(f'{model.tokenizer.token_of(number)}={number}' for number in row)}")
@@ -53,7 +53,7 @@ def four_inputs(say: Say) -> Finding:
             shaped = shaped and row.count(marks[1]) == (task != "classify")
         for weight, value in model.encoder.state_dict().items():
             same = same and bool((value[: len(known[weight])] - known[weight]).abs().max() < 1e-6)
-    say(f"{', '.join(MARKS)} are ids that pre-training did not have; all other weights are the pre-trained ones")
+    say(f"{', '.join(TASK_TOKENS)} are ids that pre-training did not have; all other weights are the pre-trained ones")
     return Finding(shaped and same, "four tasks are rows of one form, and the network begins with the weights it had")
 
 

@@ -21,7 +21,7 @@ from keel.systems.transformer import (
     sinusoidal_positions,
 )
 
-SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, length=64)
+SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
 LETTERS, OPENING, CLOSING = 20, 0, 1
 """Of a language of 20 words, written between two marks."""
 
@@ -100,7 +100,7 @@ def three_kinds(say: Say) -> Finding:
         seen[name] = value[0].mean(0)  # the last layer's, over its heads
 
     with torch.inference_mode():
-        decoder(ids, decoder.read(encoder(rows, record=record), rows), record=record)
+        decoder(ids, decoder.project_source(encoder(rows, record=record), rows), record=record)
     for name, weights in seen.items():
         say(f"{name}, a line for each place that asks:")
         for line in weights.tolist():
@@ -122,7 +122,7 @@ def masking(say: Say) -> Finding:
     changed = ids.clone()
     changed[0, 6] = 101
     with torch.inference_mode():
-        memory = decoder.read(encoder(rows), rows)
+        memory = decoder.project_source(encoder(rows), rows)
         moves = _moves(decoder(ids, memory)[0], decoder(changed, memory)[0])
         other = text.clone()
         other[0, 6] = 101
@@ -142,9 +142,9 @@ def once_for_all(say: Say) -> Finding:
     contexts: list[Tensor] = []
     with torch.inference_mode():
         output = encoder(rows)
-        memory = decoder.read(output, rows)
+        memory = decoder.project_source(output, rows)
         before = memory.vectors.clone()
-        state = decoder.begin(memory, 1)
+        state = decoder.new_state(memory, 1)
         block = decoder.blocks()[0]
         assert isinstance(block, DecoderBlock)
         hook = block.cross.out.register_forward_hook(lambda module, inputs, result: contexts.append(inputs[0][0, 0]))
@@ -172,7 +172,7 @@ def once_for_all(say: Say) -> Finding:
 def writing_takes_turns(say: Say) -> Finding:
     """56: the same 64 words through a decoder at once, one by one with what was kept, one by one without."""
     torch.manual_seed(0)
-    system = Transformer(layers=2, decoder_layers=2, width=128, length=64)
+    system = Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
     encoder = system.build_encoder(1000).eval()
     decoder = system.build_decoder(encoder, 1000).eval()
     rows, ids = TokenBatch.pad([torch.randint(4, 1000, (20,)).tolist()]), torch.randint(4, 1000, (1, 64))
@@ -181,7 +181,7 @@ def writing_takes_turns(say: Say) -> Finding:
         return decoder(ids, memory)[0]
 
     def step_by_step() -> Tensor:
-        state, found = decoder.begin(memory, 1), []
+        state, found = decoder.new_state(memory, 1), []
         for place in range(64):
             vectors, state = decoder(ids[:, place : place + 1], memory, state)
             found.append(vectors)
@@ -196,7 +196,7 @@ def writing_takes_turns(say: Say) -> Finding:
         "word by word, all again each time": all_again,
     }
     with torch.inference_mode():
-        memory = decoder.read(encoder(rows), rows)
+        memory = decoder.project_source(encoder(rows), rows)
         apart = max(_apart(at_once(), way()) for way in ways.values())
         times = {name: _seconds(way) for name, way in ways.items()}
     for name, seconds in times.items():
@@ -219,7 +219,7 @@ def unequal_lengths(say: Say) -> Finding:
     with torch.inference_mode():
         vectors = encoder.embed(rows)
         output = encoder(rows)
-        memory = decoder.read(output, rows)
+        memory = decoder.project_source(output, rows)
         top, _ = decoder(ids, memory)
         for name, value in {
             "ids, shorter ones filled up": rows.ids,
@@ -230,13 +230,13 @@ def unequal_lengths(say: Say) -> Finding:
             "mask, true inside": memory.inside,
             "answers so far": ids,
             "after the decoder": top,
-            "scores of next words": decoder.scores(top),
+            "scores of next words": decoder.logits(top),
         }.items():
             say(f"{name}: {list(value.shape) if value is not None else None}")
         apart = 0.0
         for number, text in enumerate(texts):
             alone = TokenBatch.pad([text])
-            found = decoder(ids[number : number + 1], decoder.read(encoder(alone), alone))[0]
+            found = decoder(ids[number : number + 1], decoder.project_source(encoder(alone), alone))[0]
             apart = max(apart, _apart(found[0], top[number]))
     say(f"each sentence alone and filled up beside longer ones: they differ by {apart:.0e}")
     sizes = np.random.default_rng(0).lognormal(2.5, 0.6, 6400).astype(int).clip(2, 100)
@@ -297,7 +297,7 @@ def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
         width=64,
         head_dim=32,
         dropout=0.0,
-        length=16,
+        max_positions=16,
         shared_vocabulary=True,
         label_smoothing=0.0,
     )
@@ -311,8 +311,8 @@ def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
         text = torch.randint(2, 2 + LETTERS, (rows, 6))
         source = TokenBatch(ids=text, lengths=torch.full((rows,), 6))
         turned = F.pad(F.pad(text.flip(1), (1, 0), value=OPENING), (0, 1), value=CLOSING)
-        vectors, _ = decoder(turned[:, :-1], decoder.read(encoder(source), source))
-        return decoder.scores(vectors), turned[:, 1:]
+        vectors, _ = decoder(turned[:, :-1], decoder.project_source(encoder(source), source))
+        return decoder.logits(vectors), turned[:, 1:]
 
     for step in range(400):
         scores, wanted = answers(64)

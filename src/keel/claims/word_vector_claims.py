@@ -95,7 +95,9 @@ def only_the_first_layer(say: Say) -> Finding:
     pairs = [text for name in people for verb in verbs for text in (f"anna {verb} {name}", f"{name} {verb} anna")]
     Random(0).shuffle(pairs)
     words = learn_words(pairs, keel.Word2vec(width=32, window=2, subsample=0.0), epochs=5)
-    network = keel.Bert(layers=2, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False, dropout=0.0)
+    network = keel.Bert(
+        layers=2, width=32, head_dim=16, max_positions=16, sequence_length=8, next_sentence=False, dropout=0.0
+    )
     torch.manual_seed(0)
     encoder = network.build_encoder(words.encoder.vocab_size)
     total = sum(weight.numel() for weight in encoder.parameters())
@@ -136,7 +138,7 @@ def linear_model(say: Say) -> Finding:
     say(f"CBOW's scores of all words for 0.3 a + 0.7 b, and 0.3 of a's with 0.7 of b's: they differ by {apart:.1e}")
     torch.manual_seed(0)
     bert = (
-        keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, length=8, next_sentence=False)
+        keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=8, next_sentence=False)
         .build_encoder(40)
         .eval()
     )

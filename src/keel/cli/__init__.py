@@ -178,7 +178,7 @@ def load_command(name: str) -> "Command":
 def _is_main_process() -> bool:
     """Whether this process prints for all that torchrun started; torch is not imported to find out."""
     parallel = sys.modules.get("keel.training.distributed")
-    return parallel is None or parallel.leads()
+    return parallel is None or parallel.is_main_process()
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keel.events import counted
-from keel.metrics.scores import main_text, score_text
+from keel.metrics.scores import format_main_score, format_score
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -108,8 +108,8 @@ def losses(event: dict[str, Any]) -> str:
 def score_line(scores: dict[str, Any]) -> str:
     """Scores as plain data on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
     if "mean" in scores:
-        return main_text(scores)
-    values = ", ".join(score_text(name, score) for name, score in scores["values"].items())
+        return format_main_score(scores)
+    values = ", ".join(format_score(name, score) for name, score in scores["values"].items())
     return f"{values} on {counted(scores['count'], 'example')}"
 
 

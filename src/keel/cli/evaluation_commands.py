@@ -17,13 +17,13 @@ from keel.cli.flags import Flags
 from keel.cli.model_arguments import device_flags, file_of, lines_of, load, model_flag
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns, read_examples
-from keel.data.tag_schemes import entities, scheme_of, write_tags
-from keel.data.text_files import kind_of
+from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
+from keel.data.text_files import file_kind
 from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
 from keel.generation.beam_search import BeamSearch
-from keel.metrics.scores import Scores, score_text
+from keel.metrics.scores import Scores, format_score
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
@@ -69,7 +69,11 @@ def _conll_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _as_bio(tags: list[str]) -> list[str]:
     """Entity tags in BIO, the only scheme that conlleval knows."""
     typed = any("-" in tag for tag in tags)
-    return write_tags(entities(tags), len(tags), "BIO") if typed and scheme_of([tags]) in ("BIOES", "BMES") else tags
+    return (
+        write_tags(extract_entities(tags), len(tags), "BIO")
+        if typed and detect_scheme([tags]) in ("BIOES", "BMES")
+        else tags
+    )
 
 
 def _evaluate_flags(flags: Flags) -> None:
@@ -92,7 +96,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     yield str(scores)
     width = max(map(len, scores.types), default=0)
     for kind, figures in scores.types.items():
-        yield f"{kind.rjust(width)}: {', '.join(score_text(name, vars(score)) for name, score in figures.items())}"
+        yield f"{kind.rjust(width)}: {', '.join(format_score(name, vars(score)) for name, score in figures.items())}"
     if scores.confusion and len(scores.names) <= LARGEST_CONFUSION:
         yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
@@ -160,7 +164,7 @@ def embed(options: Namespace) -> Answer:
 def _texts(options: Namespace, columns: Columns, console: Console) -> list[str]:
     """The text itself, or the texts of a file or of stdin."""
     path = None if options.text == "-" else file_of(options.text)
-    if path is None or kind_of(path) == "txt":
+    if path is None or file_kind(path) == "txt":
         options.encoding = columns.encoding
         lines = list(lines_of(options, console))
         texts = [line for line in lines if line.strip()]

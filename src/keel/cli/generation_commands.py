@@ -17,7 +17,7 @@ from keel.data.predictions import GeneratedText
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, counted, note
 from keel.explain.word_alignment import Alignment
-from keel.generation.beam_search import BeamSearch, Stopped
+from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
 from keel.report.heatmap import picture_file, write_alignment
@@ -171,7 +171,7 @@ def translate(options: Namespace) -> Answer:
                 if picture and text.strip():
                     alignments.append(translation.aligned(text, str(found[0]), model=model))
         except KeyboardInterrupt as stopped:
-            rest = stopped.found if isinstance(stopped, Stopped) else []
+            rest = stopped.found if isinstance(stopped, SearchInterrupted) else []
             last = max((number for number, found in enumerate(rest) if found), default=-1)
             gaps = 0
             for found in rest[: last + 1]:

@@ -18,7 +18,7 @@ from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.formats.vector_files import read_vectors
-from keel.metrics.scores import main_text
+from keel.metrics.scores import format_main_score
 from keel.model import Model
 from keel.tasks import Task
 from keel.training.checkpoint import Checkpoints
@@ -147,7 +147,7 @@ def _run(path: Path) -> dict[str, Any]:
 
 def _score(value: Any) -> Any:
     if isinstance(value, dict):
-        return main_text(value)
+        return format_main_score(value)
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
@@ -157,7 +157,7 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, str]:
     sections.pop("recipe system", None)
     if sections.get("recipe train", {}).get("optimizer") == "own":
         train = sections["recipe train"]
-        sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENTS}
+        sections["recipe train"] = {name: value for name, value in train.items() if name not in Train.GRADIENT_SETTINGS}
     alone = {name: value for name, value in recipe.items() if not isinstance(value, dict)}
     return {name: _listed(values) for name, values in {"recipe": alone, **sections}.items()}
 

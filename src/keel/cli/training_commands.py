@@ -14,7 +14,7 @@ from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
 from keel.data.parallel_text import two_files
-from keel.data.text_files import kind_of
+from keel.data.text_files import file_kind
 from keel.errors import UsageError
 from keel.events import counted
 from keel.explain.layer_weights import layer_weights
@@ -136,9 +136,9 @@ def _first_use(model: Model) -> str:
     """A command to try a pre-trained model with."""
     if isinstance(model.objective, NextTokenModel):
         return 'generate "..."'
-    if hasattr(model.objective, "predict_words"):
+    if hasattr(model.objective, "predict_masked"):
         return 'fill "... [MASK] ..."'
-    if model.encoder.table() is not None:
+    if model.encoder.word_embeddings() is not None:
         return "nearest WORD"
     return 'nearest "..." --in FILE' if model.encoder.sparse else "senses WORD --in FILE"
 
@@ -188,7 +188,7 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
             continue
         index = words.index(flag) + 1
         first, second = [*words[index:], "--", "--"][:2]
-        whole = first == "none" or first.endswith("%") or two_files(first) or kind_of(Path(first)) != "txt"
+        whole = first == "none" or first.endswith("%") or two_files(first) or file_kind(Path(first)) != "txt"
         if not whole and not second.startswith("--"):
             words[index : index + 2] = [f"{first},{second}"]
     return words

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from keel.data.sentence_splitting import Sentences
-from keel.data.text_files import TextFile, all_well_formed, kind_of, read_table, well_formed
+from keel.data.text_files import TextFile, file_kind, read_table, replace_all_surrogates, replace_surrogates
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 
@@ -91,10 +91,10 @@ class Corpus:
         corpus = cls.__new__(cls)
         corpus.text_column, corpus.encoding, corpus.dedup, corpus.on_event = "text", "auto", dedup, on_event
         corpus.sentences, corpus._told = "split" if sentences == "auto" else sentences, sentences != "auto"
-        corpus.files, corpus._spool, corpus._texts = [], None, all_well_formed(texts)
+        corpus.files, corpus._spool, corpus._texts = [], None, replace_all_surrogates(texts)
         return corpus
 
-    def cut(self, sentences: Sentences) -> "Corpus":
+    def with_sentences(self, sentences: Sentences) -> "Corpus":
         """The same text with sentences told apart in this way, unless it was told how."""
         corpus = copy(self)
         corpus.sentences = self.sentences if self._told else sentences
@@ -134,7 +134,7 @@ class Corpus:
         read = (self.text_column, self.encoding, self.dedup, *([] if self.sentences == "split" else [self.sentences]))
         digest = hashlib.blake2b(repr(read).encode(), digest_size=16)
         for path in self.files:
-            digest.update(f"\0{kind_of(path)}\0".encode())
+            digest.update(f"\0{file_kind(path)}\0".encode())
             with open(path, "rb") as file:
                 while block := file.read(1 << 22):
                     digest.update(block)
@@ -156,7 +156,7 @@ class Corpus:
 
     def _blocks(self) -> Iterator[Block]:
         for path in self.files:
-            if kind_of(path) == "txt":
+            if file_kind(path) == "txt":
                 yield from _paragraphs(TextFile(path, self.encoding, self.on_event, self._name(path)))
             else:
                 for number, text in self._column(path):
@@ -178,7 +178,7 @@ class Corpus:
             if text is None:
                 empty += 1
             elif isinstance(text, str):
-                yield number, well_formed(text)
+                yield number, replace_surrogates(text)
             else:
                 raise KeelError(f"{path}:{number}: {self.text_column!r} is a {type(text).__name__}, not text")
         if empty:
@@ -275,7 +275,7 @@ def _matching(pattern: str, remedy: str) -> list[Path]:
 def _paragraphs(file: TextFile) -> Iterator[Block]:
     """Cut plain text at blank lines, and a longer document between lines."""
     begins, lines, size, continued, start = True, [], 0, False, 1
-    for number, line in file.pieces(BLOCK):
+    for number, line in file.line_chunks(BLOCK):
         if line.isspace() and not continued:
             if any(lines):
                 yield Block(begins, "".join(lines), start)

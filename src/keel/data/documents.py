@@ -9,7 +9,7 @@ from torch import Tensor
 
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import Tensors
 
 
@@ -47,7 +47,7 @@ class Documents(Tensors):
         ends = sizes.cumsum(0)
         return cls(ids=ids, starts=starts, spans=spans, ends=ends, size=int(ends[-1]), word_starts=word_starts)
 
-    def begins(self, document: Tensor) -> Tensor:
+    def tokens_before(self, document: Tensor) -> Tensor:
         """How many tokens stand before each of these documents."""
         return torch.where(document > 0, self.ends[document - 1], 0)
 
@@ -55,12 +55,12 @@ class Documents(Tensors):
         """How many windows of `room` tokens an epoch reads."""
         return self._cut(room)[1]
 
-    def windows(self, draw: CounterRng, rows: Tensor, room: int) -> Tensor:
+    def epoch_windows(self, draw: CounterRng, rows: Tensor, room: int) -> Tensor:
         """[rows] where each row's window starts, as the number of a token; an epoch reads all in shuffled order."""
         before, count = self._cut(room)
-        index, _ = draw.order(rows, count)
+        index, _ = draw.epoch_order(rows, count)
         document = torch.searchsorted(before, index, right=True) - 1
-        return self.begins(document) + (index - before[document]) * _stride(room)
+        return self.tokens_before(document) + (index - before[document]) * _stride(room)
 
     def _cut(self, room: int) -> tuple[Tensor, int]:
         """[documents] how many windows come before each document, and how many there are; computed once."""
@@ -71,24 +71,26 @@ class Documents(Tensors):
             self._cuts[key] = counts.cumsum(0) - counts, int(counts.sum())
         return self._cuts[key]
 
-    def read_on(self, draw: CounterRng, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
+    def read_streams(self, draw: CounterRng, rows: Tensor, length: int, *, end: int, backwards: bool = False) -> Tensor:
         """[rows, length + 1] ids, the last of which is the first of the same row in the next step.
 
         All text lies on a ring, with `end` after each sentence and once more after each document. So many readers as
         the step has rows stand on it at equal distances, and every step takes each of them `length` places on.
         """
-        size = self.marked_size
-        place = rows * size // draw.rows + draw.first // draw.rows * length
+        size = self.stream_size
+        place = rows * size // draw.batch_size + draw.first_example // draw.batch_size * length
         place = (place[:, None] + torch.arange(length + 1, device=rows.device)) % size
         return self._on_ring(size - 1 - place if backwards else place, end)
 
-    def read_once(self, number: int, length: int, *, end: int, backwards: bool = False) -> tuple[Tensor, Tensor]:
+    def read_stream_window(
+        self, number: int, length: int, *, end: int, backwards: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """[1, length + 1] ids of the same text as one reader meets it, who begins at the mark before it, with nothing
         read, and stops at its end, where the last stretch is shorter; and weights [1, length, 2] of what is foretold.
 
         They are for two sums: of all, and of what does not end a document.
         """
-        size = self.marked_size
+        size = self.stream_size
         place = torch.arange(number * length, min((number + 1) * length, size) + 1, device=self.ends.device)
         place = (size - 1 - place if backwards else place - 1) % size
         first, last = self.spans.unbind(1)
@@ -105,7 +107,7 @@ class Documents(Tensors):
         return torch.where(word, self.read(begins[sentence] + torch.where(word, inside, 0)), end)
 
     @property
-    def marked_size(self) -> int:
+    def stream_size(self) -> int:
         """How many tokens and marks `read_on` goes through until it has read all."""
         return self._marked()[3]
 
@@ -126,30 +128,30 @@ class Documents(Tensors):
         return self._rings[key]
 
     @property
-    def joined_size(self) -> int:
+    def concatenated_size(self) -> int:
         """How many tokens there are, and marks after the documents."""
         return self.size + len(self.spans)
 
-    def joined(self, places: Tensor, *, end: int) -> Tensor:
+    def read_concatenated(self, places: Tensor, *, end: int) -> Tensor:
         """The ids at these places of all text on a ring, with `end` after each document alone."""
-        places = places % self.joined_size
+        places = places % self.concatenated_size
         ends = self.ends + torch.arange(1, len(self.ends) + 1, device=places.device)
         document = torch.searchsorted(ends, places, right=True)
         left = ends[document] - 1 - places  # tokens up to the document's end
         stop = self.starts[self.spans[document, 1]]
         return torch.where(left > 0, self.read(stop - left.clamp(min=1)), end)
 
-    def find(self, token: Tensor) -> tuple[Tensor, Tensor]:
+    def locate_token(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """Where in ids the n-th token stands, and which document that is in."""
         document = torch.searchsorted(self.ends, token, right=True)
         return self.starts[self.spans[document, 1]] - (self.ends[document] - token), document
 
-    def place(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+    def window_around(self, token: Tensor, room: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
         """Where to start reading so as to meet the n-th token, where its document stops, and which document that is.
 
         Reading starts with a sentence if one starts near, and early enough to fill the room before the document ends.
         """
-        token, document = self.find(token)
+        token, document = self.locate_token(token)
         first, last = self.spans[document].unbind(1)
         stop = self.starts[last]
         begin = self.starts[torch.searchsorted(self.starts, token, right=True) - 1]
@@ -169,11 +171,11 @@ class Documents(Tensors):
             raise KeelError("these tokens were built without word bounds: build them again with words=True")
         return (self.word_starts[places >> 3] >> (places & 7)) & 1 == 1
 
-    def split(self, share: float, seed: int) -> tuple[Self, Self | None]:
+    def split_held_out(self, share: float, seed: int) -> tuple[Self, Self | None]:
         """What to learn from and what to hold out: whole documents if they are many, else the ends of long ones."""
         documents = len(self.spans)
         if documents >= 100:
-            chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(seed_of(seed, "held out")))
+            chosen = torch.randperm(documents, generator=torch.Generator().manual_seed(derive_seed(seed, "held out")))
             held = (chosen < max(2, round(share * documents))).to(self.spans.device)
             learned, apart = self.spans[~held], self.spans[held]
         else:

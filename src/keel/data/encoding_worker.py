@@ -17,7 +17,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from keel.data.ordered_map import in_order
+from keel.data.ordered_map import ordered_map
 from keel.data.sentence_splitting import SPLITTERS, Sentences
 from keel.data.tokenizer import Tokenizer
 from keel.data.word_starts import word_starts
@@ -79,7 +79,7 @@ def encode_chunks(
         return
     chunks = chain([first, second], chunks)
     if tokenizer.compile():
-        yield from in_order(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
+        yield from ordered_map(lambda chunk: encode_chunk(tokenizer, chunk, words, sentences), chunks, workers)
         return
     idle: SimpleQueue[_Worker] = SimpleQueue()
     crew = [_Worker(tokenizer, words, sentences) for _ in range(workers)]
@@ -94,7 +94,7 @@ def encode_chunks(
             idle.put(worker)
 
     try:
-        yield from in_order(encode, chunks, workers)
+        yield from ordered_map(encode, chunks, workers)
     finally:
         for worker in crew:
             worker.end()
@@ -117,7 +117,7 @@ class _Worker:
         )
         self.requests = cast(IO[bytes], self.process.stdin)
         self.answers = cast(IO[bytes], self.process.stdout)
-        self._send((tokenizer.to_json(), tokenizer.own_rules, words, sentences))
+        self._send((tokenizer.to_json(), tokenizer.extra_rules, words, sentences))
 
     def encode(self, chunk: Chunk) -> Encoded:
         try:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from keel.config import Validated
-from keel.data.label_parsing import Value, kind_of, labels_of, names_of
-from keel.data.tables import Kind, Places, Table, choose_columns, load_table
+from keel.data.label_parsing import Value, infer_label_kind, label_names, parse_labels
+from keel.data.tables import Kind, Locations, Table, choose_columns, load_table
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
-from keel.training.counter_rng import seed_of
+from keel.training.counter_rng import derive_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Columns(Validated):
     """The column of the label."""
     labels: Literal["auto", "one", "several", "number"] = "auto"
     """What a label is: one of some names, several of them, or a number."""
-    form: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
+    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"] = "auto"
     """Of a file of tagged words: a word in each line, word/tag, words apart by blanks, or text without tags."""
     scheme: Literal["auto", "BIO", "BIOES", "BMES"] = "auto"
     """The kind of tags by which entities are learned; auto leaves them as they are, but BIO1 becomes BIO."""
@@ -41,7 +41,7 @@ class Columns(Validated):
     """Of the file; auto tries UTF-8, then GB18030."""
 
 
-ANY = Columns()
+DEFAULT_COLUMNS = Columns()
 NAMELESS = ("number", "choice", "text")
 """Kinds of labels that are no names."""
 
@@ -53,7 +53,7 @@ class Example:
     text: str
     second: str | None
     label: Value | None
-    where: str
+    location: str
     """Where it was read, as in dev.tsv:17."""
     words: tuple[str, ...] = ()
     """Of a text whose words are told apart, and have a tag each in its label."""
@@ -63,10 +63,10 @@ class Example:
     @property
     def names(self) -> tuple[str, ...]:
         """The names among its label: one, several or none."""
-        return names_of(self.label)
+        return label_names(self.label)
 
     @property
-    def right(self) -> Any:
+    def gold(self) -> Any:
         """Its label as people read it: of choices the text of the right one."""
         return self.choices[self.label] if self.choices and isinstance(self.label, int) else self.label
 
@@ -79,14 +79,14 @@ class ExampleColumns(Sequence[Example]):
     seconds: list[str] | None
     values: list[Any] | None
     """The labels."""
-    places: Sequence[str]
+    locations: Sequence[str]
     words: list[tuple[str, ...]] | None = None
     """Of texts whose words are told apart."""
     choices: list[tuple[str, ...]] | None = None
     """Of texts that come with choices."""
 
     @classmethod
-    def of(cls, items: Sequence[Example]) -> "ExampleColumns":
+    def from_examples(cls, items: Sequence[Example]) -> "ExampleColumns":
         """Any examples as columns."""
         if isinstance(items, ExampleColumns):
             return items
@@ -95,19 +95,19 @@ class ExampleColumns(Sequence[Example]):
             [item.text for item in items],
             [item.second or "" for item in items] if pairs else None,
             [item.label for item in items] if labelled else None,
-            [item.where for item in items],
+            [item.location for item in items],
             [item.words for item in items] if any(item.words for item in items) else None,
             [item.choices for item in items] if any(item.choices for item in items) else None,
         )
 
     def take(self, indices: Sequence[int]) -> "ExampleColumns":
         """Some of them, in this order."""
-        places = self.places
+        places = self.locations
         return ExampleColumns(
             [self.texts[index] for index in indices],
             None if self.seconds is None else [self.seconds[index] for index in indices],
             None if self.values is None else [self.values[index] for index in indices],
-            places.take(indices) if isinstance(places, Places) else [places[index] for index in indices],
+            places.take(indices) if isinstance(places, Locations) else [places[index] for index in indices],
             None if self.words is None else [self.words[index] for index in indices],
             None if self.choices is None else [self.choices[index] for index in indices],
         )
@@ -126,7 +126,7 @@ class ExampleColumns(Sequence[Example]):
         label = None if self.values is None else self.values[index]
         words = () if self.words is None else self.words[index]
         choices = () if self.choices is None else self.choices[index]
-        return Example(self.texts[index], second, label, self.places[index], words, choices)
+        return Example(self.texts[index], second, label, self.locations[index], words, choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,25 +151,27 @@ class Labels:
         if self.kind == "choice":
             return torch.tensor(examples.values)
         if self.kind == "number":
-            return torch.tensor(labels_of(examples.values, "number", examples.places))
+            return torch.tensor(parse_labels(examples.values, "number", examples.locations))
         number_of = {name: number for number, name in enumerate(self.names)}
         if self.kind == "tags":
-            return torch.tensor([number_of.get(name, -1) for value in examples.values for name in names_of(value)])
+            return torch.tensor([number_of.get(name, -1) for value in examples.values for name in label_names(value)])
         found = {
-            value: [number_of.get(name, -1) for name in names_of(value)] for value in dict.fromkeys(examples.values)
+            value: [number_of.get(name, -1) for name in label_names(value)] for value in dict.fromkeys(examples.values)
         }
         for value, numbers in found.items():
             if -1 in numbers:
                 known = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-                what = f"the label {names_of(value)[numbers.index(-1)]!r} did not occur in training, which knew {known}"
-                raise KeelError(f"{examples.place_of(value)}: {what}: correct it, or train with it")
+                what = (
+                    f"the label {label_names(value)[numbers.index(-1)]!r} did not occur in training, which knew {known}"
+                )
+                raise KeelError(f"{examples.location_of(value)}: {what}: correct it, or train with it")
         if self.kind == "several":
             return torch.from_numpy(_ones(found, len(self.names))[_numbered(examples.values, found)])
         for value, numbers in found.items():
             if len(numbers) != 1:
                 what = f"the label {value!r} is not one name, as the model was taught"
                 remedy = "correct it, or choose another --label-column"
-                raise KeelError(f"{examples.place_of(value)}: {what}: {remedy}")
+                raise KeelError(f"{examples.location_of(value)}: {what}: {remedy}")
         classes = np.array([number for (number,) in found.values()], np.int64)
         return torch.from_numpy(classes[_numbered(examples.values, found)])
 
@@ -201,7 +203,7 @@ class Examples(Sequence[Example]):
 
     @cached_property
     def _listed(self) -> ExampleColumns:
-        return ExampleColumns.of(self.items)
+        return ExampleColumns.from_examples(self.items)
 
     @property
     def texts(self) -> list[str]:
@@ -219,18 +221,18 @@ class Examples(Sequence[Example]):
         return [None] * len(self) if self._listed.values is None else self._listed.values
 
     @property
-    def places(self) -> Sequence[str]:
+    def locations(self) -> Sequence[str]:
         """Where each was read."""
-        return self._listed.places
+        return self._listed.locations
 
     @property
     def choices(self) -> list[tuple[str, ...]]:
         """The choices of each, where there are any."""
         return self._listed.choices or [()] * len(self)
 
-    def place_of(self, value: Any) -> str:
+    def location_of(self, value: Any) -> str:
         """Where the first with this label was read."""
-        return self.places[self.values.index(value)]
+        return self.locations[self.values.index(value)]
 
     @property
     def label_counts(self) -> tuple[int, ...]:
@@ -243,7 +245,7 @@ class Examples(Sequence[Example]):
 
     def names_in(self, value: Any) -> tuple[str, ...]:
         """The names that a label of these examples has: none where labels are texts."""
-        return () if self.kind == "text" else names_of(value)
+        return () if self.kind == "text" else label_names(value)
 
     def take(self, indices: Iterable[int]) -> "Examples":
         """Some of these examples, in this order."""
@@ -272,7 +274,9 @@ class Examples(Sequence[Example]):
         return self.take(range(len(self))[index]) if isinstance(index, slice) else self.items[index]
 
 
-def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+def read_examples(
+    source: Any, *, pair: bool, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore
+) -> Examples:
     """Read a file, `-`, a list of texts or of (text, label), dicts or a DataFrame.
 
     What `columns` leaves open is found out, and said.
@@ -288,14 +292,14 @@ def read_examples(source: Any, *, pair: bool, columns: Columns = ANY, on_event: 
     if isinstance(source, str | Path):
         note(on_event, roles.describe(table))
     raw = [None] * len(table) if roles.label is None else table.cells[roles.label]
-    kind = kind_of(table, roles.label, raw, columns.labels, on_event)
+    kind = infer_label_kind(table, roles.label, raw, columns.labels, on_event)
     items = ExampleColumns(
         _texts(table, roles.text),
         None if roles.second is None else _texts(table, roles.second),
-        None if kind is None else labels_of(raw, kind, table.places),
-        table.places,
+        None if kind is None else parse_labels(raw, kind, table.locations),
+        table.locations,
     )
-    names = {name for value in set(items.values or []) for name in names_of(value)}
+    names = {name for value in set(items.values or []) for name in label_names(value)}
     header = tuple(table.columns) if table.header else ()
     return Examples(items, kind, table.source, header, tuple(sorted(names)))
 
@@ -328,7 +332,7 @@ def _spared(examples: Examples, learned: list[int], wanted: int, seed: int) -> l
     spared: list[int] = []
     if wanted:
         left = Counter(name for number in learned for name in {*examples.names_in(examples.values[number])})
-        for number in np.random.default_rng(seed_of(seed, "spared")).permutation(learned).tolist():
+        for number in np.random.default_rng(derive_seed(seed, "spared")).permutation(learned).tolist():
             names = {*examples.names_in(examples.values[number])}
             if len(spared) < wanted and all(left[name] > 1 for name in names):
                 left.subtract(names)
@@ -336,7 +340,7 @@ def _spared(examples: Examples, learned: list[int], wanted: int, seed: int) -> l
     return spared
 
 
-def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples, Examples]]:
+def cross_validation_folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples, Examples]]:
     """`count` pairs of what to learn from and what to test on: each example tested once, labels spread evenly."""
     if not 2 <= count <= len(examples):
         raise KeelError(f"{len(examples)} examples cannot be cut into {count} folds: give 2 to {len(examples)}")
@@ -348,7 +352,7 @@ def folds(examples: Examples, count: int, seed: int) -> Iterator[tuple[Examples,
 
 def _by_label(examples: Examples, seed: int) -> np.ndarray:
     """The numbers of the examples in random order, those with equal names side by side."""
-    order = np.random.default_rng(seed_of(seed, "split")).permutation(len(examples))
+    order = np.random.default_rng(derive_seed(seed, "split")).permutation(len(examples))
     keys = {value: "\0".join(examples.names_in(value)) for value in set(examples.values)}
     places = {key: place for place, key in enumerate(sorted(set(keys.values())))}
     groups = {value: places[key] for value, key in keys.items()}
@@ -373,7 +377,7 @@ def _ones(found: dict[Any, list[int]], width: int) -> np.ndarray:
 def _texts(table: Table, column: int) -> list[str]:
     texts = table.cells[column]
     if set(map(type, texts)) != {str}:
-        for value, place in zip(texts, table.places, strict=True):
+        for value, place in zip(texts, table.locations, strict=True):
             if not isinstance(value, str):
                 remedy = "mend or drop it, or choose another text column"
                 raise KeelError(f"{place}: the text is {value!r}, not a string: {remedy}")

@@ -29,7 +29,7 @@ class BuildsInputs(Protocol):
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput: ...
 
 
-class Flat(NamedTuple):
+class FlatTokens(NamedTuple):
     """Many texts end to end."""
 
     ids: np.ndarray  # [tokens] int32
@@ -42,16 +42,16 @@ class PackedInputs(NamedTuple):
     ids: np.ndarray  # [tokens] int32
     segments: np.ndarray  # [tokens] uint8
     starts: np.ndarray  # [rows + 1]
-    counts: np.ndarray  # [texts] rows of each
+    window_counts: np.ndarray  # [texts] rows of each
 
     @classmethod
-    def of(cls, rows: list[ModelInput], counts: np.ndarray) -> "PackedInputs":
+    def from_inputs(cls, rows: list[ModelInput], counts: np.ndarray) -> "PackedInputs":
         """Rows that were framed one by one."""
         ids = np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32)
         segments = np.fromiter(chain.from_iterable(row.segments for row in rows), np.uint8)
         return cls(ids, segments, np.cumsum([0, *(len(row.ids) for row in rows)]), counts)
 
-    def woven(self, other: "PackedInputs") -> "PackedInputs":
+    def interleave(self, other: "PackedInputs") -> "PackedInputs":
         """These rows, and after each the one that stands in its place among others."""
         sizes = np.stack([np.diff(self.starts), np.diff(other.starts)], 1).ravel()
         starts = np.append(0, np.cumsum(sizes))
@@ -60,11 +60,11 @@ class PackedInputs(NamedTuple):
             lengths = np.diff(rows.starts)
             places = np.arange(rows.starts[-1]) + np.repeat(starts[number:-1:2] - rows.starts[:-1], lengths)
             ids[places], segments[places] = rows.ids, rows.segments
-        return PackedInputs(ids, segments, starts, self.counts + other.counts)
+        return PackedInputs(ids, segments, starts, self.window_counts + other.window_counts)
 
 
 def build_packed_inputs(
-    system: BuildsInputs, tokenizer: Tokenizer, firsts: Flat, seconds: Flat | None, room: int
+    system: BuildsInputs, tokenizer: Tokenizer, firsts: FlatTokens, seconds: FlatTokens | None, room: int
 ) -> PackedInputs:
     """Each text, or pair, in the system's frame; in windows where it is longer than `room`."""
     texts = [firsts] if seconds is None else [firsts, seconds]

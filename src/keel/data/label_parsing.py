@@ -15,18 +15,18 @@ SCORES = ("score", "similarity")
 """Columns whose fractions are numbers, not names."""
 
 
-def names_of(value: Any) -> tuple[str, ...]:
+def label_names(value: Any) -> tuple[str, ...]:
     """The names among a label: one, several or none."""
     return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
 
 
-def kind_of(table: Table, column: int | None, raw: list[Any], asked: str, on_event: OnEvent) -> Kind | None:
+def infer_label_kind(table: Table, column: int | None, raw: list[Any], asked: str, on_event: OnEvent) -> Kind | None:
     """What these labels are; numbers are names, such as stars, unless they have fractions and look like scores."""
     missing = [value is None or value == "" or (isinstance(value, float) and value != value) for value in raw]
     if column is None or all(missing):
         return None
     if any(missing):
-        place = table.places[missing.index(True)]
+        place = table.locations[missing.index(True)]
         raise KeelError(f"{place}: the label is empty, though other rows have one: fill it in or drop the row")
     if asked in ("one", "several", "number"):
         return asked
@@ -42,7 +42,7 @@ def kind_of(table: Table, column: int | None, raw: list[Any], asked: str, on_eve
     if None in numbers.values() and measured:
         odd = next(number for number, value in enumerate(raw) if numbers[str(value)] is None)
         raise KeelError(
-            f"{table.places[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
+            f"{table.locations[odd]}: the label {raw[odd]!r} is no number, though most are: mend it, or say --labels one"
         )
     if None in numbers.values() or not fractions:
         return "one"
@@ -65,7 +65,7 @@ def _number(value: Any) -> float | None:
     return number if number - number == 0 else None  # neither infinite nor NaN
 
 
-def labels_of(raw: list[Any], kind: Kind, places: Sequence[str]) -> list[Any]:
+def parse_labels(raw: list[Any], kind: Kind, places: Sequence[str]) -> list[Any]:
     """Labels of one kind as examples have them."""
     known: dict[Any, Value] = {}
     found: list[Value] = []

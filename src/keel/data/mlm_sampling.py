@@ -26,7 +26,7 @@ class SampledSpans:
     def lengths(self) -> Tensor:
         return self.first_length + self.second_length + (2 if self.not_next is None else 3)
 
-    def lay_out(
+    def to_ids(
         self, data: Documents, length: int, whole_words: bool, marks: tuple[int, int, int, int]
     ) -> tuple[Tensor, Tensor]:
         """[batch, length] ids as [CLS] A [SEP] B [SEP] and padding, and whether each place starts a word."""
@@ -46,7 +46,7 @@ class SampledSpans:
 
 def sample_spans(data: Documents, draw: CounterRng, rows: Tensor, room: int) -> SampledSpans:
     """One stretch of a document for each row; an epoch reads every token at least once."""
-    start, stop, _ = data.place(data.windows(draw, rows, room), room)
+    start, stop, _ = data.window_around(data.epoch_windows(draw, rows, room), room)
     none = torch.zeros_like(start)
     length = torch.clamp(stop - start, max=room)
     return SampledSpans(first=start, first_length=length, second=none, second_length=none, not_next=None)
@@ -54,20 +54,20 @@ def sample_spans(data: Documents, draw: CounterRng, rows: Tensor, room: int) -> 
 
 def sample_pairs(data: Documents, draw: CounterRng, rows: Tensor, room: int) -> SampledSpans:
     """A stretch cut in two between sentences; for half of the rows the second part is from another document instead."""
-    start, stop, document = data.place(data.windows(draw, rows, room), room)
+    start, stop, document = data.window_around(data.epoch_windows(draw, rows, room), room)
     stop = torch.minimum(stop, start + room)
     # A is cut where a sentence starts inside the stretch; a stretch of one sentence is cut in the middle.
     sentence = torch.searchsorted(data.starts, start, right=True)
     inside = torch.searchsorted(data.starts, stop) - sentence
-    cut = data.starts[sentence + draw.below("cut", rows, inside.clamp(min=1)[:, None]).squeeze(1)]
+    cut = data.starts[sentence + draw.randint("cut", rows, inside.clamp(min=1)[:, None]).squeeze(1)]
     cut = torch.where(inside > 0, cut, (start + stop + 1) // 2)
-    unrelated = draw.below("next", rows, 2).squeeze(1)
+    unrelated = draw.randint("next", rows, 2).squeeze(1)
     # Any token outside A's document: count on from that document's end, around the corpus.
-    size = data.ends[document] - data.begins(document)
-    elsewhere = draw.below("elsewhere", rows, (data.size - size)[:, None]).squeeze(1)
+    size = data.ends[document] - data.tokens_before(document)
+    elsewhere = draw.randint("elsewhere", rows, (data.size - size)[:, None]).squeeze(1)
     # The false B is no longer than the true one, or a row's length would tell them apart.
     length = stop - cut
-    other, other_stop, _ = data.place((data.ends[document] + elsewhere) % data.size, length)
+    other, other_stop, _ = data.window_around((data.ends[document] + elsewhere) % data.size, length)
     second = torch.where(unrelated == 1, other, cut)
     second_stop = torch.where(unrelated == 1, torch.minimum(other_stop, other + length), stop)
     return SampledSpans(
@@ -91,7 +91,7 @@ def sample_masked_positions(
     marks = (place == 0) | (place == text.first_length[:, None] + 1) | (place >= text.lengths[:, None] - 1)
     wanted = ((text.first_length + text.second_length) * share + 0.5).long().clamp(1, slots)[:, None]
     word = place
-    key = draw.bits("mask", rows, length)
+    key = draw.random_bits("mask", rows, length)
     if whole_words:
         # Pieces of a word share one key, drawn at its first piece, so that they are chosen together and in order.
         word = starts_word.long().cumsum(1) - 1

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from keel.data.examples import ANY, Columns, Example, ExampleColumns, Examples
-from keel.data.tables import refuse_two_files, spooled
-from keel.data.text_files import DAMAGED, kind_of, open_bytes, open_text, read_rows, read_table
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, ExampleColumns, Examples
+from keel.data.tables import refuse_two_files, spool_stdin
+from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 
@@ -37,7 +37,7 @@ class _Found(NamedTuple):
     """What the file itself calls the choices."""
 
 
-def read_choices(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+def read_choices(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
     """Read a file, `-`, a folder or tar of RACE's, a DataFrame, or a list of dicts or ((text, choices), label)."""
     if isinstance(source, Examples):
         return source
@@ -48,12 +48,12 @@ def read_choices(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         raise KeelError(f"{name} holds no examples: give one in every line, such as {FORM}")
     labelled = [example.label is not None for example in found]
     if any(labelled) and not all(labelled):
-        place = found[labelled.index(False)].where
+        place = found[labelled.index(False)].location
         raise KeelError(f"{place}: the label is empty, though other examples have one: fill it in or drop the example")
-    return Examples(ExampleColumns.of(found), "choice" if all(labelled) else None, name)
+    return Examples(ExampleColumns.from_examples(found), "choice" if all(labelled) else None, name)
 
 
-def example_of(text: str, choices: Any, label: Any, where: str, names: Sequence[str] = ()) -> Example:
+def make_choice_example(text: str, choices: Any, label: Any, where: str, names: Sequence[str] = ()) -> Example:
     """A text with its choices, of which there must be two or more, none of them empty, and the number of the right one;
     None where there is none."""
     return _example(_Found(text, choices, label, where, names))
@@ -97,7 +97,7 @@ def _number(label: Any, choices: Sequence[str], names: Sequence[str], where: str
 def _found(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Found]:
     if isinstance(source, str) and source == "-":
         with tempfile.TemporaryDirectory() as folder:
-            yield from _of_file(spooled(Path(folder)), "standard input", columns, on_event)
+            yield from _of_file(spool_stdin(Path(folder)), "standard input", columns, on_event)
     elif isinstance(source, str | Path):
         path = Path(source)
         archive = next((part for part in (path, *path.parents) if part.is_file()), None)
@@ -125,7 +125,7 @@ def _found(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Found]
 
 
 def _of_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Found]:
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         for number, record in read_table(path, columns.encoding, on_event):
             yield from _of_record(record, f"{name}:{number}", columns)
@@ -174,7 +174,7 @@ def _of_folder(path: Path, archive: Path | None) -> Iterator[_Found]:
             ) from None
         if not isinstance(record, dict):
             raise KeelError(f"{where} is not a JSON object: in a folder each file is a passage as RACE has it")
-        yield from _of_record(record, where, ANY)
+        yield from _of_record(record, where, DEFAULT_COLUMNS)
 
 
 def _of_tar(archive: Path, path: Path) -> list[tuple[str, bytes]]:

@@ -19,7 +19,7 @@ def default_workers() -> int:
     return min(cores, MOST_WORKERS)
 
 
-def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def ordered_map(do: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
     """Do something with items on so many threads at once, and give what comes of it in their order."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:

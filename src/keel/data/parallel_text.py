@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keel.data.examples import ANY, Columns, ExampleColumns, Examples
-from keel.data.tables import REWRITES, Places, Table, load_table
+from keel.data.examples import DEFAULT_COLUMNS, Columns, ExampleColumns, Examples
+from keel.data.tables import SOURCE_TARGET_PAIRS, Locations, Table, load_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
@@ -25,7 +25,7 @@ def two_files(source: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
     """Pairs from two files whose lines belong together, or from a table, a list or a DataFrame; what has one text alone
     is read without targets.
 
@@ -42,7 +42,7 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         _check_texts(table, number)
     texts = table.cells[first]
     if second is None:
-        return Examples(ExampleColumns(texts, None, None, table.places), None, table.source, tuple(table.columns))
+        return Examples(ExampleColumns(texts, None, None, table.locations), None, table.source, tuple(table.columns))
     targets = table.cells[second]
     names = table.columns if table.header else [f"column {name}" for name in table.columns]
     if not both and isinstance(source, str | Path):
@@ -54,9 +54,9 @@ def read_aligned(source: Any, columns: Columns = ANY, on_event: OnEvent = ignore
         side = "source" if targets[place].strip() else "target"
         more = f" ({len(empty) - len(void)} such pairs in all)" if len(empty) - len(void) > 1 else ""
         raise KeelError(
-            f"{table.places[place]}: the {side} is empty and the other text is not{more}: fill it in, or drop the pair"
+            f"{table.locations[place]}: the {side} is empty and the other text is not{more}: fill it in, or drop the pair"
         )
-    items = ExampleColumns(texts, None, targets, table.places)
+    items = ExampleColumns(texts, None, targets, table.locations)
     if void:
         note(on_event, f"{table.source}: {counted(len(void), 'pair')} of nothing and nothing left out")
         items = items.take([place for place in range(len(texts)) if place not in set(void)])
@@ -78,7 +78,7 @@ def _side_by_side(first: Any, second: Any, columns: Columns, on_event: OnEvent) 
         counts = f"{names[0]} has {len(sides[0]):,} lines and {names[1]} has {len(sides[1]):,}"
         raise KeelError(f"{counts}: line n of one must be what line n of the other becomes, so mend the shorter one")
     source = f"{names[0]} and {Path(names[1]).name}"
-    return Table(source, ["source", "target"], sides, Places(f"{names[0]}:", range(1, len(sides[0]) + 1)))
+    return Table(source, ["source", "target"], sides, Locations(f"{names[0]}:", range(1, len(sides[0]) + 1)))
 
 
 def _lines(side: Any, columns: Columns, on_event: OnEvent) -> list[Any]:
@@ -96,7 +96,7 @@ def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
     for place, record in enumerate(records):
         if not isinstance(record, dict):
             what = f"{NESTED!r} is {record!r:.60}, not both texts by their languages as elsewhere"
-            raise KeelError(f"{table.places[place]}: {what}: mend it, or drop the row")
+            raise KeelError(f"{table.locations[place]}: {what}: mend it, or drop the row")
     names = list(dict.fromkeys(name for record in records for name in record))
     return replace(table, columns=names, cells=[[record.get(name) for record in records] for name in names])
 
@@ -105,18 +105,18 @@ def _chosen(table: Table, columns: Columns) -> tuple[int, int | None]:
     """The columns of source and target: those named, else those whose names are known, else the only two."""
     target = columns.label_column or columns.second_column
     if columns.text_column and target:
-        return table.column(columns.text_column, "text"), table.column(target, "label")
+        return table.column_index(columns.text_column, "text"), table.column_index(target, "label")
     known = [name.strip().lower() for name in table.columns]
     width = len(known)
     if width == 1:
         return 0, None
-    found = [(known.index(one), known.index(two)) for one, two in REWRITES if one in known and two in known]
+    found = [(known.index(one), known.index(two)) for one, two in SOURCE_TARGET_PAIRS if one in known and two in known]
     if found or width == 2:
         first, second = found[0] if found else (0, 1)
         if columns.text_column:
-            first = table.column(columns.text_column, "text")
+            first = table.column_index(columns.text_column, "text")
             second = 1 - first if width == 2 else second
-        return first, table.column(target, "label") if target else second
+        return first, table.column_index(target, "label") if target else second
     shown = ", ".join(map(repr, table.columns)) if table.header else f"{width} columns without names"
     flags = "--text-column and --label-column"
     raise KeelError(f"{table.source}: which columns hold source and target is not clear: it has {shown}; say {flags}")
@@ -127,4 +127,4 @@ def _check_texts(table: Table, column: int | None) -> None:
     for place, value in enumerate(texts):
         if not isinstance(value, str):
             remedy = "mend or drop it, or choose another column"
-            raise KeelError(f"{table.places[place]}: the text is {value!r}, not a string: {remedy}")
+            raise KeelError(f"{table.locations[place]}: the text is {value!r}, not a string: {remedy}")

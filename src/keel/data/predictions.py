@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from keel.data.examples import Labels
-from keel.data.tag_schemes import entities, scheme_of
+from keel.data.tag_schemes import detect_scheme, extract_entities
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class TaggedText:
     words: tuple[str, ...]
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
-    segments: bool = False
+    segmentation: bool = False
     """Whether the tags say where words begin and end: B M E S, and of no type."""
 
     @property
-    def segmented(self) -> list[str]:
+    def segmented_words(self) -> list[str]:
         """The text cut into words by its tags; nothing where they speak of something else."""
-        return [span.text for span in self.entities] if self.segments else []
+        return [span.text for span in self.entities] if self.segmentation else []
 
     @property
     def entities(self) -> list[EntitySpan]:
         """What the tags speak of, by its place in the text; nothing where they are no tags of entities."""
-        if not self.tags or scheme_of([[tag] for tag in self.tags]) == "none":
+        if not self.tags or detect_scheme([[tag] for tag in self.tags]) == "none":
             return []
         places: list[tuple[int, int]] = []
         end = 0
@@ -64,8 +64,8 @@ class TaggedText:
             end = start + len(word)
             places.append((start, end))
         spans: list[EntitySpan] = []
-        for each in entities(self.tags):
-            inner = range(each.start + 1, each.end) if self.segments else ()
+        for each in extract_entities(self.tags):
+            inner = range(each.start + 1, each.end) if self.segmentation else ()
             blanks = [number for number in inner if places[number - 1][1] < places[number][0]]  # these end words too
             for first, last in pairwise([each.start, *blanks, each.end]):
                 start, end = places[first][0], places[last - 1][1]
@@ -76,11 +76,11 @@ class TaggedText:
         """Plain data for JSON."""
         found = [span._asdict() for span in self.entities]
         figures = [round(value, 4) for value in self.probabilities]
-        cut = {"text": self.text, "segmented": self.segmented} if self.segments else {}
+        cut = {"text": self.text, "segmented": self.segmented_words} if self.segmentation else {}
         return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found, **cut}
 
     def __repr__(self) -> str:
-        shown = self.segmented or self.entities or list(zip(self.words, self.tags, strict=True))
+        shown = self.segmented_words or self.entities or list(zip(self.words, self.tags, strict=True))
         return f"Tagged({self.text!r}, {shown})"
 
 
@@ -96,7 +96,7 @@ class GeneratedText:
     """What a language model went on from."""
     ended: bool = True
     """Whether the model ended it; if not, it was cut off where it had as many tokens as may be written."""
-    others: "tuple[GeneratedText, ...]" = ()
+    alternatives: "tuple[GeneratedText, ...]" = ()
     """The next best, where they were asked for."""
 
     def __str__(self) -> str:
@@ -120,21 +120,21 @@ class GeneratedText:
 class ChoicePrediction:
     """The likeliest of some choices, by its number and its text, and how probable each of them is."""
 
-    number: int
+    index: int
     text: str
     probabilities: tuple[float, ...]
 
     @property
     def probability(self) -> float:
-        return self.probabilities[self.number]
+        return self.probabilities[self.index]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         figures = [round(value, 4) for value in self.probabilities]
-        return {"choice": self.number, "answer": self.text, "probability": self.probability, "probabilities": figures}
+        return {"choice": self.index, "answer": self.text, "probability": self.probability, "probabilities": figures}
 
     def __repr__(self) -> str:
-        return f"Chosen({self.number}, {self.text!r}, {self.probability:.2f})"
+        return f"Chosen({self.index}, {self.text!r}, {self.probability:.2f})"
 
 
 AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePrediction | GeneratedText
@@ -181,7 +181,7 @@ class Predictions(Sequence[AnyPrediction]):
         return repr(list(self))
 
 
-def cuts_words(labels: Labels) -> bool:
+def is_segmentation(labels: Labels) -> bool:
     """Whether these tags say where words begin and end."""
     return set(labels.names) <= {*"BMES"}
 
@@ -190,7 +190,7 @@ def cuts_words(labels: Labels) -> bool:
 class TagPredictions(Predictions):
     """A tag for each word of each example; `estimates` are [words of all examples] their probabilities."""
 
-    numbers: np.ndarray
+    tag_ids: np.ndarray
     """[words of all examples] of the tags."""
     texts: list[tuple[str, tuple[str, ...]]]
     """Of each example the text and its words."""
@@ -204,9 +204,9 @@ class TagPredictions(Predictions):
         return np.cumsum([0, *(len(words) for _, words in self.texts)])
 
     @cached_property
-    def segments(self) -> bool:
+    def segmentation(self) -> bool:
         """Whether the tags say where words begin and end."""
-        return cuts_words(self.labels)
+        return is_segmentation(self.labels)
 
     @overload
     def __getitem__(self, index: int) -> TaggedText: ...
@@ -217,18 +217,18 @@ class TagPredictions(Predictions):
             chosen = range(len(self))[index]
             places = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
             texts = [self.texts[number] for number in chosen]
-            return TagPredictions(self.labels, self.estimates[places], self.numbers[places], texts)
+            return TagPredictions(self.labels, self.estimates[places], self.tag_ids[places], texts)
         number = range(len(self))[index]
         inside = slice(*self.starts[[number, number + 1]])
-        tags = tuple(self.labels.names[tag] for tag in self.numbers[inside].tolist())
-        return TaggedText(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segments)
+        tags = tuple(self.labels.names[tag] for tag in self.tag_ids[inside].tolist())
+        return TaggedText(*self.texts[number], tags, tuple(self.estimates[inside].tolist()), self.segmentation)
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedPredictions(Predictions):
     """A text for each example; `estimates` are [examples] their scores."""
 
-    found: list[list[GeneratedText]]
+    generated: list[list[GeneratedText]]
     """For each example the best few, the best first."""
 
     @overload
@@ -237,14 +237,14 @@ class GeneratedPredictions(Predictions):
     def __getitem__(self, index: slice) -> "GeneratedPredictions": ...
     def __getitem__(self, index: int | slice) -> "GeneratedText | GeneratedPredictions":
         if isinstance(index, slice):
-            return GeneratedPredictions(self.labels, self.estimates[index], self.found[index])
-        return self.found[index][0]
+            return GeneratedPredictions(self.labels, self.estimates[index], self.generated[index])
+        return self.generated[index][0]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines: the best text, and where more were asked for all of them."""
         return [
             {**texts[0].to_dict(), **({"best": [text.to_dict() for text in texts]} if len(texts) > 1 else {})}
-            for texts in self.found
+            for texts in self.generated
         ]
 
 
@@ -264,7 +264,7 @@ class ChoicePredictions(Predictions):
         return np.cumsum([0, *map(len, self.choices)])
 
     @property
-    def chosen(self) -> list[ChoicePrediction]:
+    def predicted(self) -> list[ChoicePrediction]:
         """All of them."""
         return [self[number] for number in range(len(self))]
 

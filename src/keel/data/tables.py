@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from keel.data.text_files import kind_of, open_text, read_rows, read_table
+from keel.data.text_files import file_kind, open_text, read_rows, read_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted
 
@@ -36,7 +36,7 @@ PAIRS = (
 )
 LABELS = ("label", "labels", "score", "target", "class", "category", "quality", "sentiment", "gold_label", "intent",
           "similarity")  # fmt: skip
-REWRITES = (
+SOURCE_TARGET_PAIRS = (
     ("source", "target"),
     ("input", "output"),
     ("document", "summary"),
@@ -45,19 +45,19 @@ REWRITES = (
     *PAIRS,
 )
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
-KNOWN = {*TEXTS, *LABELS, "id", "index", *(name for pair in REWRITES for name in pair)}
+KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
 FASTTEXT = "__label__"
 TURNED = 1000
 """Rows that are turned into columns at once: they are gone before anybody has to keep count of them."""
 
 
 @dataclass(frozen=True)
-class Places(Sequence[str]):
+class Locations(Sequence[str]):
     """Where rows stand, as in dev.tsv:17; written out for those that are asked for."""
 
-    before: str
+    prefix: str
     numbers: Sequence[int]
-    after: str = ""
+    suffix: str = ""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -65,13 +65,13 @@ class Places(Sequence[str]):
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, index: slice) -> "Places": ...
-    def __getitem__(self, index: int | slice) -> "str | Places":
+    def __getitem__(self, index: slice) -> "Locations": ...
+    def __getitem__(self, index: int | slice) -> "str | Locations":
         if isinstance(index, slice):
             return replace(self, numbers=self.numbers[index])
-        return f"{self.before}{self.numbers[index]}{self.after}"
+        return f"{self.prefix}{self.numbers[index]}{self.suffix}"
 
-    def take(self, indices: Iterable[int]) -> "Places":
+    def take(self, indices: Iterable[int]) -> "Locations":
         """Some of them, in this order."""
         return replace(self, numbers=[self.numbers[index] for index in indices])
 
@@ -85,12 +85,12 @@ class Table:
     """Without a header, their numbers from 1."""
     cells: list[list[Any]]
     """Those of each column."""
-    places: Places
+    locations: Locations
     header: bool = True
     kind: Kind | None = None
     """What the labels are, where the format itself says it."""
 
-    def column(self, name: str, flag: str) -> int:
+    def column_index(self, name: str, flag: str) -> int:
         """The number of a column that the user named."""
         if name not in self.columns:
             known = ", ".join(map(repr, self.columns))
@@ -98,11 +98,11 @@ class Table:
         return self.columns.index(name)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.locations)
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """Which column is what."""
 
     text: int
@@ -130,15 +130,15 @@ def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_e
     """The rows of a file, of `-`, of a list or of a DataFrame; `named` are columns that a header would hold."""
     if isinstance(source, str) and source == "-":
         with tempfile.TemporaryDirectory() as folder:
-            return _file(spooled(Path(folder)), "standard input", pair, named, encoding, on_event)
+            return _file(spool_stdin(Path(folder)), "standard input", pair, named, encoding, on_event)
     if isinstance(source, str | Path):
         return _file(Path(source), str(source), pair, named, encoding, on_event)
     if hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
         cells = [list(source[column]) for column in source.columns]
-        return Table("the table", list(map(str, source.columns)), cells, Places("row ", range(len(source))))
+        return Table("the table", list(map(str, source.columns)), cells, Locations("row ", range(len(source))))
     refuse_two_files(source)
     items = list(source)
-    places = Places("item ", range(len(items)), " of the list")
+    places = Locations("item ", range(len(items)), " of the list")
     if items and all(isinstance(item, dict) for item in items):
         return _records("the list", items, places)
     return _tuples(items, places, pair)
@@ -148,14 +148,14 @@ def refuse_two_files(source: Any) -> None:
     """Two files are no two texts."""
     if isinstance(source, tuple) and len(source) == 2 and any(map(_is_file, source)):
         remedy = "give one file, its labels in a column"
-        raise UsageError(f"{source[0]} and {source[1]}: two files side by side are for --task rewrite: {remedy}")
+        raise UsageError(f"{source[0]} and {source[1]}: two files side by side are for --task seq2seq: {remedy}")
 
 
 def _is_file(item: Any) -> bool:
     return isinstance(item, Path) or (isinstance(item, str) and os.path.isfile(item))
 
 
-def _tuples(items: list[Any], places: Places, pair: bool) -> Table:
+def _tuples(items: list[Any], places: Locations, pair: bool) -> Table:
     names = ["text_a", "text_b", "label"] if pair else ["text", "label"]
     form = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
     rows: list[list[Any]] = []
@@ -170,7 +170,7 @@ def _tuples(items: list[Any], places: Places, pair: bool) -> Table:
     return Table("the list", names, _turned(rows, len(names)), places)
 
 
-def spooled(folder: Path) -> Path:
+def spool_stdin(folder: Path) -> Path:
     """Standard input as a file that is named after what its first line looks like."""
     path = folder / "input"
     with open(path, "wb") as file:
@@ -181,10 +181,10 @@ def spooled(folder: Path) -> Path:
 
 
 def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         found = list(read_table(path, encoding, on_event))
-        return _records(name, [row for _, row in found], Places(f"{name}:", [number for number, _ in found]))
+        return _records(name, [row for _, row in found], Locations(f"{name}:", [number for number, _ in found]))
     if kind in ("csv", "tsv"):
         return _grid(name, read_rows(path, encoding, on_event), pair, named)
     lines = open_text(path, encoding, on_event).lines()
@@ -193,22 +193,22 @@ def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on
         lines = [lines[number - 1] for number in numbers]
     first = lines[0] if lines else ""
     if first.startswith(FASTTEXT):
-        return _fasttext(name, lines, Places(f"{name}:", numbers))
+        return _fasttext(name, lines, Locations(f"{name}:", numbers))
     if first.count("||") == 3:  # the Chinese STS-B
         header = (0, ["id", "sentence1", "sentence2", "score"])
         rows = [(number, line.split("||")) for number, line in zip(numbers, lines, strict=True)]
         return replace(_grid(name, [header, *rows], pair, named), kind="number")
     if "\t" in first:
         return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), pair, named)
-    return Table(name, ["1"], [lines], Places(f"{name}:", numbers), header=False)
+    return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
 
 
-def _records(source: str, records: list[dict[str, Any]], places: Places) -> Table:
+def _records(source: str, records: list[dict[str, Any]], places: Locations) -> Table:
     columns = list(dict.fromkeys(name for row in records for name in row))
     return Table(source, columns, [[row.get(name) for row in records] for name in columns], places)
 
 
-def _fasttext(name: str, lines: list[str], places: Places) -> Table:
+def _fasttext(name: str, lines: list[str], places: Locations) -> Table:
     known: dict[str, tuple[str, ...]] = {}
     labels: list[tuple[str, ...]] = []
     texts: list[str] = []
@@ -245,10 +245,10 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: 
 
     cells = _turned(rows())
     columns = list(map(str, range(1, width + 1)))
-    table = Table(name, columns, cells, Places(f"{name}:", numbers), header=False)
+    table = Table(name, columns, cells, Locations(f"{name}:", numbers), header=False)
     if not numbers or not _is_header(table, pair, named):
         return table
-    return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.places[1:])
+    return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.locations[1:])
 
 
 def _turned(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
@@ -265,16 +265,16 @@ def _turned(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
 def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
     """Whether the first row names the columns: it holds a name that is known, or no label that occurs again."""
     first = [column[0] for column in table.cells]
-    if any(cell.strip().lower() in KNOWN for cell in first) or (named and {*named} <= {*first}):
+    if any(cell.strip().lower() in KNOWN_COLUMNS for cell in first) or (named and {*named} <= {*first}):
         return True
     _, _, label = _by_shape(table, pair)
     return label is not None and len(table) > 3 and table.cells[label].count(first[label]) == 1
 
 
-def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> Roles:
+def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> ColumnRoles:
     """Those that the user named, else those with a name that is known, else by the shape of the table."""
     chosen = [
-        table.column(name, flag) if name else None
+        table.column_index(name, flag) if name else None
         for name, flag in ((text, "text"), (second, "second"), (label, "label"))
     ]
     guess = _by_name(table, pair, chosen) if table.header else _by_shape(table, pair)
@@ -287,7 +287,7 @@ def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: s
         what = f"which columns hold the {texts} is not clear: it has {known}; say so by {flags}{tagged}"
         raise KeelError(f"{table.source}: {what}")
     other = other if pair else None
-    return Roles(first, other, None if answer in (first, other) else answer)
+    return ColumnRoles(first, other, None if answer in (first, other) else answer)
 
 
 Guess = tuple[int | None, int | None, int | None]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from keel.data.examples import Columns
 from keel.data.sentence_splitting import CHINESE
-from keel.data.tables import KNOWN
-from keel.data.tag_schemes import OUTSIDE, fits
+from keel.data.tables import KNOWN_COLUMNS
+from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, note
@@ -35,17 +35,17 @@ BLANK = " \t\r\n\v\f"
 Lines = list[tuple[int, str]]
 
 
-class Raw(NamedTuple):
+class RawSentence(NamedTuple):
     """One sentence as it was found, and the place of each of its words; of running text, these are not told apart."""
 
     words: list[str]
     tags: list[str] | None
-    places: list[str]
+    locations: list[str]
     text: str = ""
     """Running text."""
 
 
-def paired(words: list[Any], tags: list[Any] | None, place: str) -> Raw:
+def make_sentence(words: list[Any], tags: list[Any] | None, place: str) -> RawSentence:
     """A sentence all of whose words stand in one place."""
     if not words:
         raise KeelError(f"{place}: this sentence is empty: drop it")
@@ -57,23 +57,23 @@ def paired(words: list[Any], tags: list[Any] | None, place: str) -> Raw:
             if value is None or value == "":
                 what = "word" if values is words else "tag"
                 raise KeelError(f"{place}: {what} {number + 1} is empty: fill it in, or drop the sentence")
-    return Raw(list(map(str, words)), None if tags is None else list(map(str, tags)), [place] * len(words))
+    return RawSentence(list(map(str, words)), None if tags is None else list(map(str, tags)), [place] * len(words))
 
 
-def read_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
+def read_tagged_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     """The sentences of a plain file, which goes by this name; unless it is asked for, the form is found out."""
     beside = path.parent / path.name.replace("seq.in", "seq.out")
     lines = list(open_text(path, columns.encoding, on_event))
     if path.name.startswith("seq.in") and beside.is_file():  # ATIS, SNIPS: words here, tags there
         yield from _side_by_side(lines, list(open_text(beside, columns.encoding, on_event)), name)
         return
-    form = columns.form if columns.form != "auto" else _form(lines, path)
+    form = columns.format if columns.format != "auto" else _form(lines, path)
     if form in FORMS:
-        note(on_event, f"{name}: read as {FORMS[form]} (--form {form}; name another to change that)")
+        note(on_event, f"{name}: read as {FORMS[form]} (--format {form}; name another to change that)")
     if form == "conllu":
         yield from _conllu(lines, name, columns, on_event)
     elif form == "columns":
-        if columns.form == "auto":
+        if columns.format == "auto":
             _refuse_texts(lines, name)
         yield from _columns(lines, name, columns, on_event)
     elif form == "slashes":
@@ -83,7 +83,7 @@ def read_lines(path: Path, name: str, columns: Columns, on_event: OnEvent) -> It
     else:
         for number, line in lines:
             if line.strip():
-                yield Raw([], None, [f"{name}:{number}"], line)
+                yield RawSentence([], None, [f"{name}:{number}"], line)
 
 
 def looks_tagged(lines: list[str]) -> bool:
@@ -97,7 +97,7 @@ def _refuse_texts(lines: Lines, name: str) -> None:
     if not _has_tabs(full):
         return
     rows = [_fields(line, tabs=True) for line in full]
-    header = bool({cell.lower() for cell in rows[0]} & KNOWN)
+    header = bool({cell.lower() for cell in rows[0]} & KNOWN_COLUMNS)
     texts = sum(any(map(_is_text, row)) for row in rows[header:])
     if texts * 2 > len(rows) - header:
         named = f" (columns {', '.join(rows[0])})" if header else ""
@@ -128,7 +128,7 @@ def _form(lines: Lines, path: Path) -> str:
     blanks = any(not line.strip() for _, line in lines[:5000])
     last = [row[-1] for row in rows]
     several, few = width > 1 and len(rows) > 1, len({*last}) * 2 < len(rows)
-    sure = sum(tag == OUTSIDE or ("-" in tag and fits(tag)) for tag in last) * 10 >= len(rows) * 9
+    sure = sum(tag == OUTSIDE or ("-" in tag and is_entity_tag(tag)) for tag in last) * 10 >= len(rows) * 9
     if several and (sure or (even and (tabs or blanks or few or {*last} & {"O", "B", "S"}))):
         return "columns"
     if several and not even:  # lines that were glued or torn are named when they are read
@@ -160,7 +160,7 @@ def _fields(line: str, tabs: bool) -> list[str]:
     return line.rstrip("\r\n").split("\t") if tabs else re.split(r"[ \t]+", line.strip(BLANK))
 
 
-def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
+def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     full = [line for _, line in lines if line.strip() and not line.startswith("-DOCSTART-")]
     tabs = _has_tabs(full)
     counts = Counter(len(_fields(line, tabs)) for line in full if not COMMENT.match(line))
@@ -185,7 +185,7 @@ def _columns(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> It
             if len(fields) != width or not fields[word] or not fields[tag]:
                 what = f"this line has {counted(sum(map(bool, fields)), 'column')} where others have {width}"
                 more = "each word a line of its own" if len(fields) > width else "the word its tag"
-                remedy = f"give {more}, or a blank line where a sentence ends (running text: --form text)"
+                remedy = f"give {more}, or a blank line where a sentence ends (running text: --format text)"
                 raise KeelError(f"{name}:{number}: {what} ({line.strip(BLANK)[:40]!r}): {remedy}")
             yield number, fields[word], None if tag == word else fields[tag]
 
@@ -199,7 +199,7 @@ def _number(column: str, flag: str, width: int, name: str) -> int:
     return int(column) - 1
 
 
-def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[Raw]:
+def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Iterator[RawSentence]:
     def find(column: str, flag: str) -> int:
         found = CONLLU.get(column.upper(), int(column) - 1 if column.isdigit() else -1)
         if not 0 <= found < len(FIELDS):
@@ -217,7 +217,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
                 if len(fields) != len(FIELDS):
                     found = counted(len(fields), "column")
                     what = f"this line has {found}, CoNLL-U has {len(FIELDS)}, told apart by tabs"
-                    raise KeelError(f"{name}:{number}: {what}: mend it, or say --form columns")
+                    raise KeelError(f"{name}:{number}: {what}: mend it, or say --format columns")
                 if fields[0].isdigit():  # not 3-4, a word that stands for two, nor 5.1, one that is not written
                     yield number, fields[word], fields[tag]
 
@@ -234,7 +234,7 @@ def _conllu(lines: Lines, name: str, columns: Columns, on_event: OnEvent) -> Ite
     return _grouped(found if tagged else (row and (*row[:2], None) for row in found), name)
 
 
-def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> Iterator[Raw]:
+def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> Iterator[RawSentence]:
     """Words and tags line by line as sentences: None ends one."""
     held: list[tuple[int, str, str | None]] = []
     for row in [*rows, None]:
@@ -242,11 +242,11 @@ def _grouped(rows: Iterable[tuple[int, str, str | None] | None], name: str) -> I
             held.append(row)
         elif held:
             words, tags = [word for _, word, _ in held], [tag for _, _, tag in held if tag is not None]
-            yield Raw(words, tags or None, [f"{name}:{number}" for number, _, _ in held])
+            yield RawSentence(words, tags or None, [f"{name}:{number}" for number, _, _ in held])
             held = []
 
 
-def _slashes(lines: Lines, name: str) -> Iterator[Raw]:
+def _slashes(lines: Lines, name: str) -> Iterator[RawSentence]:
     for number, line in lines:
         words: list[str] = []
         tags: list[str] = []
@@ -257,24 +257,24 @@ def _slashes(lines: Lines, name: str) -> Iterator[Raw]:
             words.append(parts[1])
             tags.append(parts[2])
         if words:
-            yield Raw(words, tags, [f"{name}:{number}"] * len(words))
+            yield RawSentence(words, tags, [f"{name}:{number}"] * len(words))
 
 
-def _segmented(lines: Lines, name: str) -> Iterator[Raw]:
+def _segmented(lines: Lines, name: str) -> Iterator[RawSentence]:
     """A tag for each character: B, M and E in a word of several, S for one alone (分词)."""
     for number, line in lines:
         words = line.split()
         tags = [tag for word in words for tag in ("S" if len(word) == 1 else f"B{'M' * (len(word) - 2)}E")]
         if words:
-            yield Raw(list("".join(words)), tags, [f"{name}:{number}"] * len(tags))
+            yield RawSentence(list("".join(words)), tags, [f"{name}:{number}"] * len(tags))
 
 
-def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[Raw]:
+def _side_by_side(lines: Lines, others: Lines, name: str) -> Iterator[RawSentence]:
     for (number, line), (_, tags) in zip(lines, others, strict=False):
         if tags.strip() and not line.strip():
             what = f"this line is blank, but its line of seq.out has {counted(len(tags.split()), 'tag')}"
             raise KeelError(f"{name}:{number}: {what}: give the words, or drop both lines")
         if line.strip():
-            yield paired(line.split(), tags.split(), f"{name}:{number}")
+            yield make_sentence(line.split(), tags.split(), f"{name}:{number}")
     if len(lines) != len(others):
         raise KeelError(f"{name} has {len(lines)} lines and its seq.out {len(others)}: the two are not of one set")

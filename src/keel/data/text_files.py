@@ -31,7 +31,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 csv.field_size_limit(1 << 30)
 
 
-def well_formed(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Give the text without lone surrogates, which no encoding can write: pairs are joined, others become U+FFFD."""
     try:
         text.encode("utf-8")
@@ -40,16 +40,16 @@ def well_formed(text: str) -> str:
     return text
 
 
-def all_well_formed(texts: list[str]) -> list[str]:
+def replace_all_surrogates(texts: list[str]) -> list[str]:
     """Give texts without lone surrogates; if there is none, which is seen at once, the very same."""
     try:
         "".join(texts).encode("utf-8")
     except UnicodeEncodeError:
-        return list(map(well_formed, texts))
+        return list(map(replace_surrogates, texts))
     return texts
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """Say what a file's name promises: csv, tsv, jsonl, parquet or txt, compressed or not."""
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".xz", ".zst", ".bz2")]
     return TABLES.get(suffixes[-1].lower(), "txt") if suffixes else "txt"
@@ -152,7 +152,7 @@ class TextFile:
             raise KeelError(f"{self.name} is not text (it {what} NUL bytes): give text, or say --encoding utf-16")
         self._errors = "replace" if wide else "surrogateescape"
         text = sample.decode(self.encoding, self._errors)
-        sound = not wide and well_formed(text) is text  # which is seen at once
+        sound = not wide and replace_surrogates(text) is text  # which is seen at once
         faults = 0 if sound else text.count("\ufffd") if wide else len(SURROGATES.findall(text))
         if faults > MOST_FAULTS * len(text):
             share = f"{faults / len(text):.0%} of it is not {self.encoding}"
@@ -162,7 +162,7 @@ class TextFile:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Give every line with its number, counted from 1."""
-        for number, line in self.pieces(-1):
+        for number, line in self.line_chunks(-1):
             yield number, line.removesuffix("\n")
 
     def lines(self) -> list[str]:
@@ -172,7 +172,7 @@ class TextFile:
                 whole = text.read()
         except DAMAGED as error:
             raise self._damaged(error) from None
-        if "\0" in whole or well_formed(whole) is not whole:
+        if "\0" in whole or replace_surrogates(whole) is not whole:
             return [line for _, line in self]  # which counts the faults and says where they are
         return whole.removesuffix("\n").split("\n") if whole else []
 
@@ -182,7 +182,7 @@ class TextFile:
             raw.read(3)
         return io.TextIOWrapper(raw, encoding=self.encoding, errors=self._errors)
 
-    def pieces(self, limit: int) -> Iterator[tuple[int, str]]:
+    def line_chunks(self, limit: int) -> Iterator[tuple[int, str]]:
         """Give every line with its number and end, in pieces of at most `limit` characters where it is longer."""
         number = 1
         faults = nulls = 0
@@ -222,7 +222,7 @@ def open_text(path: str | Path, encoding: str = "auto", on_event: OnEvent = igno
 def read_rows(path: str | Path, encoding: str = "auto", on_event: OnEvent = ignore) -> Iterator[tuple[int, list[str]]]:
     """Read a csv (quotes as usual) or tsv (quotes are letters, as GLUE has it) file as (line number, fields)."""
     file = TextFile(path, encoding, on_event)
-    yield from _rows(file, kind_of(file.path))
+    yield from _rows(file, file_kind(file.path))
 
 
 def read_table(
@@ -230,7 +230,7 @@ def read_table(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read csv or tsv with a header, jsonl or parquet as (line number, {column: value}); a short row lacks columns."""
     path = Path(path)
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind == "parquet":
         yield from _parquet(path)
         return

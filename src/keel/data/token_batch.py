@@ -23,7 +23,7 @@ class SubwordUnits(Tensors):
         """[words] how many parts each has."""
         return self.unit_starts.diff(append=self.unit_starts.new_full((1,), len(self.unit_ids)))
 
-    def take(self, index: Tensor) -> Self:
+    def index_select(self, index: Tensor) -> Self:
         """The words at these places alone."""
         sizes = self.unit_counts[index]
         starts = sizes.cumsum(0) - sizes
@@ -65,10 +65,10 @@ class TokenBatch(Tensors):
     def with_subword_units(self, spelling: SubwordUnits) -> Self:
         """These rows, whose ids are places in `spelling`, with no more of it than they need."""
         used, ids = self.ids.unique(return_inverse=True)
-        return replace(self, ids=ids, subword_units=spelling.take(used))
+        return replace(self, ids=ids, subword_units=spelling.index_select(used))
 
 
-def distinct(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different ids, in order, and [ids] int32 the place of each among them; many times as fast as sorting."""
     if ids.max(initial=0) > 1 << 24:  # words that no vocabulary has, in a server that runs for long
         used, places = np.unique(ids, return_inverse=True)

@@ -85,7 +85,7 @@ class Tokens:
             "words": words,
         }
         folder = Path(folder) if folder else cache_folder() / "tokens" / _digest(settings)
-        with on_disk(folder), _lock(folder, on_event):
+        with disk_errors(folder), _lock(folder, on_event):
             if (folder / "index.json").exists():
                 if _read_index(folder)["settings"] != settings:
                     raise KeelError(f"{folder} holds tokens of other text or another tokenizer: name another")
@@ -160,7 +160,7 @@ def _build(
     progress = _read_progress(folder, settings)
     if progress.chunks:
         note(on_event, f"encoding goes on after {progress.ids:,} ids in {folder}")
-    unknown = tokenizer.unknown_id if tokenizer.has("unk") else -1
+    unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     chunks = (
         [(block.begins, block.text) for block in blocks]
         for blocks in islice(corpus.chunks(CHUNK), progress.chunks, None)
@@ -320,7 +320,7 @@ def _lock(folder: Path, on_event: OnEvent) -> Iterator[None]:
 
 
 @contextmanager
-def on_disk(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """Say in one sentence what the disk refuses."""
     try:
         yield

@@ -17,7 +17,7 @@ from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
-from keel.data.text_files import all_well_formed
+from keel.data.text_files import replace_all_surrogates
 from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Kind
 from keel.data.tokenizer_training import Choice, chinese_words, train_tokenizer, with_spaces
 from keel.data.unknown_words import UnknownWords
@@ -42,11 +42,11 @@ class Encoding:
 
     ids: list[int]
     offsets: list[tuple[int, int]]
-    words: list[int]
+    word_ids: list[int]
 
-    def first(self, count: int) -> "Encoding":
+    def truncate(self, count: int) -> "Encoding":
         """At most so many of them."""
-        return Encoding(self.ids[:count], self.offsets[:count], self.words[:count])
+        return Encoding(self.ids[:count], self.offsets[:count], self.word_ids[:count])
 
     def placed(self, before: np.ndarray) -> "Encoding":
         """Give the pieces with the places that its letters had before spaces were put between them."""
@@ -73,7 +73,7 @@ class Tokenizer:
         self._rules: dict[str, Any] = json.loads(inner.to_str())
         for large in ("vocab", "merges"):
             self._rules["model"].pop(large, None)
-        self.kind: Kind = tokenizer_rules.kind_of(self._rules)
+        self.kind: Kind = tokenizer_rules.tokenizer_kind(self._rules)
         names = specials if specials is not None else SPECIALS
         self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
@@ -222,8 +222,8 @@ class Tokenizer:
             self._inner.model.save(str(folder))
         else:
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        if self.own_rules:
-            config["keel"] = self.own_rules
+        if self.extra_rules:
+            config["keel"] = self.extra_rules
         if self._inner.token_to_id(END_OF_TEXT) is not None:
             config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
         text = json.dumps(config, indent=2, ensure_ascii=False)
@@ -250,7 +250,7 @@ class Tokenizer:
             raise KeelError(f"there is no piece {number}: this tokenizer has {len(self)}")
         return token
 
-    def has(self, name: str) -> bool:
+    def has_special_token(self, name: str) -> bool:
         """Say whether there is a special piece of this name: pad, unk, cls, sep or mask."""
         return name in self._specials
 
@@ -292,9 +292,9 @@ class Tokenizer:
         return sorted({*(self._special(name) for name in self._specials), *([] if end is None else [end])})
 
     @property
-    def published_ids(self) -> dict[str, int]:
+    def config_token_ids(self) -> dict[str, int]:
         """The ids of its marks by the names that a Hugging Face config.json has for them."""
-        ids = {"pad_token_id": self.pad_id} if self.has("pad") else {}
+        ids = {"pad_token_id": self.pad_id} if self.has_special_token("pad") else {}
         end = self._inner.token_to_id(END_OF_TEXT)
         return ids if end is None else ids | {"bos_token_id": end, "eos_token_id": end}
 
@@ -314,17 +314,17 @@ class Tokenizer:
 
     def encode(self, text: str) -> Encoding:
         """Cut one text into pieces, without [CLS] and [SEP]."""
-        return self.encode_pieces_many([text])[0]
+        return self.encode_with_offsets([text])[0]
 
-    def encode_pieces_many(self, texts: list[str], *, spell: bool = False) -> list[Encoding]:
+    def encode_with_offsets(self, texts: list[str], *, oov_ids: bool = False) -> list[Encoding]:
         """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
-        texts = all_well_formed(texts)
+        texts = replace_all_surrogates(texts)
         spaced, places = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
         if places:
             found = [pieces.placed(before) for pieces, before in zip(found, places, strict=True)]
-        if spell and self.kind == "words":
+        if oov_ids and self.kind == "words":
             self._unseen.begin()
             found = list(map(self._spelled, texts, found))
         return list(map(self._joined, found)) if self._joins else found
@@ -334,11 +334,11 @@ class Tokenizer:
         ends = np.cumsum(sizes).tolist()
         starts = [0, *ends[:-1]]
         offsets = [(pieces.offsets[a][0], pieces.offsets[b - 1][1]) for a, b in zip(starts, ends, strict=False)]
-        return Encoding(ids.tolist(), offsets, [pieces.words[start] for start in starts[: len(ends)]])
+        return Encoding(ids.tolist(), offsets, [pieces.word_ids[start] for start in starts[: len(ends)]])
 
-    def encode_many(self, texts: list[str], *, spell: bool = False) -> list[list[int]]:
+    def encode_many(self, texts: list[str], *, oov_ids: bool = False) -> list[list[int]]:
         """Give the ids alone of many texts, several times faster."""
-        ids, lengths = self.encode_flat(texts, spell=spell)
+        ids, lengths = self.encode_flat(texts, oov_ids=oov_ids)
         ends = np.cumsum(lengths).tolist()
         flat = ids.tolist()
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -355,9 +355,9 @@ class Tokenizer:
     def _normal(self, word: str) -> str:
         return self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
 
-    def encode_words(self, words: list[str], *, spell: bool = False) -> list[list[int]]:
+    def encode_words(self, words: list[str], *, oov_ids: bool = False) -> list[list[int]]:
         """Give the ids of each word for itself; words that are known as they stand, or can be spelled, stay whole."""
-        words = all_well_formed(words)
+        words = replace_all_surrogates(words)
         # Byte-level pieces know a word by the blank before it.
         found = self.encode_many([f" {word}" for word in words] if self.kind == "bpe" else words)
         if self.kind == "words":
@@ -365,43 +365,43 @@ class Tokenizer:
             for place, word in enumerate(words):
                 whole = "".join(self._normal(word).split())  # there may be blanks around Chinese characters
                 number = self._inner.token_to_id(whole) if whole else None
-                if number is not None or (spell and whole):
+                if number is not None or (oov_ids and whole):
                     found[place] = [len(self) + self._unseen.number(whole) if number is None else number]
         return found
 
-    def encode_flat(self, texts: list[str], *, spell: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def encode_flat(self, texts: list[str], *, oov_ids: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
-        texts = all_well_formed(texts)
+        texts = replace_all_surrogates(texts)
         ids, lengths = self._words.encode(with_spaces(texts) if self._chinese_words else texts)
         if self._joins:
             ids, lengths, _ = self._phrases.join(ids, lengths)
-        if not spell or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
+        if not oov_ids or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
             return ids, lengths
         ends = np.cumsum(lengths)
         parts = np.split(ids, ends[:-1])
         odd = np.unique(np.searchsorted(ends, np.flatnonzero(unknown), side="right")).tolist()
-        for number, pieces in zip(odd, self.encode_pieces_many([texts[n] for n in odd], spell=True), strict=True):
+        for number, pieces in zip(odd, self.encode_with_offsets([texts[n] for n in odd], oov_ids=True), strict=True):
             parts[number] = np.array(pieces.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
     def unknown_share(self, texts: list[str]) -> float:
         """Say what share of the pieces of texts is [UNK]."""
-        if not self.has("unk") or self.kind == "bpe":  # which spells what it does not know byte by byte
+        if not self.has_special_token("unk") or self.kind == "bpe":  # which spells what it does not know byte by byte
             return 0.0
         ids, _ = self.encode_flat(texts)
         return float((ids == self.unknown_id).mean()) if len(ids) else 0.0
 
     def unknown_words(self, texts: list[str]) -> list[str]:
         """Give the words of texts, as they stand there, that become [UNK]."""
-        if not self.has("unk"):
+        if not self.has_special_token("unk"):
             return []
-        texts = all_well_formed(texts)
+        texts = replace_all_surrogates(texts)
         ids, lengths = self.encode_flat(texts)
         places = np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == self.unknown_id), side="right")
         odd = [texts[number] for number in np.unique(places).tolist()]
         return [
             text[start:end]
-            for text, pieces in zip(odd, self.encode_pieces_many(odd), strict=True)
+            for text, pieces in zip(odd, self.encode_with_offsets(odd), strict=True)
             for number, (start, end) in zip(pieces.ids, pieces.offsets, strict=True)
             if number == self.unknown_id
         ]
@@ -421,7 +421,7 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """Hash the vocabulary and all rules."""
-        own = json.dumps(self.own_rules, sort_keys=True) if self.own_rules else ""
+        own = json.dumps(self.extra_rules, sort_keys=True) if self.extra_rules else ""
         return hashlib.blake2b((self.to_json() + own).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
@@ -438,10 +438,10 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What it remembers of texts is for this process alone.
-        return _restored, (type(self), self.to_json(), self._specials, self.own_rules)
+        return _restored, (type(self), self.to_json(), self._specials, self.extra_rules)
 
     @property
-    def own_rules(self) -> dict[str, Any]:
+    def extra_rules(self) -> dict[str, Any]:
         """What a tokenizer.json cannot say, as it is saved."""
         own: dict[str, Any] = {"chinese_words": True} if self._chinese_words else {}
         return own | ({"phrases": self._joins} if self._joins else {})

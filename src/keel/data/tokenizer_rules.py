@@ -118,7 +118,7 @@ def _joins(letter: str) -> bool:
     return not punctuation and not CHINESE.match(letter)
 
 
-def kind_of(rules: dict[str, Any]) -> Kind:
+def tokenizer_kind(rules: dict[str, Any]) -> Kind:
     """Tell which of the four kinds a tokenizer.json describes."""
     model = rules["model"]["type"]
     if model == "WordLevel":

@@ -15,7 +15,7 @@ def word_starts(tokenizer: Tokenizer, texts: list[str], ids: np.ndarray, lengths
     starts = ~tokenizer.continues_word[ids]
     ends = np.cumsum(lengths)
     by_place = [number for number, text in enumerate(texts) if tokenizer.kind != "wordpiece" or CHINESE.search(text)]
-    for number, pieces in zip(by_place, tokenizer.encode_pieces_many([texts[n] for n in by_place]), strict=True):
+    for number, pieces in zip(by_place, tokenizer.encode_with_offsets([texts[n] for n in by_place]), strict=True):
         starts[ends[number] - lengths[number] : ends[number]] = _starts(texts[number], pieces)
     return starts
 
@@ -24,7 +24,7 @@ def _starts(text: str, pieces: Encoding) -> np.ndarray:
     chinese = chinese_word_starts(text) if CHINESE.search(text) else frozenset()
     starts = np.zeros(len(pieces.ids), bool)
     word = place = -1
-    for number, ((start, _), piece_word) in enumerate(zip(pieces.offsets, pieces.words, strict=True)):
+    for number, ((start, _), piece_word) in enumerate(zip(pieces.offsets, pieces.word_ids, strict=True)):
         letter = text[start : start + 1]
         if CHINESE.match(letter):
             starts[number] = start in chinese and start != place

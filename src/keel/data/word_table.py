@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 from numba import njit
 
-from keel.data.ordered_map import in_order
+from keel.data.ordered_map import ordered_map
 
 # What becomes of a character: a letter below ALONE, 0 for nothing, or one of these, with a letter or a number in it.
 ALONE, SEVERAL, SPACE, STRANGE, UNASKED = 1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25
@@ -211,7 +211,7 @@ def count_words(
 ) -> Counted:
     """Count the words of texts after they were prepared; the same whatever the number of workers."""
     table, floor, long = WordTable(), 0, 0
-    for found, more in in_order(lambda texts: _count(rules, prepare(texts)), chunks, workers):
+    for found, more in ordered_map(lambda texts: _count(rules, prepare(texts)), chunks, workers):
         table.add(found)
         long += more
         while table.size > MOST_WORDS:

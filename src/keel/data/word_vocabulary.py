@@ -9,7 +9,7 @@ from tokenizers import models
 
 from keel.data import tokenizer_rules
 from keel.data.corpus import Corpus
-from keel.data.ordered_map import default_workers, in_order
+from keel.data.ordered_map import default_workers, ordered_map
 from keel.data.phrases import Encode, learn_phrases
 from keel.data.sentence_splitting import split_sentences
 from keel.data.tokenizer_rules import SPECIALS
@@ -97,7 +97,7 @@ def _encoder(corpus: Corpus, cut: Rules, table: WordTable, prepare: Prepare, wor
         found = cut.cut(prepare([sentence for text in texts for sentence in split_sentences(text)]))
         return table.find(found), found.lengths
 
-    return lambda: in_order(encode, corpus.texts(), workers)
+    return lambda: ordered_map(encode, corpus.texts(), workers)
 
 
 def _chosen(words: list[str], counts: np.ndarray, pairs: list[np.ndarray], least: int, most: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How a text was written, as plain data: which words were considered at each step, which were taken and why."""
+"""A decoding trace as plain data: the candidates of each step, which were chosen, and why."""
 
 import math
 from collections.abc import Sequence
@@ -7,78 +7,77 @@ from typing import Any
 
 from keel.data.tokenizer import Tokenizer
 from keel.generation.beam_search import BeamSearch
-from keel.generation.decoding_trace import Node, Trace
+from keel.generation.decoding_trace import DecodingTrace, TraceNode
 from keel.generation.sampling import Sampling
 
 
-def decoding(
-    trace: Trace,
+def decoding_data(
+    trace: DecodingTrace,
     tokenizer: Tokenizer,
-    how: Sampling | BeamSearch,
+    strategy: Sampling | BeamSearch,
     *,
     prompts: Sequence[Sequence[int]],
     answers: Sequence[Sequence[dict[str, Any]]],
     written: Sequence[Sequence[int]] | None = None,
     sources: Sequence[Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """What a trace has seen, for JSON: {"by", "how", "texts", "steps"}.
+    """Convert a trace for JSON: {"strategy", "settings", "texts", "steps"}.
 
-    `answers` are those to each prompt, the best first, each with its "text"; `written` the ids of each best one, which
-    a search must say; `sources` the words of the texts that they were written from. Of each text there are its
-    "hypotheses", all that were considered, each with the number of the one that it goes on from (-1: the prompt), and
-    its "path", the numbers of those that the best answer went through.
+    `answers` are the results for each prompt, best first, each with its "text"; `written` the ids of each best one
+    (needed for beam search); `sources` the tokens of the source texts. Each text has its "hypotheses", all candidates
+    with the index of their parent (-1: the prompt), and its "path", the indices of those behind the best answer.
     """
     found: list[dict[str, Any]] = []
     for number, prompt in enumerate(prompts):
         nodes = trace.nodes.get(number, [])
-        words = spelled(tokenizer, [node.id for node in nodes])
+        tokens = readable_tokens(tokenizer, [node.id for node in nodes])
         found.append(
             {
                 "source": None if sources is None else [*sources[number]],
-                "prompt": spelled(tokenizer, prompt),
+                "prompt": readable_tokens(tokenizer, prompt),
                 "answers": [*answers[number]],
-                "path": _path(nodes, None if written is None else written[number]),
-                "hypotheses": [_plain(node, nodes, word) for node, word in zip(nodes, words, strict=True)],
+                "path": _best_path(nodes, None if written is None else written[number]),
+                "hypotheses": [_node_data(node, nodes, token) for node, token in zip(nodes, tokens, strict=True)],
             }
         )
-    searched = isinstance(how, BeamSearch)
+    beam = isinstance(strategy, BeamSearch)
     return {
-        "by": "beam search" if searched else "drawing" if how.temperature else "the likeliest word",
-        "how": asdict(how),
+        "strategy": "beam search" if beam else "sampling" if strategy.temperature else "greedy",
+        "settings": asdict(strategy),
         "texts": found,
-        "steps": [asdict(use) for use in trace.uses],
+        "steps": [asdict(cost) for cost in trace.costs],
     }
 
 
-def spelled(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Each id as text of its own, marks by their names."""
+def readable_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Each id as text, special tokens by name."""
     special = set(tokenizer.special_ids)
     return [(each not in special and tokenizer.decode([each])) or tokenizer.token_of(each) for each in ids]
 
 
-def _plain(node: Node, nodes: list[Node], word: str) -> dict[str, Any]:
-    before = nodes[node.parent].sum if node.parent >= 0 else 0.0
+def _node_data(node: TraceNode, nodes: list[TraceNode], token: str) -> dict[str, Any]:
+    before = nodes[node.parent].log_prob if node.parent >= 0 else 0.0
     return {
         "step": node.step,
         "parent": node.parent,
         "id": node.id,
-        "word": word,
-        "chance": math.exp(node.sum - before),
-        "log_probability": node.sum,
+        "token": token,
+        "probability": math.exp(node.log_prob - before),
+        "log_probability": node.log_prob,
         "score": node.score,
-        "fate": node.fate,
-        "why": node.why,
-        "looked": node.looked,
+        "outcome": node.outcome,
+        "reason": node.reason,
+        "attention": node.attention,
     }
 
 
-def _path(nodes: list[Node], written: Sequence[int] | None) -> list[int]:
-    """The hypotheses of which each is one of these ids longer; without any ids, the only ones that were not dropped."""
-    taken = [number for number, node in enumerate(nodes) if node.fate != "dropped"]
+def _best_path(nodes: list[TraceNode], written: Sequence[int] | None) -> list[int]:
+    """Indices of the hypotheses along these ids; without ids, of all that were not dropped."""
+    alive = [index for index, node in enumerate(nodes) if node.outcome != "dropped"]
     if written is None:
-        return taken
-    steps = {(nodes[number].parent, nodes[number].id): number for number in taken}
+        return alive
+    steps = {(nodes[index].parent, nodes[index].id): index for index in alive}
     path: list[int] = []
-    for number in written:
-        path.append(steps[path[-1] if path else -1, number])
+    for id in written:
+        path.append(steps[path[-1] if path else -1, id])
     return path

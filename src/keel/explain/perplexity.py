@@ -158,11 +158,11 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
         for start in range(0, total, chunk):
             rows = range(start, min(start + chunk, total))
             if windowed:
-                batch = windowed.windows(data, stride, rows)
+                batch = windowed.window_batch(data, stride, rows)
             elif isinstance(objective, SequentialEvaluation):
-                batch = objective.part(data, start)
+                batch = objective.sequential_batch(data, start)
             else:
-                batch = objective.batch(data, CounterRng(seed=0, step=0, first=0, rows=len(rows)), rows)
+                batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(rows)), rows)
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)

@@ -17,7 +17,7 @@ from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
-from keel.metrics.scores import RESAMPLES, Score, Scores, intervals, score, score_text
+from keel.metrics.scores import RESAMPLES, Score, Scores, format_score, intervals, score_labels
 
 CELLS = 1 << 24
 """Scores held at a time, of a block of questions against all words: 64 MB."""
@@ -83,7 +83,7 @@ class BenchmarkResult(Scores):
         return {**super().brief(), "unknown": self.unknown}
 
     def __str__(self) -> str:
-        figure = score_text(self.main, vars(self.values[self.main]))
+        figure = format_score(self.main, vars(self.values[self.main]))
         return f"{figure} on {self.count:,} pairs, {self.unknown:,} more unknown"
 
 
@@ -102,7 +102,7 @@ def evaluate_similarity(
         raise KeelError(f"{path}: {found}: take a file in the language of the vectors")
     cosines = (first[known] * second[known]).sum(1)
     compared = Examples([Example(*pairs[number]) for number in known], "number", str(path))
-    found = score(compared, Predictions(compared.labels, cosines), seed=seed)
+    found = score_labels(compared, Predictions(compared.labels, cosines), seed=seed)
     return BenchmarkResult(
         main="spearman",
         values=found.values,
@@ -198,7 +198,7 @@ class Analogies(Scores):
         return {**super().brief(), "unknown": self.unknown, "sections": sections}
 
     def __str__(self) -> str:
-        figures = ", ".join(score_text(name, vars(figure)) for name, figure in self.values.items())
+        figures = ", ".join(format_score(name, vars(figure)) for name, figure in self.values.items())
         return f"{figures} on {self.count:,} questions, {self.unknown:,} more unknown"
 
 

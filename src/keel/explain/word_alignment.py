@@ -61,8 +61,8 @@ def align(
     holds a part of a character. Of a text that is too long, what the model reads is shown.
     """
     reads, writes = tokenizers
-    read = reads.encode(source).first(system.max_length - len(system.build_inputs(reads, []).ids))
-    written = writes.encode(target).first(system.max_length - 1)
+    read = reads.encode(source).truncate(system.max_length - len(system.build_inputs(reads, []).ids))
+    written = writes.encode(target).truncate(system.max_length - 1)
     framed = system.build_inputs(reads, read.ids)
     rows = TokenBatch.pad([framed.ids]).to(next(decoder.parameters()).device)
     looks: dict[int, Tensor] = {}
@@ -76,7 +76,7 @@ def align(
     decoder.eval()
     try:
         with torch.inference_mode():
-            memory = decoder.read(encoder(rows), rows)
+            memory = decoder.project_source(encoder(rows), rows)
             decoder(torch.tensor([[writes.cls_id, *written.ids]], device=rows.ids.device), memory, record=record)
     finally:
         encoder.train(was_training[0])
@@ -117,7 +117,7 @@ def _grouped(
 
 def _words(pieces: Encoding, text: str) -> Iterator[list[int]]:
     """The places of the pieces of each word; next to a Chinese character each piece of whole characters is a word."""
-    for _, word in groupby(range(len(pieces.ids)), pieces.words.__getitem__):
+    for _, word in groupby(range(len(pieces.ids)), pieces.word_ids.__getitem__):
         group: list[int] = []
         for place in word:
             start, end = pieces.offsets[place]

@@ -12,9 +12,9 @@ from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import SYMBOLS
-from keel.generation.likelihood import Likelihood, asked, likelihoods
+from keel.generation.likelihood import Likelihood, continuation_likelihoods, encode_continuations
 from keel.generation.next_token import NextTokenModel
-from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, intervals, joined, resamples
+from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
 from keel.model import Model
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
@@ -52,13 +52,13 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
     """
     writer, tokenizer = next_token_model(model), model.tokenizer
     parts = [_without_last(where, text) for where, text in texts]
-    questions = asked(tokenizer, [before for before, _ in parts], [word for _, word in parts])
-    found = likelihoods(writer, questions, on_event=on_event)
-    unknown = tokenizer.unknown_id if tokenizer.has("unk") else -1
+    questions = encode_continuations(tokenizer, [before for before, _ in parts], [word for _, word in parts])
+    found = continuation_likelihoods(writer, questions, on_event=on_event)
+    unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     lacking = np.array([each.ids.count(unknown) for each in found])
     spelled = [len(word.strip().encode()) + 1 for _, word in parts]
-    nats = np.array([-each.total for each in found]) + np.where(lacking > 0, spelled, 0) * log(SYMBOLS)
-    right = np.array([each.taken for each in found]) & (lacking == 0)
+    nats = np.array([-each.log_prob for each in found]) + np.where(lacking > 0, spelled, 0) * log(SYMBOLS)
+    right = np.array([each.is_greedy for each in found]) & (lacking == 0)
     values: list[Values] = []
     for weights in resamples(len(nats), np.random.default_rng(0)):
         count = weights.sum(1)
@@ -72,17 +72,17 @@ def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_eve
 
     def mistake(number: int) -> PredictionError:
         (where, _), (before, word), each = texts[number], parts[number], found[number]
-        said = tokenizer.decode(each.likeliest[:1].tolist()).strip()
-        sure = float(np.exp(each.highest[0]))
+        said = tokenizer.decode(each.top_ids[:1].tolist()).strip()
+        sure = float(np.exp(each.top_log_probs[0]))
         return PredictionError(
             where=where, text=before[-200:], second=None, label=word.strip(), predicted=said, confidence=sure
         )  # fmt: skip
 
     wrong = np.flatnonzero(~right)
-    surest = wrong[np.argsort([-found[number].highest[0] for number in wrong], kind="stable")][:ERRORS]
+    surest = wrong[np.argsort([-found[number].top_log_probs[0] for number in wrong], kind="stable")][:ERRORS]
     return Scores(
         main="accuracy",
-        values=intervals(joined(values), len(found)),
+        values=intervals(concatenate_parts(values), len(found)),
         count=len(found),
         errors=[mistake(number) for number in surest.tolist()],
         note=remark,
@@ -114,8 +114,8 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
             contexts.append(f"Q: {question.context.strip()}\nA:" if asks else question.context.rstrip())
             alone.append("A:" if asks else "")
             texts.append(choice.strip() if chinese else f" {choice.strip()}")
-    after = likelihoods(writer, asked(tokenizer, contexts, texts), on_event=on_event)
-    by_itself = likelihoods(writer, asked(tokenizer, alone, texts), on_event=on_event)
+    after = continuation_likelihoods(writer, encode_continuations(tokenizer, contexts, texts), on_event=on_event)
+    by_itself = continuation_likelihoods(writer, encode_continuations(tokenizer, alone, texts), on_event=on_event)
     ways = _ways(after, by_itself, texts)
     starts = np.cumsum([0, *(len(question.choices) for question in questions)])
     labels = [question.label for question in questions]
@@ -140,7 +140,7 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
     guessing = float(np.mean([1 / len(question.choices) for question in questions]))
     return Scores(
         main=f"accuracy {main}",
-        values=intervals(joined(values), len(questions)),
+        values=intervals(concatenate_parts(values), len(questions)),
         count=len(questions),
         errors=sorted(wrong, key=lambda each: -each.confidence)[:ERRORS],
         note=f"guessing gives {guessing:.3f}; gain is log p after the context less log p without it",
@@ -149,10 +149,10 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
 
 def _ways(after: list[Likelihood], alone: list[Likelihood], texts: list[str]) -> dict[str, np.ndarray]:
     """[choices] the scores by which one may be taken."""
-    total = np.array([each.total for each in after])
+    total = np.array([each.log_prob for each in after])
     return {
         "by sum": total,
         "by token": total / [len(each.ids) for each in after],
         "by byte": total / [len(text.strip().encode()) for text in texts],
-        "by gain": total - [each.total for each in alone],
+        "by gain": total - [each.log_prob for each in alone],
     }

@@ -67,17 +67,17 @@ def _read_options(path: Path) -> Elmo:
         windows = [window for window, _ in characters["filters"]]
         values = {
             "width": lstm["projection_dim"],
-            "cells": lstm["dim"],
+            "cell_size": lstm["dim"],
             "layers": lstm["n_layers"],
             "residual": lstm.get("use_skip_connections", False),
             "cell_clip": float(lstm.get("cell_clip") or 0),
             "projection_clip": float(lstm.get("proj_clip") or 0),
-            "letters": characters["max_characters_per_token"],
-            "letter_width": characters["embedding"]["dim"],
-            "filters": [count for _, count in characters["filters"]],
-            "highways": characters.get("n_highway") or 0,
+            "max_characters": characters["max_characters_per_token"],
+            "character_dim": characters["embedding"]["dim"],
+            "character_filters": [count for _, count in characters["filters"]],
+            "highway_layers": characters.get("n_highway") or 0,
             "activation": characters["activation"],
-            "opening": True,
+            "bos_token": True,
         }
     except KeyError as error:
         raise KeelError(f"{path}: the options lack {error}: give the options.json of an ELMo model") from None
@@ -126,13 +126,13 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
 
 
 def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
-    tensors = {"characters.weight": get("char_embed", EMPTY + 1, system.letter_width)}
-    for number, count in enumerate(system.filters):
-        weight = get(f"CNN/W_cnn_{number}", 1, number + 1, system.letter_width, count)
+    tensors = {"characters.weight": get("char_embed", EMPTY + 1, system.character_dim)}
+    for number, count in enumerate(system.character_filters):
+        weight = get(f"CNN/W_cnn_{number}", 1, number + 1, system.character_dim, count)
         tensors[f"filters.windows.{number}.weight"] = weight[0].permute(2, 1, 0)
         tensors[f"filters.windows.{number}.bias"] = get(f"CNN/b_cnn_{number}", count)
-    total = sum(system.filters)
-    for number in range(system.highways):
+    total = sum(system.character_filters)
+    for number in range(system.highway_layers):
         for kind, shape in (("W", (total, total)), ("b", (total,))):
             both = [get(f"CNN_high_{number}/{kind}_{half}", *shape) for half in ("carry", "transform")]
             name = "weight" if kind == "W" else "bias"
@@ -144,7 +144,7 @@ def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Ten
 
 def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    width, cells = system.width, system.cells
+    width, cells = system.width, system.cell_size
 
     def ordered(gates: Tensor) -> Tensor:
         return torch.cat([gates.chunk(4, -1)[number] for number in GATES], -1)

@@ -13,9 +13,9 @@ from keel.formats.architecture import OBJECTIVE_HEAD
 from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
 from keel.formats.stored_model import Format, StoredModel, label_settings
 from keel.systems.fasttext import FastText
-from keel.systems.fasttext_classifier import LABEL, Loss
+from keel.systems.fasttext_classifier import LABEL_PREFIX, LabelLoss
 
-LOSSES: dict[int, Loss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
+LOSSES: dict[int, LabelLoss] = {1: "hierarchical", 2: "negative", 3: "softmax", 4: "one-vs-all"}
 CBOW, SKIPGRAM = 1, 2
 
 
@@ -50,11 +50,11 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         order = np.argsort(contents.kept_buckets)
         grams = grams[order]
         tensors["encoder.buckets"] = torch.from_numpy(contents.kept_buckets[order]).float()
-    tensors["encoder.grams.weight"] = grams[: system.grams]
+    tensors["encoder.grams.weight"] = grams[: system.ngram_vectors]
     config: dict[str, Any] = {"model_type": system.name}
     missing = (OBJECTIVE_HEAD,)
     if supervised:
-        names = [name.removeprefix(LABEL) for name in contents.labels]
+        names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
         kind = "several" if system.label_loss == "one-vs-all" else "one"
         config |= label_settings(names, kind)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
@@ -108,7 +108,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
             word_ngrams=system.word_ngrams,
             loss=next(code for code, name in LOSSES.items() if name == loss),
             model=SUPERVISED if system.supervised else CBOW if system.architecture == "cbow" else SKIPGRAM,
-            buckets=system.grams,
+            buckets=system.ngram_vectors,
             min_n=system.min_n,
             max_n=system.max_n,
             lr_update_rate=100,
@@ -116,7 +116,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
         ),
         words=[tokenizer.token_of(number) for number in words],
         word_counts=np.arange(len(words), 0, -1),
-        labels=[LABEL + labels[number] for number in order.tolist()],
+        labels=[LABEL_PREFIX + labels[number] for number in order.tolist()],
         label_counts=np.array(system.label_counts, np.int64)[order],
         tokens=len(words) * (len(words) + 1) // 2,
         inputs=inputs.numpy(),

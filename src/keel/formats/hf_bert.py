@@ -60,7 +60,7 @@ def _read(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Bert,
         "head_dim": width // heads,
         "mlp_ratio": hidden / width,
         "activation": read_activation(config, "hidden_act", "gelu", where),
-        "length": min(positions, 4096),
+        "sequence_length": min(positions, 4096),
         "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
     }
     system = from_dict(SYSTEMS[keel.get("system", "bert")], values | keel.get("settings", {}), where)

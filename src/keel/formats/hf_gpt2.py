@@ -48,7 +48,7 @@ def _read(config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[Gpt, 
         "head_dim": width // heads,
         "mlp_ratio": (hidden or 4 * width) / width,
         "activation": read_activation(config, "activation_function", "gelu_new", where),
-        "length": positions,
+        "sequence_length": positions,
     }
     return from_dict(Gpt, values | config.get("keel", {}).get("settings", {}), where), vocab_size
 

@@ -103,7 +103,7 @@ class Format:
 
 def word_vectors(system: System, encoder: Encoder, tokenizer: Tokenizer) -> Vectors:
     """The words of a vocabulary and their vectors, without special tokens."""
-    table = encoder.table()
+    table = encoder.word_embeddings()
     if table is None:
         what = "gives all words the same distance" if encoder.sparse else "has no vectors of single words"
         raise KeelError(f"{system.name} {what}: use word2vec or another system with word vectors")

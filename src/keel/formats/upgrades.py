@@ -6,17 +6,13 @@ with an old name gets an error that says the new one.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
+from keel.data.tables import Kind
 from keel.systems import SYSTEMS
 
 TRANSFORMER = {"head_width": "head_dim", "expansion": "mlp_ratio"}
-SEQ2SEQ = {
-    "smoothing": "label_smoothing",
-    "agreement": "r_drop",
-    "tied": "tie_embeddings",
-    "shared": "shared_vocabulary",
-}
+SEQ2SEQ = {"smoothing": "label_smoothing", "agreement": "r_drop", "tied": "tie_embeddings"}
 WORD2VEC = {"length": "chunk_length", "power": "sampling_power"}
 RENAMED_SETTINGS: dict[str, dict[str, str]] = {
     "onehot": {"weights": "weighting"},
@@ -25,26 +21,46 @@ RENAMED_SETTINGS: dict[str, dict[str, str]] = {
     "fasttext": WORD2VEC | {"kept": "kept_buckets"},
     "nnlm": WORD2VEC | {"direct": "direct_connections"},
     "rnn": {"length": "bptt", "both": "bidirectional", "tied": "tie_embeddings"},
-    "ulmfit": {"length": "bptt", "activation": "ar", "slowness": "tar"},
-    "elmo": {"length": "bptt"},
-    "transformer": TRANSFORMER | SEQ2SEQ,
-    "seq2seq": SEQ2SEQ,
-    "gpt": TRANSFORMER | {"positions": "max_positions"},
+    "ulmfit": {"length": "bptt", "hidden": "hidden_size", "activation": "ar", "slowness": "tar"},
+    "elmo": {
+        "length": "bptt",
+        "cells": "cell_size",
+        "letters": "max_characters",
+        "letter_width": "character_dim",
+        "filters": "character_filters",
+        "highways": "highway_layers",
+        "negatives": "softmax_samples",
+        "opening": "bos_token",
+    },
+    "transformer": TRANSFORMER | SEQ2SEQ | {"length": "max_positions", "positions": "position_encoding"},
+    "seq2seq": SEQ2SEQ | {"hidden": "attention_dim"},
+    "gpt": TRANSFORMER | {"positions": "max_positions", "length": "sequence_length"},
     "bert": TRANSFORMER
     | {
         "positions": "max_positions",
         "segments": "segment_types",
         "mask": "mask_rate",
         "whole_words": "whole_word_masking",
+        "length": "sequence_length",
+        "final_length": "final_sequence_length",
     },
+    "head": {"longer": "extra_length"},
+    "columns": {"form": "format"},
 }
 """By system, or by section of settings (train, text, columns, head): old names and new ones."""
-DROPPED_SETTINGS: dict[str, tuple[str, ...]] = {}
+DROPPED_SETTINGS = {
+    "transformer": ("shared", "shared_vocabulary"),
+    "seq2seq": ("shared", "shared_vocabulary"),
+}
 """By system or section: names that are no settings any more."""
-RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {"onehot": {"weighting": {"one": "binary"}}}
+RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {
+    "onehot": {"weighting": {"one": "binary"}},
+    "transformer": {"position_encoding": {"sincos": "sinusoidal"}},
+    "head": {"pool": {"own": "default"}, "orders": {"own": "default", "one": "given"}},
+}
 """By system or section and the setting's new name: old values and new ones."""
-RENAMED_TASKS: dict[str, str] = {}
-RENAMED_KINDS: dict[str, str] = {}
+RENAMED_TASKS = {"rewrite": "seq2seq"}
+RENAMED_KINDS = {"one": "single", "several": "multi", "number": "regression"}
 """Kinds of labels."""
 
 
@@ -66,9 +82,10 @@ def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _upgrade_task(task: Mapping[str, Any]) -> dict[str, Any]:
     upgraded = upgrade_settings("head", task)
-    for key, renamed in (("name", RENAMED_TASKS), ("kind", RENAMED_KINDS)):
-        if (value := upgraded.get(key)) in renamed:
-            upgraded[key] = renamed[value]
+    if (name := upgraded.get("name")) in RENAMED_TASKS:
+        upgraded["name"] = RENAMED_TASKS[name]
+    if (kind := RENAMED_KINDS.get(upgraded.get("kind", ""))) in get_args(Kind):
+        upgraded["kind"] = kind
     return upgraded
 
 
@@ -83,21 +100,15 @@ def _upgrade_recipe(system: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a system or section with today's names and values.
-
-    An old name may be another setting today (a GPT's `positions`, a transformer's `length`): a folder is old if it has
-    a name that is none today, and then all of its names are old.
-    """
+    """The settings of a system or section with today's names and values; a name that exists today is left alone."""
+    today = {field.name for field in fields(SYSTEMS[section])} if section in SYSTEMS else set()
     names, values = RENAMED_SETTINGS.get(section, {}), RENAMED_VALUES.get(section, {})
-    today = {field.name for field in fields(SYSTEMS[section])} if section in SYSTEMS else set(names.values())
-    old = any(name in names and name not in today for name in settings)
     upgraded: dict[str, Any] = {}
     for name, value in settings.items():
-        if name in DROPPED_SETTINGS.get(section, ()):
+        if name in DROPPED_SETTINGS.get(section, ()) and name not in today:
             continue
-        new = names.get(name, name) if old else name
-        renamed = values.get(new, {})
-        upgraded[new] = renamed.get(value, value) if isinstance(value, str) else value
+        new = name if name in today else names.get(name, name)
+        upgraded[new] = values.get(new, {}).get(value, value) if isinstance(value, str) else value
     return upgraded
 
 

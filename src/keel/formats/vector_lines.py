@@ -7,9 +7,9 @@ from keel.errors import KeelError
 
 def parse_lines(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Fill `rows` from lines; returns the end of each line's word, or -1 where `parse_line` is needed."""
-    from keel.kernels.number_parsing import POWERS, parse  # lazily: it imports Numba
+    from keel.kernels.number_parsing import POWERS, parse_vectors  # lazily: it imports Numba
 
-    return parse(text, starts, stops, POWERS, rows)
+    return parse_vectors(text, starts, stops, POWERS, rows)
 
 
 def parse_line(line: bytes, row: np.ndarray, place: str) -> bytes:

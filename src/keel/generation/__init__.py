@@ -1,1 +1,1 @@
-"""How any writer writes text."""
+"""Decoding: sampling, beam search, traces and likelihoods for every autoregressive model."""

@@ -1,7 +1,7 @@
-"""Beam search: the best texts of a writer that can be found by keeping a few open at each step.
+"""Beam search with length penalty.
 
-The score of a text of n ids, its closing mark counted, is its log p / ((5 + n) / 6)^alpha (Wu et al., "Google's Neural
-Machine Translation System", 2016): without the length penalty alpha every id more makes a text worse.
+The score of a text of n tokens, end token included, is log p / ((5 + n) / 6)^alpha (Wu et al., "Google's Neural Machine
+Translation System", 2016): without the length penalty alpha, every further token makes a text worse.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,38 +15,36 @@ from torch.nn import functional as F
 
 from keel.config import Validated
 from keel.errors import UsageError
-from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import NextTokenModel, groups, kept, started, top_candidates
+from keel.generation.decoding_trace import DecodingTrace
+from keel.generation.next_token import NextTokenModel, group_by_length, prompt_batch, select_state, top_candidates
 from keel.training.objective import State, Tensors
 
-MOST = 1000
-"""Hypotheses of a text that may be open."""
-NEAR = 4
-"""Rows of scores that are looked at together on a CPU."""
+MAX_BEAMS = 1000
+CPU_CHUNK = 4
+"""Sequences whose scores are ranked together on a CPU, so that they stay in its cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """A text that a search found."""
+    """A text found by beam search."""
 
     ids: list[int]
-    """Without the closing mark."""
-    closed: list[int]
-    """With it, if it has one."""
+    """Token ids without the end token."""
+    ids_with_eos: list[int]
     score: float
-    log_probability: float
-    """Of all ids, its closing mark counted."""
-    ended: bool
-    """Whether it came to an end, or was only cut off where the tokens were used up."""
+    log_prob: float
+    """log p of all tokens, end token included."""
+    finished: bool
+    """Whether it ended, or was cut off at the maximum number of tokens."""
 
 
-Ended = Callable[[int, list[int]], bool]
-"""Whether the text of this number has come to its end with the last of these ids."""
+IsFinished = Callable[[int, list[int]], bool]
+"""Stopping criterion: (text index, ids) -> whether the text ends with the last id."""
 
 
-class Stopped(KeyboardInterrupt):
-    """The user interrupted a search; `found` has what each text became, nothing where its search was not over, and
-    `best` for such a text the best hypotheses so far, if it had begun."""
+class SearchInterrupted(KeyboardInterrupt):
+    """A search was interrupted: `found` holds the finished texts (empty lists for the others), `best` the best
+    hypotheses so far of those that had started."""
 
     def __init__(self, found: list[list[Any]], best: dict[int, list[Hypothesis]] | None = None) -> None:
         super().__init__()
@@ -55,97 +53,103 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(Validated):
-    """How texts are searched for."""
+    """Settings of beam search."""
 
     beams: int = 5
-    """Hypotheses of a text that are open at each step; 1 is greedy: the first to close is the answer."""
+    """Beam width; 1 is greedy decoding."""
     length_penalty: float = 0.6
-    """Alpha; 0 leaves the plain log p."""
+    """Length penalty alpha; 0: plain log p."""
     best: int = 1
-    """Texts to give."""
+    """Number of hypotheses to return."""
 
     def __post_init__(self) -> None:
         if self.beams < 1:
             raise UsageError(f"--beam must be 1 (greedy) or more, not {self.beams}")
-        if self.beams > MOST:
-            raise UsageError(f"--beam must be {MOST:,} or less, not {self.beams:,}: more finds nothing better")
+        if self.beams > MAX_BEAMS:
+            raise UsageError(f"--beam must be {MAX_BEAMS:,} or less, not {self.beams:,}: more finds nothing better")
         if not 1 <= self.best <= self.beams:
-            raise UsageError(f"--best must lie between 1 and --beam {self.beams}, not at {self.best}")
+            raise UsageError(f"--best must be between 1 and --beam {self.beams}, not {self.best}")
         if not abs(self.length_penalty) < float("inf"):
             raise UsageError(f"--length-penalty must be a number, not {self.length_penalty}")
 
-    def divisor(self, size: int) -> float:
+    def length_divisor(self, size: int) -> float:
+        """((5 + n) / 6)^alpha."""
         return ((5 + size) / 6) ** self.length_penalty
 
 
 def beam_search(
-    writer: NextTokenModel,
+    model: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     search: BeamSearch = BeamSearch(),  # noqa: B008 - frozen
     *,
-    tokens: int | Sequence[int],
+    max_new_tokens: int | Sequence[int],
     banned: Collection[int] = (),
-    ended: Ended | None = None,
-    trace: Trace | None = None,
-    halted: Event | None = None,
+    is_finished: IsFinished | None = None,
+    trace: DecodingTrace | None = None,
+    cancelled: Event | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt the best continuations that were found, the best first, of at most `tokens` ids, or so many for
-    each prompt, the `banned` never.
+    """The best continuations of each prompt, best first, of at most `max_new_tokens` ids, without the `banned` ones.
 
-    A hypothesis ends where the closing mark, or an id with which it has `ended`, is among its text's `beams` likeliest
-    candidates; others take its place. What is open when the tokens are used up competes as it is. A text leaves the
-    batch when no open hypothesis can still come before its `best` ended ones, so that it has what it would have without
-    leaving. Once another thread says `halted`, the search breaks off as if it were interrupted.
+    A hypothesis ends where the end token, or an id for which `is_finished`, is among its text's top `beams` candidates;
+    another takes its place. Unfinished hypotheses compete at the length limit. A text leaves the batch once no open
+    hypothesis can beat its `best` finished ones, which does not change its result. Setting `cancelled` from another
+    thread interrupts the search.
     """
-    limits = [tokens] * len(prompts) if isinstance(tokens, int) else [*tokens]
+    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else [*max_new_tokens]
     if limits and min(limits) < 1:
         raise UsageError(f"--tokens must be 1 or more, not {min(limits)}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     latest: _Step | None = None
     try:
-        for numbers in groups(prompts):
-            for latest in _search(writer, prompts, numbers, search, limits, list(banned), ended, found, trace):  # noqa: B007
-                if halted is not None and halted.is_set():
+        for indices in group_by_length(prompts):
+            for latest in _search(  # noqa: B007
+                model, prompts, indices, search, limits, list(banned), is_finished, found, trace
+            ):
+                if cancelled is not None and cancelled.is_set():
                     raise KeyboardInterrupt
     except KeyboardInterrupt:
         so_far = latest.hypotheses() if latest else ()
-        raise Stopped(found, {text: best for text, best in so_far if not found[text]}) from None
+        raise SearchInterrupted(found, {text: best for text, best in so_far if not found[text]}) from None
     return found
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Hypotheses of each text, the best first; a score of -inf where there is none."""
+    """Hypotheses of each text, best first; a score of -inf marks an empty slot."""
 
     scores: Tensor  # [texts, hypotheses]
-    sums: Tensor  # [texts, hypotheses] log p
+    log_probs: Tensor  # [texts, hypotheses]
     sizes: Tensor  # [texts, hypotheses]
     ids: Tensor  # [texts, hypotheses, time]
 
-    def with_others(self, other: Self, count: int) -> "_Pool":
-        """The best of both."""
-        scores, places = torch.cat([self.scores, other.scores], 1).topk(count, dim=1)
-        sums, sizes = (
-            torch.cat(pair, 1).gather(1, places) for pair in ((self.sums, other.sums), (self.sizes, other.sizes))
+    def merge(self, other: Self, count: int) -> "_Pool":
+        """The best `count` of both pools."""
+        scores, ranks = torch.cat([self.scores, other.scores], 1).topk(count, dim=1)
+        log_probs, sizes = (
+            torch.cat(pair, 1).gather(1, ranks)
+            for pair in ((self.log_probs, other.log_probs), (self.sizes, other.sizes))
         )
         ids = torch.cat([F.pad(self.ids, (0, other.ids.shape[2] - self.ids.shape[2])), other.ids], 1)
-        return _Pool(scores, sums, sizes, _taken(ids, places))
+        return _Pool(scores, log_probs, sizes, _gather_ids(ids, ranks))
 
-    def of(self, texts: Tensor) -> "_Pool":
-        return _Pool(self.scores[texts], self.sums[texts], self.sizes[texts], self.ids[texts])
+    def select(self, texts: Tensor) -> "_Pool":
+        return _Pool(self.scores[texts], self.log_probs[texts], self.sizes[texts], self.ids[texts])
 
-    def hypotheses(self, texts: list[int], closing: int, ended: Ended | None) -> list[list[Hypothesis]]:
-        listed = zip(*(part.tolist() for part in (self.scores, self.sums, self.sizes, self.ids)), strict=True)
+    def first(self, count: int) -> "_Pool":
+        return _Pool(self.scores[:, :count], self.log_probs[:, :count], self.sizes[:, :count], self.ids[:, :count])
+
+    def hypotheses(self, texts: list[int], eos_id: int, is_finished: IsFinished | None) -> list[list[Hypothesis]]:
+        listed = zip(*(part.tolist() for part in (self.scores, self.log_probs, self.sizes, self.ids)), strict=True)
         return [
             [
                 Hypothesis(
-                    ids=ids[: size - (marked := ids[size - 1] == closing)],
-                    closed=ids[:size],
+                    ids=ids[: size - (has_eos := ids[size - 1] == eos_id)],
+                    ids_with_eos=ids[:size],
                     score=score,
-                    log_probability=total,
-                    ended=marked or (ended is not None and ended(text, ids[:size])),
+                    log_prob=log_prob,
+                    finished=has_eos or (is_finished is not None and is_finished(text, ids[:size])),
                 )
-                for score, total, size, ids in zip(*parts, strict=True)
+                for score, log_prob, size, ids in zip(*parts, strict=True)
                 if score > -torch.inf
             ]
             for text, parts in zip(texts, listed, strict=True)
@@ -154,136 +158,138 @@ class _Pool:
 
 @dataclass(frozen=True)
 class _Step:
-    """Where a search stands: what has ended and what is open of each text."""
+    """State of a search: the finished and the open hypotheses of each text."""
 
     texts: list[int]
-    ended: _Pool
+    finished: _Pool
     open: _Pool
-    closing: int
-    ends: Ended | None
+    eos_id: int
+    is_finished: IsFinished | None
 
     def hypotheses(self) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """The best of both, as if nothing more could be written."""
-        whole = self.ended.with_others(self.open, self.ended.scores.shape[1])
-        return zip(self.texts, whole.hypotheses(self.texts, self.closing, self.ends), strict=True)
+        """The best of both, as if the length limit were reached."""
+        whole = self.finished.merge(self.open, self.finished.scores.shape[1])
+        return zip(self.texts, whole.hypotheses(self.texts, self.eos_id, self.is_finished), strict=True)
 
 
 @torch.no_grad()
 def _search(
-    writer: NextTokenModel,
+    model: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     texts: list[int],
     search: BeamSearch,
-    tokens: list[int],
+    max_new_tokens: list[int],
     banned: list[int],
-    ended: Ended | None,
+    is_finished: IsFinished | None,
     found: list[list[Hypothesis]],
-    trace: Trace | None,
-) -> Iterator["_Step"]:
-    """Search for the texts of these numbers, whose prompts are equally long; gives what each step leaves open."""
-    beams, closing = search.beams, -1 if writer.closing is None else writer.closing
-    limits = [tokens[text] for text in texts]
+    trace: DecodingTrace | None,
+) -> Iterator[_Step]:
+    """Search the continuations of prompts of equal length; yields the state after each step."""
+    beams, eos_id = search.beams, -1 if model.eos_id is None else model.eos_id
+    limits = [max_new_tokens[text] for text in texts]
 
-    def read(ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
+    def step_model(ids: Tensor, state: State | None) -> tuple[Tensor, Tensors]:
         if trace is None:
-            return writer.next(ids, state)
-        scores, after = writer.next(ids, state, trace.record)
-        trace.read(texts, ids, after)
+            return model.step(ids, state)
+        scores, after = model.step(ids, state, trace.record_attention)
+        trace.record_step(texts, ids, after)
         return scores, after
 
-    scores, state = read(*started(writer, prompts, texts))
-    sums = scores.new_zeros(len(texts), 1, dtype=torch.float32)  # one row for each, as all hypotheses begin alike
-    never = torch.tensor(banned, dtype=torch.int64, device=scores.device)
+    scores, state = step_model(*prompt_batch(model, prompts, texts))
+    log_probs = scores.new_zeros(len(texts), 1, dtype=torch.float32)  # one sequence per text: all beams start alike
+    banned_ids = torch.tensor(banned, dtype=torch.int64, device=scores.device)
     written = torch.zeros(len(texts), 1, 0, dtype=torch.int64, device=scores.device)
-    last = sums.new_tensor([search.divisor(limit) for limit in limits])
-    empty = sums.new_full((len(texts), search.best), -torch.inf)
+    last = log_probs.new_tensor([search.length_divisor(limit) for limit in limits])
+    empty = log_probs.new_full((len(texts), search.best), -torch.inf)
     pool = _Pool(empty, empty, empty.long(), written.expand(-1, search.best, -1))
     for size in range(1, max(limits) + 1):
-        before = sums.shape[1]
-        sums, parents, words = _candidates(scores, sums, 2 * beams, never)  # [texts, 2 x beams] each, the best first
-        device, ends = sums.device, words == closing
-        reached = torch.cat([_taken(written, parents), words[..., None]], 2)  # [texts, 2 x beams, size]
-        if ended is not None:
-            over = [[ended(text, each) for each in rows] for text, rows in zip(texts, reached.tolist(), strict=True)]
-            ends |= torch.tensor(over, device=device)
-        divisor = search.divisor(size)
-        closed = _Pool((sums / divisor).masked_fill(~ends, -torch.inf), sums, torch.full_like(words, size), reached)
-        pool = pool.with_others(_first(closed, beams), search.best)
-        open_sums, chosen = sums.masked_fill(ends, -torch.inf).topk(beams, dim=1)
+        width = log_probs.shape[1]
+        log_probs, parents, ids = _candidates(scores, log_probs, 2 * beams, banned_ids)  # [texts, 2 x beams] each
+        device, ends = log_probs.device, ids == eos_id
+        extended = torch.cat([_gather_ids(written, parents), ids[..., None]], 2)  # [texts, 2 x beams, size]
+        if is_finished is not None:
+            rows = zip(texts, extended.tolist(), strict=True)
+            ends |= torch.tensor([[is_finished(text, each) for each in row] for text, row in rows], device=device)
+        divisor = search.length_divisor(size)
+        ended_scores = (log_probs / divisor).masked_fill(~ends, -torch.inf)
+        ended = _Pool(ended_scores, log_probs, torch.full_like(ids, size), extended)
+        pool = pool.merge(ended.first(beams), search.best)
+        open_log_probs, chosen = log_probs.masked_fill(ends, -torch.inf).topk(beams, dim=1)
         if trace is not None:
-            trace.searched(texts, (sums, parents, words), sums / divisor, ends, chosen)
-        parents, words, written = parents.gather(1, chosen), words.gather(1, chosen), _taken(reached, chosen)
-        sums = open_sums
-        step = _Step(texts, pool, _Pool(sums / divisor, sums, torch.full_like(words, size), written), closing, ended)
-        pool, done = _over(step, limits, last, search, size)
+            trace.record_beam_search(texts, (log_probs, parents, ids), log_probs / divisor, ends, chosen)
+        parents, ids, written = parents.gather(1, chosen), ids.gather(1, chosen), _gather_ids(extended, chosen)
+        log_probs = open_log_probs
+        still_open = _Pool(log_probs / divisor, log_probs, torch.full_like(ids, size), written)
+        step = _Step(texts, pool, still_open, eos_id, is_finished)
+        pool, done = _finish_texts(step, limits, last, search, size)
         if any(done):
-            gone = [place for place, over in enumerate(done) if over]
-            left = [texts[place] for place in gone]
-            best = pool.of(torch.tensor(gone, device=device)).hypotheses(left, closing, ended)
+            leaving = [position for position, over in enumerate(done) if over]
+            left = [texts[position] for position in leaving]
+            best = pool.select(torch.tensor(leaving, device=device)).hypotheses(left, eos_id, is_finished)
             for text, hypotheses in zip(left, best, strict=True):
                 found[text] = hypotheses
-            stay = [place for place, over in enumerate(done) if not over]
-            if not stay:
+            staying = [position for position, over in enumerate(done) if not over]
+            if not staying:
                 return
-            still = torch.tensor(stay, device=device)
-            texts, limits = [texts[place] for place in stay], [limits[place] for place in stay]
-            rows = still[:, None] * before + parents[still]
-            sums, words, written, pool, last = sums[still], words[still], written[still], pool.of(still), last[still]
-            state = kept(state, rows.flatten(), still)
+            stay = torch.tensor(staying, device=device)
+            texts, limits = [texts[position] for position in staying], [limits[position] for position in staying]
+            sequences = stay[:, None] * width + parents[stay]
+            log_probs, ids, written = log_probs[stay], ids[stay], written[stay]
+            pool, last = pool.select(stay), last[stay]
+            state = select_state(state, sequences.flatten(), stay)
         else:
-            rows = torch.arange(len(texts), device=device)[:, None] * before + parents
-            state = kept(state, rows.flatten())
+            sequences = torch.arange(len(texts), device=device)[:, None] * width + parents
+            state = select_state(state, sequences.flatten())
         yield step
-        scores, state = read(words.view(-1, 1), state)
+        scores, state = step_model(ids.view(-1, 1), state)
 
 
-def _candidates(scores: Tensor, sums: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[texts, count] log p of the best hypotheses that are one id longer, the best first, which one each goes on from,
-    and its new id; from scores [texts x hypotheses, vocabulary] and log p [texts, hypotheses]."""
-    texts, hypotheses = sums.shape
+def _candidates(scores: Tensor, log_probs: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best one-token extensions of the hypotheses, best first: log p, parent and new id, each [texts, count].
+
+    From scores [texts x hypotheses, vocab_size] and log p [texts, hypotheses].
+    """
+    texts, hypotheses = log_probs.shape
     each = min(count, scores.shape[1])
-    # The best of a text are among the best of its rows. On a CPU a few rows at a time: they stay in its cache.
-    parts = [_likeliest(part, each, banned) for part in ([scores] if scores.is_cuda else scores.split(NEAR))]
-    values, words = (torch.cat(part).view(texts, hypotheses * each) for part in zip(*parts, strict=True))
-    longer = values + sums.repeat_interleave(each, 1)
-    best, places = longer.topk(min(count, hypotheses * each), dim=1)
-    words, parents = words.gather(1, places), places // each
+    # The best of a text are among the best of each of its hypotheses.
+    parts = [_top_log_probs(part, each, banned) for part in ([scores] if scores.is_cuda else scores.split(CPU_CHUNK))]
+    values, ids = (torch.cat(part).view(texts, hypotheses * each) for part in zip(*parts, strict=True))
+    extended = values + log_probs.repeat_interleave(each, 1)
+    best, ranks = extended.topk(min(count, hypotheses * each), dim=1)
+    ids, parents = ids.gather(1, ranks), ranks // each
     missing = (0, count - best.shape[1])  # of a tiny vocabulary
-    return F.pad(best, missing, value=-torch.inf), F.pad(parents, missing), F.pad(words, missing)
+    return F.pad(best, missing, value=-torch.inf), F.pad(parents, missing), F.pad(ids, missing)
 
 
-def _likeliest(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
-    """[rows, count] log p of the likeliest words but the banned, and their ids; they are no likelier without these."""
+def _top_log_probs(scores: Tensor, count: int, banned: Tensor) -> tuple[Tensor, Tensor]:
+    """Top-k of log p, and ids, without the banned ones; the others are not renormalised."""
     return top_candidates(scores.float().log_softmax(1).index_fill_(1, banned, -torch.inf), count)
 
 
-def _over(step: _Step, limits: list[int], last: Tensor, search: BeamSearch, size: int) -> tuple[_Pool, list[bool]]:
-    """The pool, into which goes what is still open where a text has no token left, and which texts are over."""
-    pool, spent = step.ended, [limit == size for limit in limits]
-    if any(spent):
-        going = ~torch.tensor(spent, device=last.device)[:, None]
-        cut = replace(step.open, scores=step.open.scores.masked_fill(going, -torch.inf))
-        pool = pool.with_others(cut, search.best)
-        if all(spent):
-            return pool, spent
-    settled = _settled(pool, step.open.sums[:, 0], search, size, last).tolist()  # the step's one wait for the device
-    return pool, [one or other for one, other in zip(spent, settled, strict=True)]
+def _finish_texts(
+    step: _Step, limits: list[int], last: Tensor, search: BeamSearch, size: int
+) -> tuple[_Pool, list[bool]]:
+    """Move open hypotheses of texts at their length limit into the pool; and which texts are done."""
+    pool, at_limit = step.finished, [limit == size for limit in limits]
+    if any(at_limit):
+        continuing = ~torch.tensor(at_limit, device=last.device)[:, None]
+        cut = replace(step.open, scores=step.open.scores.masked_fill(continuing, -torch.inf))
+        pool = pool.merge(cut, search.best)
+        if all(at_limit):
+            return pool, at_limit
+    decided = _decided(pool, step.open.log_probs[:, 0], search, size, last).tolist()  # the step's only device sync
+    return pool, [one or other for one, other in zip(at_limit, decided, strict=True)]
 
 
-def _settled(pool: _Pool, likeliest_open: Tensor, search: BeamSearch, size: int, last: Tensor) -> Tensor:
-    """[texts] whether nothing that is open can still come before the worst of the pool: its log p can only fall, so
-    that its score can at best be that of the same log p at the length which is best for it, the next or the `last`,
-    whose divisors [texts] these are."""
+def _decided(pool: _Pool, best_open: Tensor, search: BeamSearch, size: int, last: Tensor) -> Tensor:
+    """[texts] whether no open hypothesis can still beat the worst of the pool: its log p can only fall, so its score is
+    bounded by that log p at the most favourable length, the next or the last, whose divisors [texts] are `last`."""
     worst = pool.scores[:, -1]
-    reachable = likeliest_open / last.clamp(min=search.divisor(size + 1))
-    settled = worst >= reachable
-    return settled | (worst > -torch.inf) if search.beams == 1 else settled
+    bound = best_open / last.clamp(min=search.length_divisor(size + 1))
+    decided = worst >= bound
+    return decided | (worst > -torch.inf) if search.beams == 1 else decided
 
 
-def _first(pool: _Pool, count: int) -> _Pool:
-    return _Pool(pool.scores[:, :count], pool.sums[:, :count], pool.sizes[:, :count], pool.ids[:, :count])
-
-
-def _taken(ids: Tensor, places: Tensor) -> Tensor:
-    """[texts, places, time] these rows of each text's ids [texts, rows, time]."""
-    return ids.gather(1, places[..., None].expand(-1, -1, ids.shape[2]))
+def _gather_ids(ids: Tensor, ranks: Tensor) -> Tensor:
+    """[texts, ranks, time] of each text's ids [texts, hypotheses, time]."""
+    return ids.gather(1, ranks[..., None].expand(-1, -1, ids.shape[2]))

@@ -1,4 +1,4 @@
-"""How likely given texts are after given others: what a language model is asked by without being taught anything."""
+"""Likelihood of given texts after given contexts: the basis of zero-shot evaluation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.generation.next_token import NextTokenModel
 
-READ = 16_384
-"""Ids that are read at once, padding counted."""
-FORETOLD = 512
-"""Places at which all words are scored at once."""
+TOKENS_PER_BATCH = 16_384
+"""Tokens per batch, padding included."""
+SCORED_PER_BATCH = 512
+"""Positions per batch at which the whole vocabulary is scored."""
 
 
 @runtime_checkable
 class ParallelScoring(Protocol):
-    """A writer that knows how to foretell many places of a text at once; any other is asked id by id."""
+    """A model that scores many positions of a text in one forward pass; others are read token by token."""
 
-    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """[places, vocabulary] scores, as a softmax takes them, of what follows these places of rows [rows, time] that
-        are read from their start; places count through all rows, and what stands after them is not looked at."""
+    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Logits [positions, vocab_size] of the token after each position of `ids` [batch, time]; positions index the
+        flattened batch, and what follows them is not looked at."""
         ...
 
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Ids that are given, and those whose chances are asked for."""
+    """Ids of a context, and of the text to score after it."""
 
     context: list[int]
     text: list[int]
@@ -39,104 +39,105 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely a text is after its context."""
+    """Likelihood of a text after its context."""
 
     ids: list[int]
-    chances: np.ndarray
-    """[ids] log p of each of its ids, given all before it."""
-    likeliest: np.ndarray
-    """[ids] which would have been likeliest there."""
-    highest: np.ndarray
-    """[ids] log p of that one."""
+    log_probs: np.ndarray
+    """[ids] log p of each token given all before it."""
+    top_ids: np.ndarray
+    """[ids] most probable token at each position."""
+    top_log_probs: np.ndarray
+    """[ids] log p of that token."""
 
     @property
-    def total(self) -> float:
-        """log p of all of it."""
-        return float(self.chances.sum())
+    def log_prob(self) -> float:
+        """log p of the whole text."""
+        return float(self.log_probs.sum())
 
     @property
-    def taken(self) -> bool:
-        """Whether who always takes the likeliest would write just this."""
-        return self.likeliest.tolist() == self.ids
+    def is_greedy(self) -> bool:
+        """Whether greedy decoding would generate this text."""
+        return self.top_ids.tolist() == self.ids
 
 
-def asked(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[ScoredText]:
-    """Texts after their contexts as ids, cut into pieces as both together are: a blank before a text is its own."""
+def encode_continuations(tokenizer: Tokenizer, contexts: Sequence[str], texts: Sequence[str]) -> list[ScoredText]:
+    """Encode each text jointly with its context, so that whitespace between them belongs to the text."""
     alone = tokenizer.encode_many(list(contexts))
     whole = tokenizer.encode_many([context + text for context, text in zip(contexts, texts, strict=True)])
     found: list[ScoredText] = []
     for before, ids, text in zip(alone, whole, texts, strict=True):
-        pairs = zip(before, ids, strict=False)
-        shared = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(before), len(ids)))
+        pairs = enumerate(zip(before, ids, strict=False))
+        shared = next((position for position, (one, other) in pairs if one != other), min(len(before), len(ids)))
         if shared == len(ids):
-            raise UsageError(f"{text!r:.80} has no word whose likelihood could be told: give a text")
+            raise UsageError(f"{text!r:.80} has no token to score: give a text")
         found.append(ScoredText(ids[:shared], ids[shared:]))
     return found
 
 
 @torch.no_grad()
-def likelihoods(
-    writer: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
+def continuation_likelihoods(
+    model: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
 ) -> list[Likelihood]:
-    """How likely each text is after its context. What is longer than the writer can read is cut from the front."""
-    longest = writer.longest
-    rows = [[writer.opening, *question.context, *question.text[:-1]] for question in questions]
+    """Likelihood of each text after its context; contexts that exceed the model's are truncated on the left."""
+    limit = model.max_context
+    inputs = [[model.bos_id, *question.context, *question.text[:-1]] for question in questions]
     sizes = [len(question.text) for question in questions]
-    if longest is not None:
-        if sizes and max(sizes) > longest:
-            raise UsageError(f"a text of {max(sizes)} tokens is longer than the {longest} that the model reads: cut it")
-        cut = sum(len(row) > longest for row in rows)
+    if limit is not None:
+        if sizes and max(sizes) > limit:
+            raise UsageError(f"a text of {max(sizes)} tokens exceeds the model's context of {limit}: shorten it")
+        cut = sum(len(ids) > limit for ids in inputs)
         if cut:
-            note(on_event, f"{cut:,} of {len(rows):,} contexts are longer than {longest} tokens: cut from their front")
-        rows = [row[-longest:] for row in rows]
-    found: list[Likelihood | None] = [None] * len(rows)
-    for numbers in _batches(rows, sizes):
-        time = max(len(rows[number]) for number in numbers)
-        ids = torch.tensor([rows[number] + [0] * (time - len(rows[number])) for number in numbers])
-        ends = [time * place + len(rows[number]) for place, number in enumerate(numbers)]
-        spans = [range(end - sizes[number], end) for end, number in zip(ends, numbers, strict=True)]
-        places = torch.tensor([place for span in spans for place in span])
-        words = torch.tensor([word for number in numbers for word in questions[number].text])
-        chances = _chances(writer, ids, places, words)
-        cuts = np.cumsum([sizes[number] for number in numbers])[:-1]
-        for number, part in zip(numbers, np.split(chances, cuts, axis=1), strict=True):
-            found[number] = Likelihood(questions[number].text, part[0], part[1].astype(np.int64), part[2])
+            note(on_event, f"{cut:,} of {len(inputs):,} contexts exceed {limit} tokens: truncated on the left")
+        inputs = [ids[-limit:] for ids in inputs]
+    found: list[Likelihood | None] = [None] * len(inputs)
+    for batch in _batches(inputs, sizes):
+        time = max(len(inputs[index]) for index in batch)
+        ids = torch.tensor([inputs[index] + [0] * (time - len(inputs[index])) for index in batch])
+        ends = [time * row + len(inputs[index]) for row, index in enumerate(batch)]
+        spans = [range(end - sizes[index], end) for end, index in zip(ends, batch, strict=True)]
+        positions = torch.tensor([position for span in spans for position in span])
+        targets = torch.tensor([id for index in batch for id in questions[index].text])
+        scored = _score(model, ids, positions, targets)
+        bounds = np.cumsum([sizes[index] for index in batch])[:-1]
+        for index, part in zip(batch, np.split(scored, bounds, axis=1), strict=True):
+            found[index] = Likelihood(questions[index].text, part[0], part[1].astype(np.int64), part[2])
     return [each for each in found if each is not None]
 
 
-def _batches(rows: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
-    """The numbers of rows to read at once, those of like length together, the longest first."""
+def _batches(inputs: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
+    """Indices of inputs of similar length, longest first."""
     batch: list[int] = []
-    places = 0
-    for number in sorted(range(len(rows)), key=lambda number: -len(rows[number])):
-        places += sizes[number]
-        if batch and (len(rows[batch[0]]) * (len(batch) + 1) > READ or places > FORETOLD):
+    scored = 0
+    for index in sorted(range(len(inputs)), key=lambda index: -len(inputs[index])):
+        scored += sizes[index]
+        if batch and (len(inputs[batch[0]]) * (len(batch) + 1) > TOKENS_PER_BATCH or scored > SCORED_PER_BATCH):
             yield batch
-            batch, places = [], sizes[number]
-        batch.append(number)
+            batch, scored = [], sizes[index]
+        batch.append(index)
     if batch:
         yield batch
 
 
-def _chances(writer: NextTokenModel, ids: Tensor, places: Tensor, words: Tensor) -> np.ndarray:
-    """[3, places] log p of the word that follows each place, the likeliest one, and its log p."""
-    found = np.empty((3, len(places)))
-    for chosen, scores in _scores(writer, ids, places):
-        log_chances = scores.double().log_softmax(1)
-        highest, likeliest = log_chances.max(1)
-        given = log_chances.gather(1, words[chosen, None].to(scores.device))[:, 0]
-        found[:, chosen.numpy()] = torch.stack([given, likeliest.double(), highest]).cpu().numpy()
+def _score(model: NextTokenModel, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:
+    """[3, positions] log p of the target after each position, the most probable id, and its log p."""
+    found = np.empty((3, len(positions)))
+    for chosen, logits in _logits(model, ids, positions):
+        log_probs = logits.double().log_softmax(1)
+        highest, top = log_probs.max(1)
+        given = log_probs.gather(1, targets[chosen, None].to(logits.device))[:, 0]
+        found[:, chosen.numpy()] = torch.stack([given, top.double(), highest]).cpu().numpy()
     return found
 
 
-def _scores(writer: NextTokenModel, ids: Tensor, places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Scores of what follows some of these places, with their numbers, until all have been given."""
-    if isinstance(writer, ParallelScoring):
-        yield torch.arange(len(places)), writer.logits_at(ids, places)
+def _logits(model: NextTokenModel, ids: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits after these positions with their indices, in parts."""
+    if isinstance(model, ParallelScoring):
+        yield torch.arange(len(positions)), model.logits_at(ids, positions)
         return
-    state, (row, time) = writer.begin(len(ids)), (places // ids.shape[1], places % ids.shape[1])
+    state = model.new_state(len(ids))
+    row, time = positions // ids.shape[1], positions % ids.shape[1]
     for step in range(ids.shape[1]):
-        scores, state = writer.next(ids[:, step : step + 1], state)
+        logits, state = model.step(ids[:, step : step + 1], state)
         chosen = (time == step).nonzero()[:, 0]
         if len(chosen):
-            yield chosen, scores[row[chosen].to(scores.device)]
+            yield chosen, logits[row[chosen].to(logits.device)]

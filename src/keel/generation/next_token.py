@@ -1,4 +1,4 @@
-"""What decoding asks of whoever writes: an n-gram, a recurrent network, a GPT, a decoder with texts to write from."""
+"""The interface between decoding and a language model: n-gram, recurrent, GPT, or the decoder of a seq2seq model."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -10,94 +10,90 @@ from keel.errors import KeelError
 from keel.nn.encoder import DecodingState, Recorder
 from keel.training.objective import State, Tensors
 
+BLOCK = 64
+"""Block size of the two-stage top-k."""
+
 
 @runtime_checkable
 class NextTokenModel(Protocol):
-    """An objective that says how likely each id is to come next."""
+    """Autoregressive model: predicts the next token from the tokens before it."""
 
     @property
-    def opening(self) -> int:
-        """The id that stands before every text."""
-        ...
-
-    @property
-    def closing(self) -> int | None:
-        """The id that ends a sentence, where ends are foretold."""
+    def bos_id(self) -> int:
+        """Id of the token before every text."""
         ...
 
     @property
-    def longest(self) -> int | None:
-        """How many ids it can look back on, where there is a limit: a state goes on without end."""
+    def eos_id(self) -> int | None:
+        """Id of the token that ends a sentence; None if the model does not predict it."""
         ...
 
-    def begin(self, rows: int) -> Tensors | None:
-        """The state of so many rows before their first id, all tensors rows first; none if nothing was read."""
+    @property
+    def max_context(self) -> int | None:
+        """Maximum context length in tokens; None for recurrent models."""
         ...
 
-    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
-        """[rows, vocabulary] scores, as a softmax takes them, of what follows these further ids [rows, time], which may
-        be on any device, and the state after them, whose rows may be taken in any order. The scores are the caller's,
-        who may write into them; `record` is shown attention, where there is any."""
+    def new_state(self, batch_size: int) -> Tensors | None:
+        """State of a batch before its first token, batch dimension first; None if there is none."""
+        ...
+
+    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
+        """Logits [batch, vocab_size] of the token after `ids` [batch, time] (on any device), and the new state.
+
+        The caller may reorder the state and write into the logits; `record` receives attention weights.
+        """
         ...
 
 
-def kept(state: State | None, rows: Tensor, texts: Tensor | None = None) -> Any:
-    """A writer's state for these of its rows, in this order; one who writes from texts keeps these of them (None: all,
-    in which case each text has as many rows as any other)."""
+def select_state(state: State | None, indices: Tensor, sources: Tensor | None = None) -> Any:
+    """Reorder a decoding state by batch index; of a seq2seq state also select the source texts (None: all, each with
+    equally many hypotheses)."""
     if isinstance(state, DecodingState):
-        return state.kept(rows, texts)
-    return None if state is None else state.take(rows)
+        return state.select(indices, sources)
+    return None if state is None else state.index_select(indices)
 
 
-def room(writer: NextTokenModel, prompts: Sequence[Sequence[int]], tokens: int) -> int:
-    """How many of so many tokens can be written after these prompts; one longer than its writer can look back on is
-    refused, never cut."""
-    longest = writer.longest
-    if longest is None:
-        return tokens
+def new_token_budget(model: NextTokenModel, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:
+    """Number of tokens that fit after the longest prompt; a prompt that exceeds the context raises."""
+    if model.max_context is None:
+        return max_new_tokens
     size = 1 + max(map(len, prompts), default=0)
-    if size > longest:
-        limit = f"the {longest:,} that the model reads (one is its opening mark)"
+    if size > model.max_context:
+        limit = f"the model's context of {model.max_context:,} tokens (one is the start token)"
         raise KeelError(f"a prompt of {size - 1:,} tokens does not fit into {limit}: shorten it")
-    return min(tokens, longest - size + 1)
+    return min(max_new_tokens, model.max_context - size + 1)
 
 
-def groups(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The numbers of the prompts, those of one length together: rows of a batch are equally long, so that none is
-    padded."""
+def group_by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Prompt indices grouped by length, so that no batch needs padding."""
     lengths: dict[int, list[int]] = {}
-    for number, prompt in enumerate(prompts):
-        lengths.setdefault(len(prompt), []).append(number)
+    for index, prompt in enumerate(prompts):
+        lengths.setdefault(len(prompt), []).append(index)
     return [*lengths.values()]
 
 
-def started(writer: NextTokenModel, prompts: Sequence[Sequence[int]], numbers: list[int]) -> tuple[Tensor, Any]:
-    """[rows, time] what these of the prompts have a writer read first, and the state before."""
-    state = writer.begin(len(prompts))
-    if len(numbers) < len(prompts):
-        state = kept(state, torch.tensor(numbers), torch.tensor(numbers))
-    return torch.tensor([[writer.opening, *prompts[number]] for number in numbers]), state
-
-
-BLOCK = 64
-"""Scores of which only the largest is looked at first."""
+def prompt_batch(model: NextTokenModel, prompts: Sequence[Sequence[int]], indices: list[int]) -> tuple[Tensor, Any]:
+    """First input [batch, time] for these prompts, and the state before it."""
+    state = model.new_state(len(prompts))
+    if len(indices) < len(prompts):
+        state = select_state(state, torch.tensor(indices), torch.tensor(indices))
+    return torch.tensor([[model.bos_id, *prompts[index]] for index in indices]), state
 
 
 def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """[rows, count] the largest scores of [rows, vocabulary], the largest first, and their ids.
+    """Top-k of scores [batch, vocab_size]: values and ids [batch, count], in descending order.
 
-    The `count` largest lie in the `count` blocks with the largest maxima: on a CPU, where torch sorts pairs of numbers
-    and places, that is many times as fast.
+    The top k lie in the k blocks with the largest maxima; on a CPU this is many times faster than `topk`.
     """
-    rows, vocabulary = scores.shape
-    whole = vocabulary // BLOCK * BLOCK
-    if scores.is_cuda or 2 * count * BLOCK > vocabulary:
+    batch, vocab_size = scores.shape
+    whole = vocab_size // BLOCK * BLOCK
+    if scores.is_cuda or 2 * count * BLOCK > vocab_size:
         return scores.topk(count, dim=1)
-    blocks = scores[:, :whole].unflatten(1, (-1, BLOCK))  # [rows, blocks, BLOCK]
+    blocks = scores[:, :whole].unflatten(1, (-1, BLOCK))  # [batch, blocks, BLOCK]
     chosen = blocks.amax(2).topk(count, dim=1).indices
-    few = blocks.gather(1, chosen[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    places = (chosen[..., None] * BLOCK + torch.arange(BLOCK)).flatten(1)
-    few = torch.cat([few, scores[:, whole:]], 1)
-    places = torch.cat([places, torch.arange(whole, vocabulary).expand(rows, -1)], 1)
-    values, best = few.topk(count, dim=1)
-    return values, places.gather(1, best)
+    values = blocks.gather(1, chosen[..., None].expand(-1, -1, BLOCK)).flatten(1)
+    ids = (chosen[..., None] * BLOCK + torch.arange(BLOCK)).flatten(1)
+    values = torch.cat([values, scores[:, whole:]], 1)
+    ids = torch.cat([ids, torch.arange(whole, vocab_size).expand(batch, -1)], 1)
+    values, best = values.topk(count, dim=1)
+    return values, ids.gather(1, best)

@@ -1,4 +1,4 @@
-"""One word after the other, each drawn by how likely the words before make it."""
+"""Sampling: temperature, top-k, top-p (nucleus) and repetition penalty."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,38 +10,44 @@ from torch.nn import functional as F
 
 from keel.config import Validated
 from keel.errors import UsageError
-from keel.generation.decoding_trace import Trace
-from keel.generation.next_token import BLOCK, NextTokenModel, groups, kept, started, top_candidates
+from keel.generation.decoding_trace import DecodingTrace
+from keel.generation.next_token import (
+    BLOCK,
+    NextTokenModel,
+    group_by_length,
+    prompt_batch,
+    select_state,
+    top_candidates,
+)
 
 AHEAD = 64
-"""Steps for which random numbers are drawn at once."""
-HEADS = 128, 2048
-"""As many words hold `top_p` of the probability most of the time: more are sorted only where they do not."""
+"""Steps per block of random numbers."""
+NUCLEUS_SIZES = 128, 2048
+"""Sizes at which a top-p nucleus is tried before the whole vocabulary is sorted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Validated):
-    """How each next word is chosen."""
+    """Settings of sampling."""
 
     temperature: float = 1.0
-    """Scores are divided by it: below 1 prefers the likely; 0 always takes the likeliest."""
+    """Softmax temperature; 0 is greedy decoding."""
     top_k: int = 0
-    """Draw from so many of the likeliest; 0: from all."""
+    """Sample from the k most probable tokens; 0: all."""
     top_p: float = 1.0
-    """Of these, from as few as hold this share of the probability."""
+    """Nucleus sampling: the smallest set of tokens whose probability exceeds p."""
     repetition_penalty: float = 1.0
-    """Of ids that came before, positive scores are divided by it and negative ones multiplied (Keskar et al., "CTRL",
-    2019); 1: none."""
+    """Penalty on the logits of earlier tokens (Keskar et al., "CTRL", 2019); 1: none."""
     seed: int = 0
-    """Row n of a batch is drawn as if it were alone with `seed` + n."""
+    """Random seed; sequence n of a batch uses seed + n, so it does not depend on the others."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise UsageError(f"--temperature must be 0 (always the likeliest) or above, not {self.temperature}")
+            raise UsageError(f"--temperature must be 0 (greedy) or above, not {self.temperature}")
         if self.top_k < 0:
-            raise UsageError(f"--top-k must be 0 (all words) or above, not {self.top_k}")
+            raise UsageError(f"--top-k must be 0 (all tokens) or above, not {self.top_k}")
         if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p must lie above 0 and not above 1, not at {self.top_p}")
+            raise UsageError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
         if not 0 < self.repetition_penalty < float("inf"):
             raise UsageError(f"--repetition-penalty must be above 0 (1: none), not {self.repetition_penalty}")
         if not 0 <= self.seed < 2**63:
@@ -52,141 +58,142 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def sample(
-    writer: NextTokenModel,
+    model: NextTokenModel,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     *,
-    tokens: int,
-    stop: Collection[int] = (),
+    max_new_tokens: int,
+    stop_ids: Collection[int] = (),
     banned: Collection[int] = (),
-    ended: Callable[[int, int], bool] | None = None,
-    trace: Trace | None = None,
+    is_finished: Callable[[int, int], bool] | None = None,
+    trace: DecodingTrace | None = None,
 ) -> Iterator[list[int]]:
-    """Up to `tokens` times an id for each of the prompts, the `banned` never. A row ends after an id of `stop`, or
-    where `ended(row, id)` says so: it leaves the batch, and then gives its last id again and again; the last step is
-    where all have ended. Prompts of different lengths are written side by side, in a batch for each length."""
-    if tokens < 1:
-        raise UsageError(f"--tokens must be 1 or more, not {tokens}")
-    over = {*stop}
+    """Yield one id per prompt for each step, never a `banned` one.
 
-    def ends(row: int, number: int) -> bool:
-        return number in over or (ended is not None and ended(row, number))
+    A sequence ends after an id of `stop_ids` or when `is_finished(index, id)`; it then leaves the batch and repeats its
+    last id. Iteration stops when all sequences have ended. Prompts of each length form one batch.
+    """
+    if max_new_tokens < 1:
+        raise UsageError(f"--tokens must be 1 or more, not {max_new_tokens}")
+    stops = {*stop_ids}
 
-    return _side_by_side(writer, prompts, sampling, tokens, list(banned), ends, trace)
+    def finished(index: int, id: int) -> bool:
+        return id in stops or (is_finished is not None and is_finished(index, id))
+
+    return _interleave(
+        [
+            _sample_batch(model, prompts, indices, sampling, max_new_tokens, list(banned), finished, trace)
+            for indices in group_by_length(prompts)
+        ],
+        len(prompts),
+    )
 
 
-def _side_by_side(
-    writer: NextTokenModel,
-    prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    tokens: int,
-    banned: list[int],
-    ends: Callable[[int, int], bool],
-    trace: Trace | None,
-) -> Iterator[list[int]]:
-    last = [-1] * len(prompts)
-    parts = [_drawn(writer, prompts, numbers, sampling, tokens, banned, ends, trace) for numbers in groups(prompts)]
-    for step in zip_longest(*parts, fillvalue=()):
-        for row, number in (pair for part in step for pair in part):
-            last[row] = number
+def _interleave(batches: list[Iterator[list[tuple[int, int]]]], count: int) -> Iterator[list[int]]:
+    last = [-1] * count
+    for step in zip_longest(*batches, fillvalue=()):
+        for index, id in (pair for batch in step for pair in batch):
+            last[index] = id
         yield [*last]
 
 
 @torch.no_grad()
-def _drawn(
-    writer: NextTokenModel,
+def _sample_batch(
+    model: NextTokenModel,
     prompts: Sequence[Sequence[int]],
-    open_rows: list[int],
+    active: list[int],
     sampling: Sampling,
-    tokens: int,
+    max_new_tokens: int,
     banned: list[int],
-    ends: Callable[[int, int], bool],
-    trace: Trace | None,
+    finished: Callable[[int, int], bool],
+    trace: DecodingTrace | None,
 ) -> Iterator[list[tuple[int, int]]]:
-    """Rows with their next ids, for rows whose prompts are equally long."""
-    ids, state = started(writer, prompts, open_rows)
-    read, chances, seen, never = ids[:, 1:], None, None, None
-    # On the CPU, and so many numbers at once: the same text on any device, and a longer one begins alike.
-    random = [torch.Generator().manual_seed(sampling.seed + row) for row in open_rows]
-    for step in range(tokens):
-        log_chances = None
+    """(prompt index, next id) of the active sequences at each step, for prompts of equal length."""
+    ids, state = prompt_batch(model, prompts, active)
+    prompt, uniforms, seen, banned_ids = ids[:, 1:], None, None, None
+    # Random numbers come from the CPU, in blocks of fixed size: independent of device and of the number of tokens.
+    generators = [torch.Generator().manual_seed(sampling.seed + index) for index in active]
+    for step in range(max_new_tokens):
+        log_probs = None
         if trace is None:
-            scores, state = writer.next(ids, state)
+            scores, state = model.step(ids, state)
         else:
-            scores, state = writer.next(ids, state, trace.record)
-            trace.read(open_rows, ids, state)
-            log_chances = scores.float().log_softmax(1)
+            scores, state = model.step(ids, state, trace.record_attention)
+            trace.record_step(active, ids, state)
+            log_probs = scores.float().log_softmax(1)
         if sampling.temperature and step % AHEAD == 0:
-            numbers = [torch.rand(AHEAD, generator=own, dtype=torch.float64) for own in random]
-            chances = torch.stack(numbers).to(scores.device)  # [rows, AHEAD]
+            blocks = [torch.rand(AHEAD, generator=generator, dtype=torch.float64) for generator in generators]
+            uniforms = torch.stack(blocks).to(scores.device)  # [batch, AHEAD]
         if sampling.repetition_penalty != 1:
             if seen is None:
-                seen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, read.to(scores.device), True)
-            scores = penalized(scores, seen, sampling.repetition_penalty)
+                seen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, prompt.to(scores.device), True)
+            scores = apply_repetition_penalty(scores, seen, sampling.repetition_penalty)
         if banned:
-            never = torch.tensor(banned, device=scores.device) if never is None else never
-            scores.index_fill_(1, never, -torch.inf)
-        chosen = scores.argmax(1) if chances is None else draw(scores, sampling, chances[:, step % AHEAD])
-        numbers = chosen.tolist()
-        over = [ends(row, number) for row, number in zip(open_rows, numbers, strict=True)]
-        if trace is not None and log_chances is not None:
-            trace.drew(open_rows, log_chances, numbers, over, greedy=chances is None)
-        yield [*zip(open_rows, numbers, strict=True)]
-        still = [place for place, row_ends in enumerate(over) if not row_ends]
-        if not still:
+            banned_ids = torch.tensor(banned, device=scores.device) if banned_ids is None else banned_ids
+            scores.index_fill_(1, banned_ids, -torch.inf)
+        chosen = scores.argmax(1) if uniforms is None else sample_ids(scores, sampling, uniforms[:, step % AHEAD])
+        new_ids = chosen.tolist()
+        over = [finished(index, id) for index, id in zip(active, new_ids, strict=True)]
+        if trace is not None and log_probs is not None:
+            trace.record_sampling(active, log_probs, new_ids, over, greedy=uniforms is None)
+        yield [*zip(active, new_ids, strict=True)]
+        remaining = [position for position, ended in enumerate(over) if not ended]
+        if not remaining:
             return
         ids = chosen[:, None]
         if seen is not None:
             seen.scatter_(1, ids, True)
-        if len(still) < len(open_rows):
-            rows = torch.tensor(still, device=scores.device)
-            ids, state, open_rows = ids[rows], kept(state, rows, rows), [open_rows[place] for place in still]
-            chances, seen = (None if each is None else each[rows] for each in (chances, seen))
-            random = [random[place] for place in still]
+        if len(remaining) < len(active):
+            keep = torch.tensor(remaining, device=scores.device)
+            ids, state, active = ids[keep], select_state(state, keep, keep), [active[each] for each in remaining]
+            uniforms, seen = (None if each is None else each[keep] for each in (uniforms, seen))
+            generators = [generators[each] for each in remaining]
 
 
-def penalized(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Scores, those of ids that were seen made worse: s / penalty where s > 0, else s * penalty."""
+def apply_repetition_penalty(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """s / penalty for s > 0, else s * penalty, at the ids that were seen."""
     return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-def draw(scores: Tensor, sampling: Sampling, chances: Tensor) -> Tensor:
-    """[rows] an id for each row of scores [rows, vocabulary]: the one at which the sum of probabilities passes the
-    row's number from 0 to 1."""
-    scores, places = scores.float() / sampling.temperature, None
+def sample_ids(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
+    """Ids [batch] by inverse transform sampling: where the cumulative probability of logits [batch, vocab_size] passes
+    each sequence's uniform number [batch]."""
+    scores, ids = scores.float() / sampling.temperature, None
     if 0 < sampling.top_k < scores.shape[1]:
-        scores, places = top_candidates(scores, sampling.top_k)
-    shares = scores.softmax(1)
+        scores, ids = top_candidates(scores, sampling.top_k)
+    probabilities = scores.softmax(1)
     if sampling.top_p < 1:
-        if places is None:
-            shares, places = _head(shares, sampling.top_p)
-        before = shares.cumsum(1, dtype=torch.float64) - shares
-        shares = shares.masked_fill(before >= sampling.top_p, 0)
-    found = _passed(shares, chances[:, None])
-    return (found if places is None else places.gather(1, found))[:, 0]
+        if ids is None:
+            probabilities, ids = _nucleus(probabilities, sampling.top_p)
+        before = probabilities.cumsum(1, dtype=torch.float64) - probabilities
+        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0)
+    found = _inverse_cdf(probabilities, uniforms[:, None])
+    return (found if ids is None else ids.gather(1, found))[:, 0]
 
 
-def _passed(shares: Tensor, chances: Tensor) -> Tensor:
-    """[rows, 1] the place at which the sum of shares [rows, words] passes this part [rows, 1] of all. Of many words
-    the sums of blocks are looked at first: torch adds up one number after the other."""
-    words = shares.shape[1]
-    if words > BLOCK * BLOCK:
-        blocks = F.pad(shares, (0, -words % BLOCK)).unflatten(1, (-1, BLOCK))  # [rows, blocks, BLOCK]
-        block = _passed(sizes := blocks.sum(2), chances)
-        within = chances * sizes.sum(1, keepdim=True, dtype=torch.float64)
-        before = (sizes.cumsum(1, dtype=torch.float64) - sizes).gather(1, block)
-        part = ((within - before) / sizes.gather(1, block)).clamp(0, 1)
+def _inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """[batch, 1] first index at which the cumulative weights [batch, size] pass this share [batch, 1] of their sum.
+
+    A large vocabulary is searched block by block first, since torch's cumsum is sequential.
+    """
+    size = weights.shape[1]
+    if size > BLOCK * BLOCK:
+        blocks = F.pad(weights, (0, -size % BLOCK)).unflatten(1, (-1, BLOCK))  # [batch, blocks, BLOCK]
+        block = _inverse_cdf(sums := blocks.sum(2), uniforms)
+        within = uniforms * sums.sum(1, keepdim=True, dtype=torch.float64)
+        before = (sums.cumsum(1, dtype=torch.float64) - sums).gather(1, block)
+        part = ((within - before) / sums.gather(1, block)).clamp(0, 1)
         inside = blocks.gather(1, block[..., None].expand(-1, -1, BLOCK))[:, 0]
-        return block * BLOCK + _passed(inside, part)
-    sums = shares.cumsum(1, dtype=torch.float64)
-    return torch.searchsorted(sums, chances * sums[:, -1:], right=True).clamp(max=words - 1)
+        return block * BLOCK + _inverse_cdf(inside, part)
+    sums = weights.cumsum(1, dtype=torch.float64)
+    return torch.searchsorted(sums, uniforms * sums[:, -1:], right=True).clamp(max=size - 1)
 
 
-def _head(shares: Tensor, enough: float) -> tuple[Tensor, Tensor]:
-    """The largest shares, in order, with their ids: at least as many as hold so much of the probability."""
-    for count in HEADS:
-        if shares.shape[1] > count:
-            best, places = top_candidates(shares, count)
-            if bool((best.sum(1) > enough).all()):
-                return best, places
-    return shares.sort(descending=True, stable=True)
+def _nucleus(probabilities: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+    """The largest probabilities in order with their ids, at least as many as exceed `top_p` in sum."""
+    for count in NUCLEUS_SIZES:
+        if probabilities.shape[1] > count:
+            best, ids = top_candidates(probabilities, count)
+            if bool((best.sum(1) > top_p).all()):
+                return best, ids
+    return probabilities.sort(descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""The two ways to write, by the settings that each has."""
+"""Choice of a decoding strategy from its settings."""
 
 from keel.errors import UsageError
 from keel.generation.beam_search import BeamSearch
@@ -16,17 +16,17 @@ def decoding_strategy(
     best: int | None = None,
     length_penalty: float | None = None,
 ) -> Sampling | BeamSearch:
-    """A search if `beams` are given, else drawing; settings of the other are refused."""
-    drawing = Sampling(
+    """Beam search if `beams` is given, else sampling; settings of the other strategy raise."""
+    sampling = Sampling(
         temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=repetition_penalty, seed=seed
     )
     if beams is None:
         if best is not None:
-            raise UsageError("--best gives the best texts of a search: say --beam N too")
+            raise UsageError("--best is a setting of beam search: add --beam N")
         if length_penalty is not None:
-            raise UsageError("--length-penalty compares the texts of a search: say --beam N too")
-        return drawing
-    if drawing != Sampling(seed=seed):
-        raise UsageError("a beam search draws nothing: leave out --beam, or temperature, top-k, top-p and penalty")
+            raise UsageError("--length-penalty is a setting of beam search: add --beam N")
+        return sampling
+    if sampling != Sampling(seed=seed):
+        raise UsageError("beam search does not sample: omit --beam, or temperature, top-k, top-p and penalty")
     given = {"best": best, "length_penalty": length_penalty}
     return BeamSearch(beams=beams, **{name: value for name, value in given.items() if value is not None})

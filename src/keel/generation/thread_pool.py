@@ -1,4 +1,4 @@
-"""Batches side by side on the cores of a CPU: the steps of a search are too small to be shared out among them."""
+"""Data parallelism over batches on a CPU: one decoding step is too small to use several cores."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +13,12 @@ Result = TypeVar("Result")
 
 
 def run_in_threads(
-    work: Callable[[Item], Result], items: Iterable[Item], device: torch.device, halted: Event | None = None
+    work: Callable[[Item], Result], items: Iterable[Item], device: torch.device, cancelled: Event | None = None
 ) -> list[Result]:
-    """The work of each item, in order: on a CPU by as many threads as torch has, with one core each.
+    """Ordered results of `work`; on a CPU by as many single-core threads as torch has.
 
-    When one goes wrong, or the user interrupts, what has not begun never does, and `halted` tells what has to break
-    off: it is waited for.
+    After an error or interrupt no further item starts, and `cancelled` is set so that running ones stop before this
+    function returns.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
@@ -27,8 +27,8 @@ def run_in_threads(
     try:
         return [*pool.map(work, items)]
     except BaseException:
-        if halted is not None:
-            halted.set()
+        if cancelled is not None:
+            cancelled.set()
         raise
     finally:
         pool.shutdown(cancel_futures=True)

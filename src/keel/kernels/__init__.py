@@ -15,7 +15,7 @@ from keel.kernels.triton_support import INTERPRETED, PRESENT
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def usable(x: Tensor) -> bool:
+def triton_usable(x: Tensor) -> bool:
     """Whether the kernels can take x; if not, the eager twins do the work."""
     if not PRESENT or x.dtype not in _TYPES:
         return False

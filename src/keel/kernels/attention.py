@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.kernels import attention_varlen, usable
-from keel.kernels.dropout import drop
+from keel.kernels import attention_varlen, triton_usable
+from keel.kernels.dropout import hash_dropout
 from keel.kernels.hopper import attention_fixed
 from keel.kernels.hopper.gluon import gap_of, trusted
 
@@ -24,16 +24,16 @@ WIDTHS = (16, 32, 64, 128)
 def attend(
     qkv: Tensor,
     bias: Tensor,
-    starts: Tensor,
+    sequence_starts: Tensor,
     lengths: Tensor,
     *,
-    longest: int,
+    max_seqlen: int,
     heads: int,
     dropout: float = 0.0,
     seed: Tensor | None = None,
     salt: int = 0,
     causal: bool = False,
-    even: bool = False,
+    fixed_length: bool = False,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V in every head of every row: [tokens, 3 x width], [3 x width] to [tokens, width].
 
@@ -41,28 +41,28 @@ def attend(
     `even` ones begin at the multiples of `longest`, and what lies between them must be numbers. A token of no row gets
     zeros. Dropout falls on the attention weights. The bias is in qkv already, and is here for its gradient.
     """
-    if not usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
+    if not triton_usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
         return attend_twin(
-            *(qkv, bias, starts, lengths),
-            longest=longest,
+            *(qkv, bias, sequence_starts, lengths),
+            max_seqlen=max_seqlen,
             heads=heads,
             dropout=dropout,
             seed=seed,
             salt=salt,
             causal=causal,
         )
-    whole = even and attention_fixed.fits(qkv, lengths, longest, heads)
+    whole = fixed_length and attention_fixed.fits(qkv, lengths, max_seqlen, heads)
     whole = whole and trusted(_gap, qkv, heads, dropout, causal, seed is not None)
-    return _Attend.apply(qkv, bias, starts, lengths, longest, heads, dropout, seed, salt, causal, whole)
+    return _Attend.apply(qkv, bias, sequence_starts, lengths, max_seqlen, heads, dropout, seed, salt, causal, whole)
 
 
 def attend_twin(
     qkv: Tensor,
     bias: Tensor,
-    starts: Tensor,
+    sequence_starts: Tensor,
     lengths: Tensor,
     *,
-    longest: int,
+    max_seqlen: int,
     heads: int,
     dropout: float = 0.0,
     seed: Tensor | None = None,
@@ -70,9 +70,9 @@ def attend_twin(
     causal: bool = False,
 ) -> Tensor:
     tokens, width = qkv.shape[0], qkv.shape[1] // 3
-    place = torch.arange(longest, device=qkv.device)
+    place = torch.arange(max_seqlen, device=qkv.device)
     real = place < lengths[:, None]  # [rows, time]
-    index = torch.where(real, starts[:, None] + place, 0)
+    index = torch.where(real, sequence_starts[:, None] + place, 0)
     seen = real[:, None, None, :]
     if causal:
         seen = seen & (place[:, None] >= place)
@@ -81,7 +81,7 @@ def attend_twin(
         q, k, v = (qkv.float() + (bias - bias.detach()))[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         # Rows without a token would divide by nothing; theirs is not read.
         scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, torch.finfo(torch.float32).min)
-        mixed = drop(scores.softmax(-1), dropout, seed, salt) @ v
+        mixed = hash_dropout(scores.softmax(-1), dropout, seed, salt) @ v
         # What is beyond a row's end goes to one more place, which is cut off.
         out = torch.zeros(tokens + 1, width, device=qkv.device)
         out = out.index_put((torch.where(real, index, tokens),), mixed.transpose(1, 2).flatten(2))[:tokens]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def branch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def branch_linear(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """x W^T + b in x's type, and x once more, for the sum: [tokens, inputs], [outputs, inputs] to [tokens, outputs], x.
 
     The bias gets no gradient here: what follows finds it on its way. The gradient that comes for x is written over.
@@ -19,11 +19,11 @@ def branch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return _Branch.apply(x, weight.to(x.dtype), bias.detach().to(x.dtype))
 
 
-def branch_twin(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def branch_linear_twin(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return F.linear(x, weight.to(x.dtype), bias.detach().to(x.dtype)), x
 
 
-def added(dx: Tensor | None, dy: Tensor, weight: Tensor) -> Tensor:
+def add_product(dx: Tensor | None, dy: Tensor, weight: Tensor) -> Tensor:
     """dx + dy W, in dx's place where there is one."""
     return dy @ weight if dx is None else dx.contiguous().addmm_(dy, weight)
 
@@ -43,4 +43,4 @@ class _Branch(torch.autograd.Function):
             return dx, None, None
         x_wanted, weight_wanted, _ = ctx.needs_input_grad
         dweight = dy.T @ x if weight_wanted else None  # first: dx may be the very dy
-        return added(dx, dy, weight) if x_wanted else None, dweight, None
+        return add_product(dx, dy, weight) if x_wanted else None, dweight, None

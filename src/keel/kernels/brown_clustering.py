@@ -1,157 +1,156 @@
-"""Brown's greedy merges of word classes (Brown et al. 1992), with exact updates, compiled by Numba.
+"""Brown clustering (Brown et al. 1992): greedy merges of word classes with exact incremental updates, in Numba.
 
-For counts N(a, b) of a word of class a before one of class b, T in all, with h(n) = n log n:
+For class bigram counts N(a, b), T in all, with h(n) = n log n:
 
-    T x mutual information = sum h(N(a, b)) + (terms with T alone) - sum r(a) log R(a) - sum s(b) log S(b)
+    T x average mutual information = sum h(N(a, b)) + (terms in T alone) - sum r(a) log R(a) - sum s(b) log S(b)
 
-R and S are how often words of a class stand on the left and on the right of any word, r and s of a word that has a
-class already. So a merge of a and b loses
+R and S are the left and right margins of a class over all bigrams, r and s those over bigrams whose other word has a
+class already. Merging a and b loses
 
     (r(a) + r(b)) log(R(a) + R(b)) - r(a) log R(a) - r(b) log R(b) + (the same of s and S) - shared(a, b)
     shared(a, b) = sum over other classes k of e(N(a, k), N(b, k)) + e(N(k, a), N(k, b))
                    + h(the sum of the four counts of a and b with themselves) - (the sum of their h)
 
-where e(x, y) = h(x + y) - h(x) - h(y), which is 0 unless both are above 0. When a class y dissolves into another,
-only those terms change in which y has a count: classes x (neighbours of y) of them, few for the rare words that are
-most of all words.
+where e(x, y) = h(x + y) - h(x) - h(y), which is 0 unless both are positive. When class y is merged into another, only
+terms in which y has a count change: (classes) x (neighbours of y) of them, which is few for rare words.
 """
 
 import numpy as np
 from numba import njit
 
-GONE = -1e300
-"""What a pair shares that is no pair: its loss is beyond any other."""
+NOT_A_PAIR = -1e300
+"""shared(a, b) of a slot that is not in use: the loss of such a merge exceeds any other."""
 
 
 @njit(cache=True, nogil=True)
-def _h(n, known):
-    return known[n] if n < len(known) else n * np.log(np.float64(n))
+def _h(n, nlogn):
+    return nlogn[n] if n < len(nlogn) else n * np.log(np.float64(n))
 
 
 @njit(cache=True, nogil=True)
-def _pair(joint, a, b, known):
-    """What the counts of a and b with themselves add to what they share."""
+def _own_overlap(joint, a, b, nlogn):
+    """The terms of shared(a, b) with the counts of a and b among themselves."""
     aa, ab, ba, bb = joint[a, a], joint[a, b], joint[b, a], joint[b, b]
-    return _h(aa + ab + ba + bb, known) - _h(aa, known) - _h(ab, known) - _h(ba, known) - _h(bb, known)
+    return _h(aa + ab + ba + bb, nlogn) - _h(aa, nlogn) - _h(ab, nlogn) - _h(ba, nlogn) - _h(bb, nlogn)
 
 
 @njit(cache=True, nogil=True)
-def _common(counts, places, a, others, b, known):
-    """Sum over k of e(counts[k], others[k]); `places` are those where counts has any. Classes a and b are no third."""
+def _overlap(counts, nonzero, a, others, b, nlogn):
+    """Sum over k other than a and b of e(counts[k], others[k]); `nonzero` are the nonzero indices of counts."""
     total = 0.0
-    for k in places:
+    for k in nonzero:
         x, y = counts[k], others[k]
         if y > 0 and k != a and k != b:
-            total += _h(x + y, known) - _h(x, known) - _h(y, known)
+            total += _h(x + y, nlogn) - _h(x, nlogn) - _h(y, nlogn)
     return total
 
 
 @njit(cache=True, nogil=True)
-def _spread(counts, shared, slot, known):
-    """Add to what two other classes share what they share of this one's counts."""
-    places = np.flatnonzero(counts)
-    for i in range(len(places)):
-        a = places[i]
+def _add_overlaps(counts, shared, slot, nlogn):
+    """Add e(N(slot, a), N(slot, b)) to shared(a, b) of all other pairs."""
+    nonzero = np.flatnonzero(counts)
+    for i in range(len(nonzero)):
+        a = nonzero[i]
         if a == slot:
             continue
         x = counts[a]
         row = shared[a]
-        for j in range(i + 1, len(places)):
-            b = places[j]
+        for j in range(i + 1, len(nonzero)):
+            b = nonzero[j]
             if b != slot:
                 y = counts[b]
-                row[b] += _h(x + y, known) - _h(x, known) - _h(y, known)
+                row[b] += _h(x + y, nlogn) - _h(x, nlogn) - _h(y, nlogn)
 
 
 @njit(cache=True, nogil=True)
-def _place(slot, joint, turned, shared, alive, known):
-    """A class whose counts stand in `joint` already, and in its transpose `turned`, joins the others."""
-    _spread(turned[slot], shared, slot, known)
-    _spread(joint[slot], shared, slot, known)
-    rights, lefts = np.flatnonzero(joint[slot]), np.flatnonzero(turned[slot])
+def _add_class(slot, joint, transposed, shared, active, nlogn):
+    """Add a class whose counts are in `joint` and its transpose `transposed` already."""
+    _add_overlaps(transposed[slot], shared, slot, nlogn)
+    _add_overlaps(joint[slot], shared, slot, nlogn)
+    rights, lefts = np.flatnonzero(joint[slot]), np.flatnonzero(transposed[slot])
     for b in range(len(joint)):
-        if b != slot and alive[b]:
-            found = _common(joint[slot], rights, slot, joint[b], b, known)
-            found += _common(turned[slot], lefts, slot, turned[b], b, known)
-            shared[min(slot, b), max(slot, b)] = found + _pair(joint, slot, b, known)
+        if b != slot and active[b]:
+            found = _overlap(joint[slot], rights, slot, joint[b], b, nlogn)
+            found += _overlap(transposed[slot], lefts, slot, transposed[b], b, nlogn)
+            shared[min(slot, b), max(slot, b)] = found + _own_overlap(joint, slot, b, nlogn)
 
 
 @njit(cache=True, nogil=True)
-def _dissolve_side(kept, gone, x, y, others, shared, alive, known):
-    """y goes into x: what two other classes share of x's counts on one side changes, and what x shares with others.
+def _merge_side(kept, gone, x, y, others, shared, active, nlogn):
+    """Update `shared` for the merge of y into x, for the counts on one side.
 
-    kept[k] and gone[k] are the counts of x and y with each class k, others[b, k] those of b. Neither is `alive` here.
+    kept[k] and gone[k] are the counts of x and y with class k, others[b, k] those of b. x and y are not `active` here.
     """
-    places = np.flatnonzero(gone)
+    nonzero = np.flatnonzero(gone)
     size = len(kept)
     before, after = np.empty(size), np.empty(size)
     for k in range(size):
-        before[k], after[k] = _h(kept[k], known), _h(kept[k] + gone[k], known)
-    for i in range(len(places)):
-        a = places[i]
-        if not alive[a]:
+        before[k], after[k] = _h(kept[k], nlogn), _h(kept[k] + gone[k], nlogn)
+    for i in range(len(nonzero)):
+        a = nonzero[i]
+        if not active[a]:
             continue
         old, new, own = kept[a], kept[a] + gone[a], gone[a]
         for b in range(size):
-            # A pair of two such classes comes up twice: the first time does it all.
-            if b == a or not alive[b] or (gone[b] > 0 and b < a):
+            # A pair of two such classes occurs twice: it is updated the first time.
+            if b == a or not active[b] or (gone[b] > 0 and b < a):
                 continue
             change = 0.0
             if kept[b] + gone[b] > 0:
-                change += _h(new + kept[b] + gone[b], known) - after[a] - after[b]
+                change += _h(new + kept[b] + gone[b], nlogn) - after[a] - after[b]
             if old > 0 and kept[b] > 0:
-                change -= _h(old + kept[b], known) - before[a] - before[b]
+                change -= _h(old + kept[b], nlogn) - before[a] - before[b]
             if gone[b] > 0:
-                change -= _h(own + gone[b], known) - _h(own, known) - _h(gone[b], known)
+                change -= _h(own + gone[b], nlogn) - _h(own, nlogn) - _h(gone[b], nlogn)
             shared[min(a, b), max(a, b)] += change
     for b in range(size):
-        if not alive[b]:
+        if not active[b]:
             continue
         change = 0.0
         count = others[b]
-        for i in range(len(places)):
-            k = places[i]
-            if alive[k] and k != b and count[k] > 0:
-                change += _h(kept[k] + gone[k] + count[k], known) - after[k]
+        for i in range(len(nonzero)):
+            k = nonzero[i]
+            if active[k] and k != b and count[k] > 0:
+                change += _h(kept[k] + gone[k] + count[k], nlogn) - after[k]
                 if kept[k] > 0:
-                    change -= _h(kept[k] + count[k], known) - before[k]
+                    change -= _h(kept[k] + count[k], nlogn) - before[k]
                 else:
-                    change -= _h(count[k], known)
-        if kept[y] > 0 and count[y] > 0:  # y is no third class any more
-            change -= _h(kept[y] + count[y], known) - before[y] - _h(count[y], known)
+                    change -= _h(count[k], nlogn)
+        if kept[y] > 0 and count[y] > 0:  # y is no longer a third class
+            change -= _h(kept[y] + count[y], nlogn) - before[y] - _h(count[y], nlogn)
         shared[min(x, b), max(x, b)] += change
 
 
 @njit(cache=True, nogil=True)
-def _dissolve(x, y, joint, turned, shared, alive, known):
+def _merge_pair(x, y, joint, transposed, shared, active, nlogn):
     """Merge class y into class x."""
     size = len(joint)
-    alive[x] = alive[y] = False
-    _dissolve_side(joint[x], joint[y], x, y, joint, shared, alive, known)
-    _dissolve_side(turned[x], turned[y], x, y, turned, shared, alive, known)
+    active[x] = active[y] = False
+    _merge_side(joint[x], joint[y], x, y, joint, shared, active, nlogn)
+    _merge_side(transposed[x], transposed[y], x, y, transposed, shared, active, nlogn)
     for b in range(size):
-        if alive[b]:
-            shared[min(x, b), max(x, b)] -= _pair(joint, x, b, known)
+        if active[b]:
+            shared[min(x, b), max(x, b)] -= _own_overlap(joint, x, b, nlogn)
     within = joint[x, x] + joint[x, y] + joint[y, x] + joint[y, y]
     for k in range(size):
         joint[x, k] += joint[y, k]
-        turned[x, k] += turned[y, k]
+        transposed[x, k] += transposed[y, k]
     for k in range(size):
-        turned[k, x], joint[k, x] = joint[x, k], turned[x, k]
+        transposed[k, x], joint[k, x] = joint[x, k], transposed[x, k]
     for k in range(size):
-        joint[y, k] = turned[y, k] = joint[k, y] = turned[k, y] = 0
-    joint[x, x] = turned[x, x] = within
+        joint[y, k] = transposed[y, k] = joint[k, y] = transposed[k, y] = 0
+    joint[x, x] = transposed[x, x] = within
     for b in range(size):
-        if alive[b]:
-            shared[min(x, b), max(x, b)] += _pair(joint, x, b, known)
+        if active[b]:
+            shared[min(x, b), max(x, b)] += _own_overlap(joint, x, b, nlogn)
         if b != y:
-            shared[min(y, b), max(y, b)] = GONE
-    alive[x] = True
+            shared[min(y, b), max(y, b)] = NOT_A_PAIR
+    active[x] = True
 
 
 @njit(cache=True, nogil=True)
-def _logarithms(slot, lefts, rights, log_left, log_right):
-    """Tables of log(R(a) + R(b)) and log(S(a) + S(b)): the part of one class."""
+def _update_logs(slot, lefts, rights, log_left, log_right):
+    """Recompute log(R(a) + R(b)) and log(S(a) + S(b)) for one class."""
     for b in range(len(lefts)):
         low, high = min(slot, b), max(slot, b)
         log_left[low, high] = np.log(max(1.0, lefts[slot] + lefts[b]))
@@ -159,8 +158,8 @@ def _logarithms(slot, lefts, rights, log_left, log_right):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _row_losses(row, shared, log_left, log_right, left, right, own, inner_left, inner_right, terms, losses):
-    """Fill in what each merge of one class with a later one loses; the least of these."""
+def _merge_losses(row, shared, log_left, log_right, left, right, own, inner_left, inner_right, terms, losses):
+    """Fill in the loss of each merge of one class with a later one; return the smallest."""
     least = 1e299
     for b in range(row + 1, len(terms)):
         loss = (left + inner_left[b]) * log_left[b] + (right + inner_right[b]) * log_right[b]
@@ -171,16 +170,16 @@ def _row_losses(row, shared, log_left, log_right, left, right, own, inner_left, 
 
 
 @njit(cache=True, nogil=True)
-def _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses):
-    """The pair whose merge loses the least, and the loss."""
+def _best_merge(shared, log_left, log_right, lefts, rights, inner_left, inner_right, active, terms, losses):
+    """Return the pair whose merge loses the least mutual information, and the loss."""
     size = len(lefts)
     for a in range(size):
         terms[a] = inner_left[a] * np.log(max(1.0, lefts[a])) + inner_right[a] * np.log(max(1.0, rights[a]))
     best, x, y = 1e299, -1, -1
     for a in range(size - 1):
-        if not alive[a]:
+        if not active[a]:
             continue
-        least = _row_losses(
+        least = _merge_losses(
             a, shared[a], log_left[a], log_right[a], inner_left[a], inner_right[a], terms[a],
             inner_left, inner_right, terms, losses,
         )  # fmt: skip
@@ -194,8 +193,8 @@ def _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, a
 
 
 @njit(cache=True, nogil=True)
-def known_logarithms(count):
-    """n log n for the first numbers."""
+def n_log_n_table(count):
+    """[count] n log n of the integers from 0."""
     table = np.zeros(count)
     for n in range(2, count):
         table[n] = n * np.log(np.float64(n))
@@ -203,15 +202,15 @@ def known_logarithms(count):
 
 
 @njit(cache=True, nogil=True)
-def learn(
+def merge_classes(
     first, last, words, after, after_starts, after_counts, before, before_starts, before_counts,
-    slots, joint, turned, shared, alive, known, merges,
+    slots, joint, transposed, shared, active, nlogn, merges,
 ):  # fmt: skip
-    """Rows first to last of the work: the n-th word becomes a class, of one class too many the best two merge; when
-    there are no more words, the best two merge.
+    """Run steps first to last: step n makes the n-th word a class and merges the best pair once there is one class too
+    many; after the last word, each step merges the best pair.
 
-    Words stand by their frequency. `after` are the words that follow each, from after_starts on, and how often;
-    `before` those that precede it. Fills in slots[word], and merges[row] = (kept, dissolved, its loss), -1 if none.
+    Words are ranked by frequency. `after` holds the followers of each word from after_starts on, with their counts;
+    `before` the predecessors. Fills in slots[word] and merges[step] = (kept, merged, loss), -1 if there was no merge.
     """
     size = len(joint)
     lefts, rights = np.zeros(size), np.zeros(size)
@@ -221,19 +220,19 @@ def learn(
             lefts[slots[word]] += after_counts[after_starts[word] : after_starts[word + 1]].sum()
             rights[slots[word]] += before_counts[before_starts[word] : before_starts[word + 1]].sum()
     for a in range(size):
-        inner_left[a], inner_right[a] = joint[a].sum(), turned[a].sum()
+        inner_left[a], inner_right[a] = joint[a].sum(), transposed[a].sum()
     log_left, log_right = np.zeros((size, size)), np.zeros((size, size))
     for a in range(size):
-        _logarithms(a, lefts, rights, log_left, log_right)
+        _update_logs(a, lefts, rights, log_left, log_right)
     terms, losses = np.empty(size), np.empty(size)
     for row in range(first, last):
         merges[row - first, 0] = merges[row - first, 1] = -1
         if row < words:
             slot = 0
-            while alive[slot]:
+            while active[slot]:
                 slot += 1
             slots[row] = slot
-            alive[slot] = True
+            active[slot] = True
             lefts[slot] = rights[slot] = 0
             for i in range(after_starts[row], after_starts[row + 1]):
                 lefts[slot] += after_counts[i]
@@ -244,30 +243,32 @@ def learn(
                 if slots[before[i]] >= 0 and before[i] != row:
                     joint[slots[before[i]], slot] += before_counts[i]
             for k in range(size):
-                turned[slot, k], turned[k, slot] = joint[k, slot], joint[slot, k]
-                shared[min(slot, k), max(slot, k)] = 0.0 if alive[k] else GONE
+                transposed[slot, k], transposed[k, slot] = joint[k, slot], joint[slot, k]
+                shared[min(slot, k), max(slot, k)] = 0.0 if active[k] else NOT_A_PAIR
             for k in range(size):
                 inner_left[k] += joint[k, slot] if k != slot else 0
                 inner_right[k] += joint[slot, k] if k != slot else 0
-            inner_left[slot], inner_right[slot] = joint[slot].sum(), turned[slot].sum()
-            _place(slot, joint, turned, shared, alive, known)
-            _logarithms(slot, lefts, rights, log_left, log_right)
-            if not alive.all():
+            inner_left[slot], inner_right[slot] = joint[slot].sum(), transposed[slot].sum()
+            _add_class(slot, joint, transposed, shared, active, nlogn)
+            _update_logs(slot, lefts, rights, log_left, log_right)
+            if not active.all():
                 continue
-        x, y, loss = _best(shared, log_left, log_right, lefts, rights, inner_left, inner_right, alive, terms, losses)
+        x, y, loss = _best_merge(
+            shared, log_left, log_right, lefts, rights, inner_left, inner_right, active, terms, losses
+        )
         if x < 0:  # a single class is left
             continue
-        if np.count_nonzero(joint[x]) + np.count_nonzero(turned[x]) < np.count_nonzero(joint[y]) + np.count_nonzero(
-            turned[y]
+        if np.count_nonzero(joint[x]) + np.count_nonzero(transposed[x]) < np.count_nonzero(joint[y]) + np.count_nonzero(
+            transposed[y]
         ):
             x, y = y, x
-        _dissolve(x, y, joint, turned, shared, alive, known)
+        _merge_pair(x, y, joint, transposed, shared, active, nlogn)
         lefts[x] += lefts[y]
         rights[x] += rights[y]
         inner_left[x] += inner_left[y]
         inner_right[x] += inner_right[y]
         lefts[y] = rights[y] = inner_left[y] = inner_right[y] = 0
-        _logarithms(x, lefts, rights, log_left, log_right)
+        _update_logs(x, lefts, rights, log_left, log_right)
         for word in range(min(row + 1, words)):
             if slots[word] == y:
                 slots[word] = x

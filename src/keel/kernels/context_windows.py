@@ -1,20 +1,17 @@
-"""Which words meet: what of a text is kept, and the windows around its words, drawn by compiled code.
-
-Sub-sampling, the drawn reach of a window and the drawn words are those of word2vec (Mikolov et al. 2013).
-"""
+"""word2vec's training examples (Mikolov et al. 2013), in Numba: subsampling, random window sizes, negative sampling."""
 
 import numpy as np
 from numba import njit
 
-from keel.kernels.splitmix import GAMMA, LOW, below, mix, weighted
+from keel.kernels.splitmix import GAMMA, LOW, mix, random_below, sample_alias
 
 
 @njit(cache=True, nogil=True)
-def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sentences):
-    """Fill in the words numbered first to last that stay after sub-sampling, and each one's sentence; how many.
+def subsample_words(ids, bounds, begins, ends, first, last, keep_probabilities, state, words, sentences):
+    """Fill in the words first to last that survive subsampling and their sentences; return their number and the state.
 
-    Document n starts at begins[n] in ids, and ends[n] words are in all documents up to its end. `keep` is each word's
-    chance in 2^32; 0 drops what is no word. `bounds` are where sentences start.
+    Document n starts at ids[begins[n]], and documents up to n hold ends[n] words. `keep_probabilities` are
+    in units of 2^-32, 0 for special tokens. `bounds` are the sentence starts.
     """
     count = 0
     document = np.searchsorted(ends, first, side="right")
@@ -25,11 +22,11 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
         first += stop - place
         sentence = np.searchsorted(bounds, place, side="right")
         for here in range(place, stop):
-            while bounds[sentence] <= here:  # the last bound is the end of all
+            while bounds[sentence] <= here:  # the last bound is the end of the text
                 sentence += 1
             word = np.int64(ids[here])
             state += GAMMA
-            if (mix(state) & LOW) < keep[word]:
+            if (mix(state) & LOW) < keep_probabilities[word]:
                 words[count] = word
                 sentences[count] = sentence
                 count += 1
@@ -38,81 +35,95 @@ def kept_words(ids, bounds, begins, ends, first, last, keep, state, words, sente
 
 
 @njit(cache=True, nogil=True)
-def near_words(words, sentences, count, center, window, state, near):
-    """Fill in the words near a center, up to a drawn distance and inside its sentence; how many, and the new state."""
+def sample_context(words, sentences, count, center, window, state, context):
+    """Fill in the context of a center, up to a random distance in its sentence; return its size and the state."""
     state += GAMMA
-    reach = window - below(mix(state), window)
+    reach = window - random_below(mix(state), window)
     begin, stop = max(0, center - reach), min(count, center + reach + 1)
     while sentences[begin] != sentences[center]:
         begin += 1
     while sentences[stop - 1] != sentences[center]:
         stop -= 1
     for place in range(stop - begin - 1):
-        near[place] = words[begin + place + (begin + place >= center)]
+        context[place] = words[begin + place + (begin + place >= center)]
     return stop - begin - 1, state
 
 
 @njit(cache=True, nogil=True)
-def drawn_words(targets, first, stop, chances, others, negatives, state):
-    """Fill in what to tell the centers targets[first:stop, 0] from, behind each of them; how many there are in a line.
+def sample_negatives(targets, first, stop, probabilities, aliases, negatives, state):
+    """Sample negatives for the centers targets[first:stop, 0] into the following columns; return how many targets each
+    has, and the state.
 
-    Words are drawn by `chances` and `others` (Walker's alias method, in 2^32); none is a center or comes twice.
+    Sampling is by Walker's alias method, in 2^32. No negative is one of these centers or repeats.
     """
-    compared = 1
+    target_count = 1
     for _ in range(negatives):
         state += GAMMA
-        word = weighted(mix(state), chances, others)
+        word = sample_alias(mix(state), probabilities, aliases)
         fresh = True
         for line in range(first, stop):
             fresh &= targets[line, 0] != word
-        for earlier in range(1, compared):
+        for earlier in range(1, target_count):
             fresh &= targets[first, earlier] != word
         for line in range(first, stop):
-            targets[line, compared] = word
-        compared += fresh
-    return compared, state
+            targets[line, target_count] = word
+        target_count += fresh
+    return target_count, state
 
 
 @njit(cache=True, nogil=True)
-def tables(length, window, negatives, tree):
-    """Room for the windows of so many words, a line each.
+def allocate_windows(length, window, negatives, tree):
+    """Allocate the windows of `length` centers, a line each.
 
-    The words near; the targets, in sixes; 1 where a target is true (16 more numbers may be read); how many words are
-    near, how many targets there are, and where the windows end that share what was drawn.
+    They are: context words; targets, padded to a multiple of 6; labels (16 further columns may be read); and sizes: the
+    number of context words, the number of targets, and the end of the block of windows that share negatives.
     """
     columns = -(-max(1 + negatives, tree[0].shape[1]) // 6) * 6
-    near, targets = np.empty((length, 2 * window), np.int32), np.empty((length, columns), np.int32)
-    truths, sizes = np.zeros((length, columns + 16), np.float32), np.zeros((length, 3), np.int32)
-    truths[:, 0] = np.float32(1.0)
-    return near, targets, truths, sizes
+    context, targets = np.empty((length, 2 * window), np.int32), np.empty((length, columns), np.int32)
+    labels, sizes = np.zeros((length, columns + 16), np.float32), np.zeros((length, 3), np.int32)
+    labels[:, 0] = np.float32(1.0)
+    return context, targets, labels, sizes
 
 
 @njit(cache=True, nogil=True)
-def draw_windows(
-    words, sentences, count, window, chances, others, negatives, block, tree, state, near, targets, truths, sizes
+def sample_windows(
+    words,
+    sentences,
+    count,
+    window,
+    probabilities,
+    aliases,
+    negatives,
+    block,
+    tree,
+    state,
+    context,
+    targets,
+    labels,
+    sizes,
 ):
-    """Fill in the windows of those of `count` words that have others near; how many these are.
+    """Fill in the windows of those of `count` words that have a context; return how many.
 
-    Up to `block` windows in a row, of different centers, share what they are told from. With a tree, the targets are
-    the nodes on the way to the word instead. Targets beyond the last repeat the first.
+    Up to `block` consecutive windows with different centers share negatives. With a Huffman tree the targets are the
+    nodes on the path to the center instead. Targets beyond the last repeat the first.
     """
     filled = first = 0
     for center in range(count):
-        found, state = near_words(words, sentences, count, center, window, state, near[filled])
+        found, state = sample_context(words, sentences, count, center, window, state, context[filled])
         if found > 0:
             word = words[center]
             for line in range(first, filled):
                 if targets[line, 0] == word:
-                    state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                    state = _finish_block(first, filled, probabilities, aliases, negatives, state, targets, sizes)
                     first = filled
                     break
             targets[filled, 0], sizes[filled, 0] = word, found
             filled += 1
             if filled == first + block:
-                state = _close(first, filled, chances, others, negatives, state, targets, sizes)
+                state = _finish_block(first, filled, probabilities, aliases, negatives, state, targets, sizes)
                 first = filled
     if filled > first:
-        _close(first, filled, chances, others, negatives, state, targets, sizes)
+        _finish_block(first, filled, probabilities, aliases, negatives, state, targets, sizes)
     nodes, signs, lengths = tree
     if len(lengths) > 0:
         for line in range(filled):
@@ -121,15 +132,15 @@ def draw_windows(
             for step in range(targets.shape[1]):
                 there = step if step < lengths[word] else 0
                 targets[line, step] = nodes[word, there]
-                truths[line, step] = np.float32(signs[word, there] > 0)
+                labels[line, step] = np.float32(signs[word, there] > 0)
     return filled
 
 
 @njit(cache=True, nogil=True)
-def _close(first, stop, chances, others, negatives, state, targets, sizes):
-    """Draw for the windows of a block."""
-    compared, state = drawn_words(targets, first, stop, chances, others, negatives, state)
+def _finish_block(first, stop, probabilities, aliases, negatives, state, targets, sizes):
+    """Sample the negatives of a block."""
+    target_count, state = sample_negatives(targets, first, stop, probabilities, aliases, negatives, state)
     for line in range(first, stop):
-        targets[line, compared:] = targets[line, 0]
-        sizes[line, 1], sizes[line, 2] = compared, stop
+        targets[line, target_count:] = targets[line, 0]
+        sizes[line, 1], sizes[line, 2] = target_count, stop
     return state

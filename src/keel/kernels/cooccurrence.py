@@ -1,12 +1,12 @@
-"""How often words stand near each other, counted one word after the other, compiled by Numba.
+"""Word co-occurrence counts for GloVe, one row of the matrix at a time, in Numba.
 
-An index says where each word stands; what is around these places is summed into one row as long as the vocabulary, so
-that nothing has to be sorted or merged. Memory holds the index of as many words as fit and the cells of a few of them;
-the text and all other cells are on disk. Each row is summed by one thread in the order of the text: whatever the number
-of threads and the memory, the file is the same.
+An index holds the positions of each word; the contexts of these positions are summed into one dense row, so that
+nothing has to be sorted or merged. Memory holds the index of as many words as fit and the cells of a few rows; the text
+and all other cells are on disk. One thread sums each row in text order: the file does not depend on the number of
+threads or the memory.
 
-Cells are written in tiles, some words by some others, both drawn at random, and in random order inside a tile: who
-reads a stretch of the file meets few words, whose vectors stay in the processor's cache, and yet a fair sample.
+Cells are written in tiles of random words by random words, shuffled inside a tile: a consecutive part of the file is a
+fair sample of few words, whose vectors stay in the CPU cache.
 """
 
 import os
@@ -21,18 +21,18 @@ import numpy as np
 from numba import njit
 
 from keel.errors import UsageError
-from keel.kernels.splitmix import GAMMA, below, mix
+from keel.kernels.splitmix import GAMMA, mix, random_below
 
 CELL = np.dtype([("first", np.int32), ("second", np.int32), ("count", np.float32)])
-"""Two words, each pair once, and the sum of 1 / distance over all places where one is near the other."""
+"""A pair of words, each pair once, and the sum of 1 / distance over all their co-occurrences."""
 ROWS, COLUMNS = 128, 256
-"""Words of a tile: all that GloVe learns about them fits into a megabyte at 100 numbers a vector."""
+"""Words of a tile: their GloVe parameters fit into a megabyte at width 100."""
 GAP = -1
 BUFFER = 1 << 20
 
 
-class Text(NamedTuple):
-    """Documents in one long row of ids."""
+class DocumentSpans(NamedTuple):
+    """Token ids of all documents, and where each document begins and stops."""
 
     ids: np.ndarray
     begins: np.ndarray  # [documents]
@@ -40,20 +40,20 @@ class Text(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """What one thread works with."""
+    """Buffers of one thread."""
 
-    row: np.ndarray  # [words] sums for the word at hand
-    met: np.ndarray  # [words + 1] which of them are not 0
+    row: np.ndarray  # [words] dense sums of the current word
+    nonzero: np.ndarray  # [words + 1] indices of its nonzero entries
     cells: np.ndarray  # of a block of words
     tiles: np.ndarray  # the same, in the order of the file
 
 
-def count_cells(
-    text: Text, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
+def count_cooccurrences(
+    text: DocumentSpans, counts: np.ndarray, path: Path, *, window: int, scale: float, memory: float, threads: int
 ) -> None:
     """Write the cells of all words with `counts` above 0, each times `scale`, in `memory` GiB.
 
-    Other ids are passed over as if they were not there. A window goes over sentences, but not over documents.
+    Other ids are skipped as if absent. A window crosses sentences, but not documents.
     """
     if not counts.any():
         path.touch()
@@ -64,28 +64,28 @@ def count_cells(
     ends = np.concatenate([[0], counts[words].cumsum()])
     blocks = np.append(np.arange(0, len(words), ROWS), len(words))  # where each starts, and the end
     most = np.add.reduceat(np.minimum(len(words), 2 * window * counts[words]), blocks[:-1]).max()  # cells of a block
-    place = np.dtype(np.int32 if ends[-1] + len(text.begins) < 2**31 - 1 else np.int64)
-    sizes = np.diff(ends[blocks]) * place.itemsize
-    threads, room = _shares(memory, threads, 12 * len(words) + 2 * most * CELL.itemsize, sizes.max())
-    passes = list(_passes(sizes, room))
-    places = np.empty(max(ends[blocks[last]] - ends[blocks[first]] for first, last in passes), place)
+    position = np.dtype(np.int32 if ends[-1] + len(text.begins) < 2**31 - 1 else np.int64)
+    sizes = np.diff(ends[blocks]) * position.itemsize
+    threads, available = _divide_memory(memory, threads, 12 * len(words) + 2 * most * CELL.itemsize, sizes.max())
+    passes = list(_passes(sizes, available))
+    positions = np.empty(max(ends[blocks[last]] - ends[blocks[first]] for first, last in passes), position)
     scratches = [
         _Scratch(np.zeros(len(words)), np.empty(len(words) + 1, np.int32), *np.empty((2, most), CELL))
         for _ in range(threads)
     ]
-    with TemporaryFile(dir=path.parent) as spilled, open(path, "wb") as file, ThreadPoolExecutor(threads) as pool:
-        _spill(text, ranks, spilled)
-        ranked = np.asarray(np.memmap(spilled, np.int32, "r"))
+    with TemporaryFile(dir=path.parent) as rank_file, open(path, "wb") as file, ThreadPoolExecutor(threads) as pool:
+        _write_ranks(text, ranks, rank_file)
+        ranked = np.asarray(np.memmap(rank_file, np.int32, "r"))
 
         def count(block: int, before: int, scratch: _Scratch) -> np.ndarray:
             low, high = blocks[block], blocks[block + 1]
-            found = _count_rows(ranked, places, ends[low : high + 1] - before, low, window, scale, *scratch[:3])
-            _arrange(scratch.cells[:found], words, np.uint64(block), scratch.tiles)
+            found = _count_rows(ranked, positions, ends[low : high + 1] - before, low, window, scale, *scratch[:3])
+            _shuffle_tiles(scratch.cells[:found], words, np.uint64(block), scratch.tiles)
             return scratch.tiles[:found]
 
         for first, last in passes:
             low, high = blocks[first], blocks[last]
-            _index(ranked, low, high, ends[low:high] - ends[low], places)
+            _index_positions(ranked, low, high, ends[low:high] - ends[low], positions)
             for start in range(first, last, threads):
                 group = range(start, min(start + threads, last))
                 for tiles in pool.map(count, group, repeat(ends[low]), scratches):
@@ -94,50 +94,50 @@ def count_cells(
         os.fsync(file.fileno())
 
 
-def _shares(memory: float, threads: int, each: int, least: int) -> tuple[int, int]:
-    """How many threads there is memory for, and the bytes left for the index, which takes `least` for one block."""
-    room = int(memory * 2**30)
-    threads = min(threads, (room - least) // each)
+def _divide_memory(memory: float, threads: int, each: int, least: int) -> tuple[int, int]:
+    """Return the threads that fit into memory and the bytes left for the index, of which one block takes `least`."""
+    available = int(memory * 2**30)
+    threads = min(threads, (available - least) // each)
     if threads < 1:
         need = (each + least) / 2**30
         raise UsageError(
-            f"counting which words stand near each other takes {need:.2g} GiB at least, and memory is {memory:g}: "
-            f"raise it (--system.memory {need * 1.01:.2g}) or lower the vocabulary"
+            f"counting co-occurrences takes at least {need:.2g} GiB, but memory is {memory:g}: "
+            f"raise it (--system.memory {need * 1.01:.2g}) or use a smaller vocabulary"
         )
-    return threads, room - threads * each
+    return threads, available - threads * each
 
 
-def _passes(sizes: np.ndarray, room: int) -> Iterator[tuple[int, int]]:
-    """Stretches of blocks, as long as there is room for their index."""
+def _passes(sizes: np.ndarray, available: int) -> Iterator[tuple[int, int]]:
+    """Ranges of blocks whose index fits into the available memory."""
     first, taken = 0, 0
     for block, size in enumerate(sizes):
-        if taken + size > room:
+        if taken + size > available:
             yield first, block
             first, taken = block, 0
         taken += size
     yield first, len(sizes)
 
 
-def _spill(text: Text, ranks: np.ndarray, file: IO[bytes]) -> None:
-    """Write the known words as ranks, a GAP before and after each document."""
+def _write_ranks(text: DocumentSpans, ranks: np.ndarray, file: IO[bytes]) -> None:
+    """Write the text as ranks of words, a GAP before and after each document."""
     buffer = np.empty(BUFFER, np.int32)
     file.write(np.full(1, GAP, np.int32).data)
-    document, place = 0, 0
+    document, position = 0, 0
     while document < len(text.begins):
-        document, place, filled = _rank(*text, ranks, document, place, buffer)
+        document, position, filled = _fill_ranks(*text, ranks, document, position, buffer)
         file.write(buffer[:filled].data)
     file.flush()
 
 
 @njit(cache=True, nogil=True)
-def _rank(ids, begins, stops, ranks, document, place, buffer):
-    """Fill the buffer from this place in this document on; where to go on, and how far it is filled."""
+def _fill_ranks(ids, begins, stops, ranks, document, position, buffer):
+    """Fill the buffer from this position on; return the next document and position, and how far it is filled."""
     filled = 0
     while document < len(begins):
         begin, stop = begins[document], stops[document]
-        while begin + place < stop and filled < len(buffer):
-            rank = ranks[ids[begin + place]]
-            place += 1
+        while begin + position < stop and filled < len(buffer):
+            rank = ranks[ids[begin + position]]
+            position += 1
             if rank >= 0:
                 buffer[filled] = rank
                 filled += 1
@@ -146,39 +146,39 @@ def _rank(ids, begins, stops, ranks, document, place, buffer):
         buffer[filled] = GAP
         filled += 1
         document += 1
-        place = 0
-    return document, place, filled
+        position = 0
+    return document, position, filled
 
 
 @njit(cache=True, nogil=True)
-def _index(text, low, high, starts, places):
-    """Fill in where the words from low to high stand; starts[n] is where those of the n-th begin, and is moved."""
-    for place in range(len(text)):
-        word = text[place]
+def _index_positions(text, low, high, starts, positions):
+    """Fill in the positions of words low to high; starts[n] is where those of the n-th go, and is advanced."""
+    for position in range(len(text)):
+        word = text[position]
         if low <= word < high:
-            places[starts[word - low]] = place
+            positions[starts[word - low]] = position
             starts[word - low] += 1
 
 
 @njit(cache=True, nogil=True)
-def _count_rows(text, places, starts, first, window, scale, row, met, cells):
-    """Fill in the cells of the words from `first` on with words of their own rank or a higher one; how many."""
+def _count_rows(text, positions, starts, first, window, scale, row, nonzero, cells):
+    """Fill in the cells of the words from `first` on, with words of equal or higher rank; return how many."""
     found = 0
     weights = 1.0 / np.arange(1, window + 1)
     for number in range(len(starts) - 1):
         count = 0
-        for place in places[starts[number] : starts[number + 1]]:
+        for position in positions[starts[number] : starts[number + 1]]:
             for side in (-1, 1):
-                other = place
+                other = position
                 for distance in range(window):
                     other += side
                     word = text[other]
                     if word == GAP:
                         break
-                    met[count] = word  # stays only if it is new: no branch, for the processor could not foretell it
+                    nonzero[count] = word  # overwritten unless new: a branch would be mispredicted
                     count += row[word] == 0.0
                     row[word] += weights[distance]
-        for word in met[:count]:
+        for word in nonzero[:count]:
             if word >= first + number:
                 cells[found].first = first + number
                 cells[found].second = word
@@ -189,24 +189,24 @@ def _count_rows(text, places, starts, first, window, scale, row, met, cells):
 
 
 @njit(cache=True, nogil=True)
-def _arrange(cells, words, seed, tiles):
-    """Copy cells tile by tile, in random order inside each, and turn their ranks into words."""
+def _shuffle_tiles(cells, words, seed, tiles):
+    """Copy cells tile by tile, shuffled inside each, and turn ranks into word ids."""
     state = mix(seed)
-    for place in range(len(cells) - 1, 0, -1):  # Fisher and Yates
+    for position in range(len(cells) - 1, 0, -1):  # Fisher and Yates
         state += GAMMA
-        other = below(mix(state), place + 1)
-        first, second, count = cells[place].first, cells[place].second, cells[place].count
-        cells[place].first, cells[place].second = cells[other].first, cells[other].second
-        cells[place].count = cells[other].count
+        other = random_below(mix(state), position + 1)
+        first, second, count = cells[position].first, cells[position].second, cells[position].count
+        cells[position].first, cells[position].second = cells[other].first, cells[other].second
+        cells[position].count = cells[other].count
         cells[other].first, cells[other].second, cells[other].count = first, second, count
     starts = np.zeros(len(words) // COLUMNS + 2, np.int64)
-    for place in range(len(cells)):
-        starts[cells[place].second // COLUMNS + 1] += 1
+    for position in range(len(cells)):
+        starts[cells[position].second // COLUMNS + 1] += 1
     starts = np.cumsum(starts)
-    for place in range(len(cells)):
-        tile = cells[place].second // COLUMNS
+    for position in range(len(cells)):
+        tile = cells[position].second // COLUMNS
         target = starts[tile]
         starts[tile] += 1
-        tiles[target].first = words[cells[place].first]
-        tiles[target].second = words[cells[place].second]
-        tiles[target].count = cells[place].count
+        tiles[target].first = words[cells[position].first]
+        tiles[target].second = words[cells[position].second]
+        tiles[target].count = cells[position].count

@@ -1,9 +1,9 @@
-"""The forward algorithm, its gradient and Viterbi's search over chains of tags, compiled by Numba.
+"""Linear-chain CRF in Numba: forward algorithm, its gradient (forward-backward), and Viterbi decoding.
 
-Sums run over plain products, not over logarithms: every step is divided by its largest number, whose logarithm is
-kept. Next to the largest of its step, no number is below exp(-spread), where the spread is that of the transitions plus
-that of the step's emissions: whoever calls sees to it that two such numbers fit into a float64. The definition is the
-sum of logarithms in `tasks/crf.py`, to which tests hold this.
+Sums are scaled products rather than log-sum-exps: every step is divided by its largest entry, whose logarithm is
+accumulated. No entry is below exp(-spread) of the largest, where the spread is that of the transitions plus that of the
+step's emissions; callers make sure that the product of two such entries fits into a float64. The reference is the
+log-sum-exp in `nn/crf_layer.py`, which tests compare with.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from numba import njit
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def forward(emissions, lengths, starts, transitions, ends, alphas, scales):
-    """[rows] log Z; `alphas` [rows, time, tags] and `scales` [rows, time] are filled for `backward`.
+    """[batch] log Z; fills `alphas` [batch, time, tags] and `scales` [batch, time] for `backward`.
 
-    alpha_t(j) = exp(e_t(j)) sum_i alpha_{t-1}(i) exp(transition(i, j)), each step divided by its largest.
+    alpha_t(j) = exp(e_t(j)) sum_i alpha_{t-1}(i) exp(transition(i, j)), each step divided by its largest entry.
     """
     rows, _, tags = emissions.shape
     highest = transitions.max()
@@ -65,8 +65,8 @@ def forward(emissions, lengths, starts, transitions, ends, alphas, scales):
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag_sums, start_sums, step_sums, end_sums):
-    """The gradient of log Z, each row times its weight: [rows, time, tags] how probable each tag is, into `tag_sums`,
-    and how often each starts, follows another and ends, added to the other three."""
+    """Gradient of log Z, times the weight of each sequence: marginals p(tag_t) into `tag_sums` [batch, time, tags], and
+    expected starts, transitions and ends added to the other three."""
     rows, _, tags = emissions.shape
     steps = np.exp(transitions - transitions.max())
     turned = np.ascontiguousarray(steps.T)
@@ -78,19 +78,19 @@ def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag
             continue
         beta[:] = np.exp(ends - ends.max())
         for t in range(length - 1, -1, -1):
-            alpha, scores, chances = alphas[row, t], emissions[row, t], tag_sums[row, t]
+            alpha, scores, marginals = alphas[row, t], emissions[row, t], tag_sums[row, t]
             whole = 0.0
             for j in range(tags):
                 whole += alpha[j] * beta[j]
             share = weight / whole
             for j in range(tags):
-                chances[j] = alpha[j] * beta[j] * share
+                marginals[j] = alpha[j] * beta[j] * share
             if t == length - 1:
                 for j in range(tags):
-                    end_sums[j] += chances[j]
+                    end_sums[j] += marginals[j]
             if t == 0:
                 for j in range(tags):
-                    start_sums[j] += chances[j]
+                    start_sums[j] += marginals[j]
                 break
             before, top, largest = alphas[row, t - 1], scores[0], 0.0
             for j in range(tags):
@@ -98,9 +98,9 @@ def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag
             for j in range(tags):
                 after[j] = np.exp(scores[j] - top) * beta[j]
             for i in range(tags):
-                pair, chance = pairs[i], before[i] * share / scales[row, t]
+                pair, scaled = pairs[i], before[i] * share / scales[row, t]
                 for j in range(tags):
-                    pair[j] += chance * after[j]
+                    pair[j] += scaled * after[j]
             beta[:] = 0.0
             for j in range(tags):
                 ahead, step = after[j], turned[j]
@@ -117,7 +117,7 @@ def backward(emissions, lengths, transitions, ends, alphas, scales, weights, tag
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def viterbi(emissions, lengths, starts, transitions, ends, found):
-    """The likeliest chain of each row, into `found` [rows, time]."""
+    """Fill in the most probable tag sequences `found` [batch, time]."""
     rows, time, tags = emissions.shape
     best = np.empty((time, tags), emissions.dtype)
     for row in range(rows):
@@ -144,7 +144,7 @@ def viterbi(emissions, lengths, starts, transitions, ends, found):
             if last[j] > last[tag]:
                 tag = j
         found[row, length - 1] = tag
-        # Where each came from is asked only along the way that was chosen.
+        # No back-pointers: the predecessor is recomputed along the best path only.
         for t in range(length - 1, 0, -1):
             before, came = best[t - 1], 0
             for i in range(1, tags):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.triton_support import power_of_two, tl, triton
 
 
@@ -16,7 +16,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, columns: int) -> Tensor:
     Columns beyond are padding (a width divisible by 64 keeps the product aligned) and get no gradient. The backward
     pass writes it over the logits: nothing may read them after that.
     """
-    if not usable(logits):
+    if not triton_usable(logits):
         return cross_entropy_twin(logits, targets, columns)
     return _CrossEntropy.apply(logits, targets, columns)
 

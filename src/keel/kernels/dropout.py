@@ -16,17 +16,17 @@ def threshold(p: float) -> int:
     return round(p * 2**32)
 
 
-def drop(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
+def hash_dropout(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
     """The eager twin: x [..., rows, columns] with a share p of its numbers zeroed and the others scaled up."""
     if p == 0:
         return x
     assert seed is not None, "dropout needs a seed"
     *planes, rows, columns = x.shape
-    kept = keep(seed, salt, planes, rows, columns, p)
+    kept = dropout_mask(seed, salt, planes, rows, columns, p)
     return torch.where(kept, x / (1 - p), 0.0)
 
 
-def keep(seed: Tensor, salt: int, planes: list[int], rows: int, columns: int, p: float) -> Tensor:
+def dropout_mask(seed: Tensor, salt: int, planes: list[int], rows: int, columns: int, p: float) -> Tensor:
     """[*planes, rows, columns] bool: True where a number is kept."""
     count = torch.Size(planes).numel()
     key = _join(_join(_join(torch.zeros_like(seed), seed & MASK), (seed >> 32) & MASK), torch.full_like(seed, salt))

@@ -1,7 +1,6 @@
-"""fastText's classifier (Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"), compiled by Numba.
+"""SGD updates of fastText's classifier (Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification").
 
-A text is the mean of the vectors of its words and n-grams; a linear layer tells its labels from it. One text is one
-update, and all of it is the gradient of the loss in `systems/bags.py`, to which a test holds this.
+One text is one update: the gradient of the loss in `systems/fasttext_classifier.py`, which a test compares with.
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
@@ -11,20 +10,20 @@ import numpy as np
 from numba import njit
 
 from keel.kernels.simd import prefetch
-from keel.kernels.splitmix import GAMMA, LOW, mix, weighted
+from keel.kernels.splitmix import GAMMA, LOW, mix, sample_alias
 
 MULTIPLIER, SIGN = np.uint64(116049371), np.uint64(1 << 31)
 
 
 @njit(cache=True, nogil=True)
 def word_hashes(text, ends):
-    """[words] fastText's hash of each, FNV-1a over bytes as C's signed characters, as it goes into further sums."""
+    """[words] fastText's hash of each word: FNV-1a over signed bytes, sign-extended to 64 bits."""
     found = np.empty(len(ends), np.uint64)
     begin = 0
     for word in range(len(ends)):
         state = np.uint64(2166136261)
-        for place in range(begin, ends[word]):
-            byte = np.uint64(text[place])
+        for at in range(begin, ends[word]):
+            byte = np.uint64(text[at])
             state ^= byte if byte < 128 else byte | np.uint64(0xFFFFFF00)
             state = (state * np.uint64(16777619)) & LOW
         begin = ends[word]
@@ -33,30 +32,30 @@ def word_hashes(text, ends):
 
 
 @njit(cache=True, nogil=True)
-def join(places, starts, end, hashes, written, longest, buckets):
-    """Rows of words, each up to the mark of its end, and then its stretches of two to `longest` words, as buckets.
+def add_word_ngrams(units, starts, end, hashes, present, longest, buckets):
+    """Bags of words up to the end-of-line token, followed by hashed word n-grams of 2 to `longest` words.
 
-    All are places: first those of words, as they were given, then those of the distinct buckets. Gives the rows, where
-    each starts, and the buckets. What is not `written` does not count as a word; without a mark, end is -1.
+    Entries index a table of units: first the given words, then the distinct buckets. Returns the bags, where each
+    starts, and the buckets. Words that are not `present` are left out of n-grams; without end-of-line token end is -1.
     """
-    size = len(places) + len(starts)
+    size = len(units) + len(starts)
     rows, firsts = np.empty(size * longest, np.int32), np.empty(len(starts), np.int64)
     numbers, found = np.full(buckets, -1, np.int32), np.empty(size * (longest - 1), np.int32)
     line = np.empty(size, np.uint64)
-    at, known, words = 0, 0, len(hashes)
+    at, bucket_count, words = 0, 0, len(hashes)
     for row in range(len(starts) - 1):
         firsts[row] = at
         count = 0
         for here in range(starts[row], starts[row + 1] + 1):
-            place = places[here] if here < starts[row + 1] else end
-            if place < 0:
+            unit = units[here] if here < starts[row + 1] else end
+            if unit < 0:
                 break
-            rows[at] = place
+            rows[at] = unit
             at += 1
-            if written[place]:
-                line[count] = hashes[place]
+            if present[unit]:
+                line[count] = hashes[unit]
                 count += 1
-            if place == end:
+            if unit == end:
                 break
         for first in range(count):
             state = line[first]
@@ -64,56 +63,56 @@ def join(places, starts, end, hashes, written, longest, buckets):
                 state = state * MULTIPLIER + line[last]
                 bucket = np.int64(state % np.uint64(buckets))
                 if numbers[bucket] < 0:
-                    numbers[bucket] = known
-                    found[known] = bucket
-                    known += 1
+                    numbers[bucket] = bucket_count
+                    found[bucket_count] = bucket
+                    bucket_count += 1
                 rows[at] = words + numbers[bucket]
                 at += 1
     firsts[-1] = at
-    return rows[:at].copy(), firsts, found[:known].copy()
+    return rows[:at].copy(), firsts, found[:bucket_count].copy()
 
 
 @njit(cache=True, nogil=True)
-def draw_others(target, chances, others, state, outputs):
-    """Fill in the target, and then others than it that are drawn by Walker's alias method, in 2^32."""
+def sample_labels(target, probabilities, aliases, state, outputs):
+    """Fill in the target and then negatives other than it, sampled by Walker's alias method, in 2^32."""
     outputs[0] = target
-    for place in range(1, len(outputs)):
-        outputs[place] = target
-        while outputs[place] == target:
+    for k in range(1, len(outputs)):
+        outputs[k] = target
+        while outputs[k] == target:
             state += GAMMA
-            outputs[place] = weighted(mix(state), chances, others)
+            outputs[k] = sample_alias(mix(state), probabilities, aliases)
     return state
 
 
 @njit(cache=True, nogil=True)
-def _spell(places, words, parts, starts, own, grams):
-    """Fill in the rows of these words' own vectors and of their n-grams'; how many there are of each."""
+def _gather_rows(units, words, parts, starts, own, grams):
+    """Fill in the rows of these words' vectors and of their n-grams'; return how many of each."""
     owned, count = 0, 0
-    for place in places:
-        if words[place] >= 0:
-            own[owned] = words[place]
+    for unit in units:
+        if words[unit] >= 0:
+            own[owned] = words[unit]
             owned += 1
-        for part in range(starts[place], starts[place + 1]):
+        for part in range(starts[unit], starts[unit + 1]):
             grams[count] = parts[part]
             count += 1
     return owned, count
 
 
 @njit(cache=True, nogil=True)
-def _ask(places, words, parts, starts, inputs, grams):
-    """Ask for the vectors of a text to come: they are on their way while this one is learned from."""
-    for place in places:
-        if words[place] >= 0:
+def _prefetch_bag(units, words, parts, starts, inputs, grams):
+    """Prefetch the vectors of the next text during the update of this one."""
+    for unit in units:
+        if words[unit] >= 0:
             for i in range(0, inputs.shape[1], 16):
-                prefetch(inputs, words[place], i)
-        for part in range(starts[place], starts[place + 1]):
+                prefetch(inputs, words[unit], i)
+        for part in range(starts[unit], starts[unit + 1]):
             for i in range(0, grams.shape[1], 16):
                 prefetch(grams, parts[part], i)
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _sum(table, rows, count, total):
-    """Add rows of a table to a total, four at a time: the total is read and written less often."""
+def _sum_rows(table, rows, count, total):
+    """Add rows of a table to a total, four at a time to save reads and writes of the total."""
     width = len(total)
     fours = count - count % 4
     for n in range(0, fours, 4):
@@ -127,7 +126,7 @@ def _sum(table, rows, count, total):
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _add(table, rows, count, change):
+def _add_to_rows(table, rows, count, change):
     """Add a change to rows of a table."""
     width = len(change)
     for n in range(count):
@@ -137,8 +136,8 @@ def _add(table, rows, count, change):
 
 
 @njit(cache=True, nogil=True)
-def _errors(scores, wanted, count, softmax, errors):
-    """Fill in what is wanted less what is said, by outputs against each other or each for itself; the loss."""
+def _errors(scores, labels, count, softmax, errors):
+    """Fill in label - prediction, by a softmax or by independent sigmoids; return the loss."""
     loss = 0.0
     if softmax:
         most = scores[0]
@@ -149,24 +148,24 @@ def _errors(scores, wanted, count, softmax, errors):
             errors[k] = np.exp(scores[k] - most)
             total += errors[k]
         for k in range(count):
-            if wanted[k] > 0:
+            if labels[k] > 0:
                 loss += math.log(np.float64(total)) + np.float64(most) - np.float64(scores[k])
-            errors[k] = wanted[k] - errors[k] / total
+            errors[k] = labels[k] - errors[k] / total
     else:
         for k in range(count):
             power = np.exp(-abs(scores[k]))  # never overflows
             sure = np.float32(1.0) / (np.float32(1.0) + power)
-            errors[k] = wanted[k] - (sure if scores[k] >= 0 else np.float32(1.0) - sure)
-            right = scores[k] if wanted[k] > 0 else -scores[k]
+            errors[k] = labels[k] - (sure if scores[k] >= 0 else np.float32(1.0) - sure)
+            right = scores[k] if labels[k] > 0 else -scores[k]
             loss += math.log1p(np.float64(power)) + max(0.0, -np.float64(right))
     return loss
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def learn(
+def update_classifier(
     order,  # which texts, in order
-    states,  # of the draws of each of these
-    firsts,  # this and what follows up to targets: as in systems/bags.py
+    states,  # RNG state of each of these
+    firsts,  # this and the following up to targets: as in _BagArrays of systems/fasttext_classifier.py
     ids,
     words,
     parts,
@@ -176,83 +175,85 @@ def learn(
     inputs,
     grams,
     outputs,
-    nodes,  # [classes, depth] or nothing: the walk to each class through a tree
-    signs,  # [classes, depth] as the walk goes on at each node, 1 or -1
+    nodes,  # [classes, depth] or empty: the path to each class in the Huffman tree
+    signs,  # [classes, depth] the direction at each node, 1 or -1
     lengths,  # [classes]
-    chances,  # [classes] or nothing: how other classes are drawn
-    others,
+    probabilities,  # [classes] or empty: the alias table of negatives
+    aliases,
     negatives,
     softmax,
-    rate,
+    lr,
 ):
-    """Learn from these texts, one after the other; the sum of losses, how many texts, how many words."""
+    """Update by these texts, one after the other; return the sum of losses and the numbers of texts and words."""
     width, most = inputs.shape[1], max(len(outputs), 1 + negatives, nodes.shape[1])
     hidden, change = np.zeros(width, np.float32), np.zeros(width, np.float32)
-    scores, errors, wanted = np.zeros(most, np.float32), np.zeros(most, np.float32), np.zeros(most, np.float32)
+    scores, errors, labels = np.zeros(most, np.float32), np.zeros(most, np.float32), np.zeros(most, np.float32)
     compared = np.arange(most)
     own_rows, gram_rows = np.empty(64, np.int64), np.empty(64, np.int64)
     loss, learned, read = 0.0, 0, 0
     for number in range(len(order)):
         text = order[number]
         if number + 1 < len(order):
-            _ask(ids[firsts[order[number + 1]] : firsts[order[number + 1] + 1]], words, parts, starts, inputs, grams)
-        places = ids[firsts[text] : firsts[text + 1]]
-        read += len(places)
-        room = 0
-        for place in places:
-            room += starts[place + 1] - starts[place]
-        if len(places) > len(own_rows) or room > len(gram_rows):
-            own_rows = np.empty(max(len(own_rows), 2 * len(places)), np.int64)
-            gram_rows = np.empty(max(len(gram_rows), 2 * room), np.int64)
-        owned, found = _spell(places, words, parts, starts, own_rows, gram_rows)
+            _prefetch_bag(
+                ids[firsts[order[number + 1]] : firsts[order[number + 1] + 1]], words, parts, starts, inputs, grams
+            )
+        units = ids[firsts[text] : firsts[text + 1]]
+        read += len(units)
+        ngram_count = 0
+        for unit in units:
+            ngram_count += starts[unit + 1] - starts[unit]
+        if len(units) > len(own_rows) or ngram_count > len(gram_rows):
+            own_rows = np.empty(max(len(own_rows), 2 * len(units)), np.int64)
+            gram_rows = np.empty(max(len(gram_rows), 2 * ngram_count), np.int64)
+        owned, found = _gather_rows(units, words, parts, starts, own_rows, gram_rows)
         if owned + found == 0:
             continue
         share = np.float32(1.0) / np.float32(owned + found)
         for i in range(width):
             hidden[i] = np.float32(0.0)
-        _sum(inputs, own_rows, owned, hidden)
-        _sum(grams, gram_rows, found, hidden)
+        _sum_rows(inputs, own_rows, owned, hidden)
+        _sum_rows(grams, gram_rows, found, hidden)
         for i in range(width):
             hidden[i] *= share
-        # Which outputs are asked, and what each of them should say.
+        # The outputs to compare with, and the label of each.
         right = classes[text]
         if nodes.shape[1] > 0:
             count = lengths[right]
             for k in range(count):
                 compared[k] = nodes[right, k]
-                wanted[k] = np.float32(0.5) * (signs[right, k] + np.float32(1.0))
-        elif len(chances) > 0:
+                labels[k] = np.float32(0.5) * (signs[right, k] + np.float32(1.0))
+        elif len(probabilities) > 0:
             count = 1 + negatives
-            draw_others(right, chances, others, states[number], compared[:count])
-            wanted[0] = np.float32(1.0)
+            sample_labels(right, probabilities, aliases, states[number], compared[:count])
+            labels[0] = np.float32(1.0)
         elif targets.shape[1] > 0:
             count = targets.shape[1]
             for k in range(count):
-                wanted[k] = targets[text, k]
+                labels[k] = targets[text, k]
         else:
             count = len(outputs)
             for k in range(count):
-                wanted[k] = np.float32(0.0)
-            wanted[right] = np.float32(1.0)
+                labels[k] = np.float32(0.0)
+            labels[right] = np.float32(1.0)
         for k in range(count):
             row, score = outputs[compared[k]], np.float32(0.0)
             for i in range(width):
                 score += row[i] * hidden[i]
             scores[k] = score
-        loss += _errors(scores, wanted, count, softmax, errors)
+        loss += _errors(scores, labels, count, softmax, errors)
         for i in range(width):
             change[i] = np.float32(0.0)
         for k in range(count):
-            row, step = outputs[compared[k]], rate * errors[k]
+            row, step = outputs[compared[k]], lr * errors[k]
             for i in range(width):
                 change[i] += step * row[i]
         for k in range(count):
-            row, step = outputs[compared[k]], rate * errors[k]
+            row, step = outputs[compared[k]], lr * errors[k]
             for i in range(width):
                 row[i] += step * hidden[i]
         for i in range(width):
             change[i] *= share
-        _add(inputs, own_rows, owned, change)
-        _add(grams, gram_rows, found, change)
+        _add_to_rows(inputs, own_rows, owned, change)
+        _add_to_rows(grams, gram_rows, found, change)
         learned += 1
     return loss, learned, read

@@ -1,8 +1,7 @@
-"""fastText's n-grams and its updates (Bojanowski et al. 2017), compiled by Numba.
+"""fastText's hashed n-grams and SGD updates (Bojanowski et al. 2017), in Numba.
 
-A word is the mean of its own vector and those of its n-grams, which share a table by their hash. That mean is made once
-for all that it foretells, and what it learns goes back once: each vector is read and written once a window. The
-definition is the loss in `systems/fasttext.py`, to which a test holds the functions here.
+The input vector of a window is computed once for all its predictions, and its gradient is applied once: each vector is
+read and written once per window. The reference is the loss in `systems/fasttext.py`, which a test compares with.
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
@@ -11,53 +10,52 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from keel.kernels.context_windows import kept_words, near_words
-from keel.kernels.simd import choose, largest, load, spread, store, sums, zeros
-from keel.kernels.splitmix import GAMMA, mix, weighted
-from keel.kernels.word2vec_updates import ONE, SOME, ZERO, exp_minus, fetch, settled
+from keel.kernels.context_windows import sample_context, subsample_words
+from keel.kernels.simd import broadcast, lane_sums, load, maximum, store, where_nonnegative, zeros
+from keel.kernels.splitmix import GAMMA, mix, sample_alias
+from keel.kernels.word2vec_updates import FLUSH_AFTER, ONE, ZERO, exp_minus, flush_losses, prefetch_row
 
 END = "</s>"
-"""fastText's mark for the end of a line, which it does not cut."""
+"""fastText's end-of-line token, which has no n-grams."""
 AHEAD = 2
-"""Windows between asking for vectors and using them: the memory is slower than the sums."""
+"""Windows between prefetching vectors and using them."""
 
 
-def subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
-    """The buckets of the n-grams of all words in a row [grams], and where each word's start [words]; "" has none."""
+def hash_subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+    """Buckets of the n-grams of all words [ngrams], and where those of each word start [words]; "" has none."""
     marked = [b"" if word in ("", END) else b"<%b>" % word.encode("utf-8", "surrogatepass") for word in words]
     text = np.frombuffer(b"".join(marked), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, marked), np.int64, len(marked)))
     starts = np.empty(len(marked), np.int64)
-    count = _cut(text, ends, min_n, max_n, buckets, starts, np.empty(0, np.int32))
+    count = _hash_ngrams(text, ends, min_n, max_n, buckets, starts, np.empty(0, np.int32))
     grams = np.empty(count, np.int32)
-    _cut(text, ends, min_n, max_n, buckets, starts, grams)
+    _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams)
     return grams, starts
 
 
 @njit(cache=True, nogil=True)
-def _cut(text, ends, min_n, max_n, buckets, starts, grams):
-    """Fill in the buckets, if there is room, and each word's start; how many there are.
+def _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams):
+    """Fill in the buckets, if `grams` is not empty, and the start of each word; return the number of n-grams.
 
-    The hash is FNV-1a in 32 bits, over bytes as C's signed characters: those of other letters than ASCII's spread their
-    sign. A mark alone is no n-gram.
+    The hash is 32-bit FNV-1a over signed bytes: bytes above 127 are sign-extended. < or > alone is no n-gram.
     """
     count, begin = 0, 0
     for word in range(len(ends)):
         starts[word] = count
         end = ends[word]
         for first in range(begin, end):
-            if text[first] & 0xC0 == 0x80:  # inside a letter
+            if text[first] & 0xC0 == 0x80:  # inside a character
                 continue
-            state, place, n = np.uint64(2166136261), first, 1
-            while place < end and n <= max_n:
+            state, position, n = np.uint64(2166136261), first, 1
+            while position < end and n <= max_n:
                 while True:
-                    byte = np.uint64(text[place])
+                    byte = np.uint64(text[position])
                     state ^= byte if byte < 128 else byte | np.uint64(0xFFFFFF00)
                     state = (state * np.uint64(16777619)) & np.uint64(0xFFFFFFFF)
-                    place += 1
-                    if place == end or text[place] & 0xC0 != 0x80:
+                    position += 1
+                    if position == end or text[position] & 0xC0 != 0x80:
                         break
-                if n >= min_n and not (n == 1 and (first == begin or place == end)):
+                if n >= min_n and not (n == 1 and (first == begin or position == end)):
                     if len(grams) > 0:
                         grams[count] = np.int32(state % np.uint64(buckets))
                     count += 1
@@ -68,143 +66,152 @@ def _cut(text, ends, min_n, max_n, buckets, starts, grams):
 
 @njit(nogil=True, inline="always")
 def _mean(words, own, grams, parts, h):
-    """h = the mean of some rows of both tables."""
-    share = spread(ONE / np.float32(len(own) + len(parts)))
+    """h = the mean of these rows of both tables."""
+    share = broadcast(ONE / np.float32(len(own) + len(parts)))
     even = len(parts) // 2 * 2
     for i in range(0, words.shape[1], 16):
-        a = b = spread(ZERO)
-        for place in range(len(own)):
-            a += load(words, own[place], i)
-        for place in range(0, even, 2):  # two sums do not wait for each other
-            a += load(grams, parts[place], i)
-            b += load(grams, parts[place + 1], i)
+        a = b = broadcast(ZERO)
+        for position in range(len(own)):
+            a += load(words, own[position], i)
+        for position in range(0, even, 2):  # two independent accumulators hide latency
+            a += load(grams, parts[position], i)
+            b += load(grams, parts[position + 1], i)
         if even < len(parts):
             b += load(grams, parts[even], i)
         store(h, 0, i, (a + b) * share)
 
 
 @njit(nogil=True, inline="always")
-def _compare(h, outputs, targets, told, scores):
-    """scores = u h for the targets' vectors u, four at a time; beyond the last stands the first."""
-    for place in range(0, told, 4):
-        w, x, y, z = targets[place], targets[place + 1], targets[place + 2], targets[place + 3]
-        a = b = c = d = spread(ZERO)
+def _scores(h, outputs, targets, target_count, scores):
+    """scores = u . h for the output vectors u of the targets, four at a time; padding repeats the first target."""
+    for position in range(0, target_count, 4):
+        w, x, y, z = targets[position], targets[position + 1], targets[position + 2], targets[position + 3]
+        a = b = c = d = broadcast(ZERO)
         for i in range(0, outputs.shape[1], 16):
             v = load(h, 0, i)
             a += load(outputs, w, i) * v
             b += load(outputs, x, i) * v
             c += load(outputs, y, i) * v
             d += load(outputs, z, i) * v
-        store(scores, 0, place, sums((a, b, c, d)))
+        store(scores, 0, position, lane_sums((a, b, c, d)))
 
 
 @njit(nogil=True, inline="always")
-def _change(words, own, grams, parts, h, outputs, targets, told, errors):
-    """u <- u + error h for the targets' vectors u, and each vector that h is the mean of by the sum of error u.
+def _update_vectors(words, own, grams, parts, h, outputs, targets, target_count, errors):
+    """u <- u + error h for the output vectors u, and add the sum of error u to each vector that h is the mean of.
 
-    Each of them takes the whole change, as the first code had it.
+    Each of these gets the whole gradient, as in the authors' code.
     """
     for i in range(0, words.shape[1], 16):
-        change, v = spread(ZERO), load(h, 0, i)
-        for place in range(told):
-            change += spread(errors[0, place]) * load(outputs, targets[place], i)
-        for place in range(told):  # read again: a word may stand here twice
-            row = targets[place]
-            store(outputs, row, i, load(outputs, row, i) + spread(errors[0, place]) * v)
-        for place in range(len(own)):
-            store(words, own[place], i, load(words, own[place], i) + change)
-        for place in range(len(parts)):
-            store(grams, parts[place], i, load(grams, parts[place], i) + change)
+        change, v = broadcast(ZERO), load(h, 0, i)
+        for position in range(target_count):
+            change += broadcast(errors[0, position]) * load(outputs, targets[position], i)
+        for position in range(target_count):  # read again: a target may occur twice
+            row = targets[position]
+            store(outputs, row, i, load(outputs, row, i) + broadcast(errors[0, position]) * v)
+        for position in range(len(own)):
+            store(words, own[position], i, load(words, own[position], i) + change)
+        for position in range(len(parts)):
+            store(grams, parts[position], i, load(grams, parts[position], i) + change)
 
 
 @njit(nogil=True, inline="always")
-def _errors(scores, steps, true, told, rate, tally, used):
-    """Turn scores into rate (label - sigmoid(score)); `steps` are ones and then zeros, with the step in the middle.
+def _errors(scores, steps, positives, target_count, lr, loss_parts, used):
+    """Turn scores into lr (label - sigmoid(score)); `steps` is ones, then zeros, with the step in the middle.
 
-    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): tally[1] sums up the former; tally[0] is
-    the product of what the logarithm is taken of. Gives the losses that were settled, and how many wait.
+    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): loss_parts[1] sums the former;
+    loss_parts[0] is the product of the arguments of the logarithm. Returns the flushed losses and the pending factors.
     """
-    loss, one, middle = 0.0, spread(ONE), steps.shape[1] // 2
-    for place in range(0, told, 16):
-        score = load(scores, 0, place)
-        label, there = load(steps, 0, middle - true + place), load(steps, 0, middle - told + place)
+    loss, one, middle = 0.0, broadcast(ONE), steps.shape[1] // 2
+    for position in range(0, target_count, 16):
+        score = load(scores, 0, position)
+        label, there = load(steps, 0, middle - positives + position), load(steps, 0, middle - target_count + position)
         rest = exp_minus(score)
-        chance = choose(score, one, rest) / (one + rest)
-        store(scores, 0, place, (label - chance) * spread(rate))
-        store(tally, 0, 0, load(tally, 0, 0) * (one + there * rest))
-        store(tally, 1, 0, load(tally, 1, 0) + there * largest(score * (one - label - label), spread(ZERO)))
+        probability = where_nonnegative(score, one, rest) / (one + rest)
+        store(scores, 0, position, (label - probability) * broadcast(lr))
+        store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * rest))
+        store(
+            loss_parts, 1, 0, load(loss_parts, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO))
+        )
         used += 1
-        if used == SOME:
-            loss += settled(tally)
+        if used == FLUSH_AFTER:
+            loss += flush_losses(loss_parts)
             used = 0
     return loss, used
 
 
 @njit(cache=True, nogil=True)
-def draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes):
-    """Fill in the words near each of `count` words, and what is foretold there, followed by what it is told from.
+def sample_targets(
+    words, sentences, count, window, probabilities, aliases, negatives, cbow, state, context, targets, sizes
+):
+    """Fill in the context of each of `count` words and its targets: the words to predict, then the negatives.
 
-    A word foretells those near it; with `bag` (CBOW) they foretell it. For each prediction `negatives` words are drawn,
-    which leave out the one that is right. `sizes` are how many words are near, predictions and targets in all.
+    Skip-gram: the center predicts its context words; CBOW: the context predicts the center. For each prediction
+    `negatives` words are sampled; those equal to its target are dropped. `sizes` are the numbers of context words,
+    predictions and targets.
     """
     for center in range(count):
-        found, state = near_words(words, sentences, count, center, window, state, near[center])
-        true = min(found, 1) if bag else found
-        for place in range(true):
-            targets[center, place] = words[center] if bag else near[center, place]
-        told = true
-        for place in range(true):
+        found, state = sample_context(words, sentences, count, center, window, state, context[center])
+        positives = min(found, 1) if cbow else found
+        for position in range(positives):
+            targets[center, position] = words[center] if cbow else context[center, position]
+        target_count = positives
+        for position in range(positives):
             for _ in range(negatives):
                 state += GAMMA
-                word = weighted(mix(state), chances, others)
-                targets[center, told] = word
-                told += word != targets[center, place]
-        for place in range(told, min(told + 4, targets.shape[1])):
-            targets[center, place] = targets[center, 0]
-        sizes[center, 0], sizes[center, 1], sizes[center, 2] = found, true, told
+                word = sample_alias(mix(state), probabilities, aliases)
+                targets[center, target_count] = word
+                target_count += word != targets[center, position]
+        for position in range(target_count, min(target_count + 4, targets.shape[1])):
+            targets[center, position] = targets[center, 0]
+        sizes[center, 0], sizes[center, 1], sizes[center, 2] = found, positives, target_count
 
 
 @njit(cache=True, nogil=True)
-def room(count, window, negatives):
-    """Tables for `draw_targets` to fill."""
+def allocate_targets(count, window, negatives):
+    """Allocate the tables of `sample_targets`."""
     most = 2 * window * (1 + negatives) + 4
     return np.empty((count, 2 * window), np.int32), np.empty((count, most), np.int32), np.empty((count, 3), np.int32)
 
 
 @njit(cache=True, nogil=True)
-def learn(
-    ids, bounds, begins, ends, keep, chances, others, firsts, lasts, states, inputs, grams, outputs, parts, starts,
-    window, negatives, bag, rate,
+def update_fasttext(
+    ids, bounds, begins, ends, keep, probabilities, aliases, firsts, lasts, states, inputs, grams, outputs, parts,
+    starts, window, negatives, cbow, lr,
 ):  # fmt: skip
-    """Learn from the words numbered firsts[n] to lasts[n], for each n; the sum of losses and how many predictions.
+    """Update by the words firsts[n] to lasts[n], for each n; return the sum of losses and the number of predictions.
 
-    With h the mean of some vectors: u <- u + rate (label - sigmoid(u h)) h, and likewise each of those vectors by u.
+    With h the mean of the input vectors: u <- u + lr (label - sigmoid(u . h)) h, and each input vector likewise by u.
     """
     length = (lasts - firsts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
-    near, targets, sizes = room(length, window, negatives)
-    h, scores, tally, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
+    context, targets, sizes = allocate_targets(length, window, negatives)
+    h, scores, loss_parts, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
     steps = zeros(1, 2 * scores.shape[1])
     steps[0, : scores.shape[1]] = ONE
-    settled(tally)
+    flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
     for n in range(len(firsts)):
-        count, state = kept_words(ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences)
-        draw_targets(words, sentences, count, window, chances, others, negatives, bag, state, near, targets, sizes)
+        count, state = subsample_words(
+            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+        )
+        sample_targets(
+            words, sentences, count, window, probabilities, aliases, negatives, cbow, state, context, targets, sizes
+        )
         for center in range(count):
             later = center + AHEAD
             if later < count:
-                coming = words[min(later + window, count - 1)] if bag else words[later]
-                fetch(inputs, coming)
-                for place in range(starts[coming], starts[coming + 1]):
-                    fetch(grams, parts[place])
-                for place in range(sizes[later, 2]):
-                    fetch(outputs, targets[later, place])
-            found, true, told = sizes[center]
+                coming = words[min(later + window, count - 1)] if cbow else words[later]
+                prefetch_row(inputs, coming)
+                for position in range(starts[coming], starts[coming + 1]):
+                    prefetch_row(grams, parts[position])
+                for position in range(sizes[later, 2]):
+                    prefetch_row(outputs, targets[later, position])
+            found, positives, target_count = sizes[center]
             if found == 0:
                 continue
-            if bag:
-                own, size = near[center, :found], 0
+            if cbow:
+                own, size = context[center, :found], 0
                 for word in own:
                     begin, stop = starts[word], starts[word + 1]
                     if size + stop - begin > len(joined):
@@ -213,11 +220,11 @@ def learn(
                     size += stop - begin
                 rows = joined[:size]
             else:
-                near[center, 0] = words[center]
-                own, rows = near[center, :1], parts[starts[words[center]] : starts[words[center] + 1]]
+                context[center, 0] = words[center]
+                own, rows = context[center, :1], parts[starts[words[center]] : starts[words[center] + 1]]
             _mean(inputs, own, grams, rows, h)
-            _compare(h, outputs, targets[center], told, scores)
-            lost, used = _errors(scores, steps, true, told, rate, tally, used)
-            _change(inputs, own, grams, rows, h, outputs, targets[center], told, scores)
-            loss, predictions = loss + lost, predictions + true
-    return loss + settled(tally), predictions
+            _scores(h, outputs, targets[center], target_count, scores)
+            lost, used = _errors(scores, steps, positives, target_count, lr, loss_parts, used)
+            _update_vectors(inputs, own, grams, rows, h, outputs, targets[center], target_count, scores)
+            loss, predictions = loss + lost, predictions + positives
+    return loss + flush_losses(loss_parts), predictions

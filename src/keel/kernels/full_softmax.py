@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
 
 ROOM = 1 << 23
@@ -22,7 +22,7 @@ def softmax_loss(
     are for several sums at once, without a gradient. Where the GPU's kernels run all scores are held in half precision;
     elsewhere some places are done at a time, gradient and all.
     """
-    if vectors.is_cuda and torch.is_autocast_enabled("cuda") and usable(vectors):
+    if vectors.is_cuda and torch.is_autocast_enabled("cuda") and triton_usable(vectors):
         room = -len(table) % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest
         padded = F.pad(table.to(torch.get_autocast_dtype("cuda")), (0, 0, 0, room))
         scores = F.linear(vectors, padded, None if bias is None else F.pad(bias, (0, room)))

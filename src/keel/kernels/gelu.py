@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.triton_support import multiprocessors, tl, triton
 
 
 def bias_gelu(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
     """gelu(h + bias) in h's type, exact or by its tanh approximation: [..., width], [width] to [..., width]."""
-    if not usable(h):
+    if not triton_usable(h):
         return bias_gelu_twin(h, bias, tanh=tanh)
     return _BiasGelu.apply(h, bias, tanh)
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels import usable
-from keel.kernels.dropout import drop, kept, plane_key, row_hash, threshold
+from keel.kernels import triton_usable
+from keel.kernels.dropout import hash_dropout, kept, plane_key, row_hash, threshold
 from keel.kernels.triton_support import multiprocessors, power_of_two, tl, triton
 
 Form = Literal["norm", "add", "keep"]
@@ -35,7 +35,7 @@ def add_norm(
     Only the result is kept for the backward pass, which finds the normed numbers again by way of weight and shift: a
     weight nearer to zero than 1e-5 gets no gradient.
     """
-    if not usable(y):
+    if not triton_usable(y):
         return add_norm_twin(x, y, bias, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt)
     return _LayerNorm.apply("add", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
 
@@ -53,13 +53,13 @@ def add_then_norm(
     salt: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """total = x + dropout(y + bias) in x's type and its norm in y's, for networks that norm before a sub-layer."""
-    if not usable(y):
+    if not triton_usable(y):
         total = (x.float() + drop_rows(y.float() + bias, dropout, seed, salt)).to(x.dtype)
-        return total, norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
+        return total, layer_norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
     return _LayerNorm.apply("keep", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
 
 
-def norm(
+def layer_norm(
     x: Tensor,
     weight: Tensor,
     shift: Tensor,
@@ -72,8 +72,10 @@ def norm(
 ) -> Tensor:
     """dropout(LayerNorm(x) * weight + shift) in out_dtype (x's, if none is given), as embeddings have it."""
     out_dtype = out_dtype or x.dtype
-    if not usable(x):
-        return norm_twin(x, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt, out_dtype=out_dtype)
+    if not triton_usable(x):
+        return layer_norm_twin(
+            x, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt, out_dtype=out_dtype
+        )
     return _LayerNorm.apply("norm", out_dtype, x, None, None, weight, shift, epsilon, dropout, seed, salt)
 
 
@@ -93,7 +95,7 @@ def add_norm_twin(
     return F.layer_norm(total, total.shape[-1:], weight, shift, epsilon).to(y.dtype)
 
 
-def norm_twin(
+def layer_norm_twin(
     x: Tensor,
     weight: Tensor,
     shift: Tensor,
@@ -110,7 +112,7 @@ def norm_twin(
 
 def drop_rows(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
     """Dropout over [..., width], all leading dimensions taken as one of rows."""
-    return drop(x.reshape(1, -1, x.shape[-1]), p, seed, salt).view(x.shape)
+    return hash_dropout(x.reshape(1, -1, x.shape[-1]), p, seed, salt).view(x.shape)
 
 
 @triton.jit(do_not_specialize=["salt"])

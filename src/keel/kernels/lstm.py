@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.triton_support import tl, triton
 
 BLOCK = 1024
@@ -124,7 +124,7 @@ def _shut(
 
 def fused(gates: Tensor) -> bool:
     """Whether the kernels open and shut the gates; what takes them one by one is far too slow in the interpreter."""
-    return gates.is_cuda and usable(gates)
+    return gates.is_cuda and triton_usable(gates)
 
 
 def _grid(gates: Tensor) -> tuple[int, int]:

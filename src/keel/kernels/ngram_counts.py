@@ -1,9 +1,9 @@
-"""N-grams counted, weighed and looked up, compiled by Numba.
+"""N-gram counts, Kneser-Ney estimates and lookups in a trie, in Numba.
 
-All places of a text are sorted by the words from there on; equal beginnings then stand together, so that one walk over
-the places finds the n-grams of every order, each with those that go on from it: a tree, whose nodes of one order lie
-side by side, sorted. Memory holds the places of as many first words as fit; text and n-grams are on disk. Whatever the
-number of threads and the memory, the tree is the same.
+All positions of a text are sorted by the words that follow (a suffix array of `order` words); one pass over them then
+finds the n-grams of every order and their extensions: a trie whose nodes are stored by order, sorted. Memory holds the
+positions of as many first words as fit; text and n-grams are on disk. The trie does not depend on the number of threads
+or the memory.
 """
 
 from collections.abc import Iterator
@@ -18,88 +18,88 @@ from numba import njit
 from keel.errors import UsageError
 
 
-class Marks(NamedTuple):
-    """What stands at the bounds of sentences."""
+class SentenceBoundaries(NamedTuple):
+    """Ids of the sentence boundaries <s> and </s>."""
 
     start: int
     end: int
 
 
-class Sentences(NamedTuple):
-    """Sentences in one long row of ids."""
+class SentenceSpans(NamedTuple):
+    """Token ids of a corpus, and where each sentence begins and stops."""
 
     ids: np.ndarray
     begins: np.ndarray  # [sentences]
     stops: np.ndarray  # [sentences]
 
-    def part(self, first: int, last: int) -> Self:
-        """The sentences from number `first` up to `last`."""
+    def slice(self, first: int, last: int) -> Self:
+        """Sentences `first` to `last`."""
         return self._replace(begins=self.begins[first:last], stops=self.stops[first:last])
 
-    def marked(self, words: np.ndarray, marks: Marks) -> np.ndarray:
-        """[tokens] each sentence between its marks, every id as the word that `words` gives for it."""
+    def with_boundaries(self, words: np.ndarray, boundaries: SentenceBoundaries) -> np.ndarray:
+        """[tokens] every sentence between <s> and </s>, ids mapped by `words`."""
         size = int((self.stops - self.begins).sum()) + 2 * np.count_nonzero(self.stops > self.begins)
         text = np.empty(size, np.int32)
-        _mark(*self, words, *marks, text)
+        _fill_sentences(*self, words, *boundaries, text)
         return text
 
 
-class Order(NamedTuple):
-    """All n-grams of one order, sorted, words first to last; on disk where they are many."""
+class NgramOrder(NamedTuple):
+    """All n-grams of one order, sorted; memory-mapped above order 1."""
 
     words: np.ndarray  # [ngrams] the last word of each
-    counts: np.ndarray  # [ngrams] how often it stands in the text or, below the highest order, after how many words
-    sizes: np.ndarray  # [ngrams] how many n-grams of the next order begin with it
-    links: np.ndarray  # [ngrams] where among those one shorter it stands without its first word
+    counts: np.ndarray  # [ngrams] occurrences at the highest order; number of distinct preceding words below
+    sizes: np.ndarray  # [ngrams] number of n-grams of the next order that extend it
+    suffixes: np.ndarray  # [ngrams] index of its suffix (without the first word) in the order below
 
 
-class Counted(NamedTuple):
-    """The n-grams of a text by their order."""
+class NgramCounts(NamedTuple):
+    """The n-grams of a text, by order."""
 
-    orders: list[Order]
+    orders: list[NgramOrder]
     parts: int
-    """How many times the memory all of them together would have needed to be sorted."""
+    """How many parts of the text were sorted separately for lack of memory."""
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Nobody writes into them: a copy of an objective needs none of its own."""
+        """Read-only, so copies of an objective share it."""
         return self
 
 
 def count_ngrams(
-    sentences: Sentences,
+    sentences: SentenceSpans,
     words: np.ndarray,
-    marks: Marks,
+    boundaries: SentenceBoundaries,
     *,
     order: int,
-    vocabulary: int,
+    vocab_size: int,
     folder: Path,
     memory: float,
     threads: int,
-) -> Counted:
-    """Count as Kneser and Ney do: below the highest order an n-gram counts once for each word that stands before it,
-    but as often as it comes if it begins a sentence, where no word does.
+) -> NgramCounts:
+    """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it is of the highest order
+    or begins with <s>.
 
-    Sorting takes at most `memory` GiB; files are in `folder` and go with the arrays.
+    Sorting takes at most `memory` GiB; temporary files are in `folder` and live as long as the arrays.
     """
-    text = _spilled(sentences, words, marks, order, folder)
-    firsts = _tally(text[: len(text) - order], vocabulary)
+    text = _write_text(sentences, words, boundaries, order, folder)
+    firsts = _bincount(text[: len(text) - order], vocab_size)
     sought = firsts.copy()
-    sought[marks.end] = 0  # nothing goes on from the end of a sentence
-    place = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
-    each = 2 * place.itemsize + 12 * (order - 1)
-    threads, ranges = _shares(sought, each, memory, threads) if order > 1 else (1, [])
-    children = np.zeros(vocabulary, np.int32)
+    sought[boundaries.end] = 0  # nothing follows the end of a sentence
+    position = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
+    each = 2 * position.itemsize + 12 * (order - 1)
+    threads, ranges = _divide_memory(sought, each, memory, threads) if order > 1 else (1, [])
+    children = np.zeros(vocab_size, np.int32)
     files = [[_file(folder) for _ in range(3)] for _ in range(1, order)]
 
     def build(bounds: tuple[int, int]) -> list[np.ndarray]:
         low, high = bounds
-        places = np.empty(int(sought[low:high].sum()), place)
-        _find(text, low, high, marks.end, places)
-        places = _sort(text, places, np.empty_like(places), order, np.empty(vocabulary + 1, np.int64))
-        ends = _measure(text, places, order, marks.end).cumsum()
+        positions = np.empty(int(sought[low:high].sum()), position)
+        _find_positions(text, low, high, boundaries.end, positions)
+        positions = _radix_sort(text, positions, np.empty_like(positions), order, np.empty(vocab_size + 1, np.int64))
+        ends = _count_new_ngrams(text, positions, order, boundaries.end).cumsum()
         found = np.zeros((3, ends[-1]), np.int32)
         filled = np.concatenate([[0], ends[:-1]])
-        _grow(text, places, order, marks.end, children, found[0], found[1], found[2], filled)
+        _fill_trie(text, positions, order, boundaries.end, children, found[0], found[1], found[2], filled)
         return np.split(found, ends[:-1], 1)[1:]
 
     with ThreadPoolExecutor(threads) as pool:
@@ -108,46 +108,50 @@ def count_ngrams(
                 for level, arrays in zip(files, grown, strict=True):
                     for file, array in zip(level, arrays, strict=True):
                         file.write(array.data)
-    levels = [(np.arange(vocabulary, dtype=np.int32), firsts, children)]
-    levels += [tuple(_mapped(file) for file in level) for level in files]
-    parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # single words need no sorting
-    return Counted(list(_adjusted(levels, marks.start, folder)), parts)
+    levels = [(np.arange(vocab_size, dtype=np.int32), firsts, children)]
+    levels += [tuple(_memory_map(file) for file in level) for level in files]
+    parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # unigrams need no sorting
+    return NgramCounts(list(_kneser_ney_counts(levels, boundaries.start, folder)), parts)
 
 
-def _spilled(sentences: Sentences, words: np.ndarray, marks: Marks, order: int, folder: Path) -> np.ndarray:
-    """All marked text in a file, and so much more after it that every place has `order` words."""
+def _write_text(
+    sentences: SentenceSpans, words: np.ndarray, boundaries: SentenceBoundaries, order: int, folder: Path
+) -> np.ndarray:
+    """The text with sentence boundaries in a file, padded so that `order` words follow every position."""
     file = _file(folder)
     step = 10_000
     for first in range(0, len(sentences.begins), step):
-        file.write(sentences.part(first, first + step).marked(words, marks).data)
-    file.write(np.full(order, marks.end, np.int32).data)
-    return _mapped(file)
+        file.write(sentences.slice(first, first + step).with_boundaries(words, boundaries).data)
+    file.write(np.full(order, boundaries.end, np.int32).data)
+    return _memory_map(file)
 
 
 def _file(folder: Path) -> IO[bytes]:
     return TemporaryFile(dir=folder)
 
 
-def _mapped(file: IO[bytes]) -> np.ndarray:
-    """The int32 that a temporary file holds, which lives as long as the array."""
+def _memory_map(file: IO[bytes]) -> np.ndarray:
+    """Memory-map the int32 of a temporary file, which lives as long as the array."""
     with file:
         file.flush()
         return np.asarray(np.memmap(file, np.int32, "r+")) if file.seek(0, 2) else np.empty(0, np.int32)
 
 
-def _shares(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple[int, list[tuple[int, int]]]:
-    """How many threads there is memory for, and the stretches of first words that one of them sorts at a time."""
-    room, most = int(memory * 2**30), max(1, int(counts.max()) * each)
-    if most > room:
+def _divide_memory(counts: np.ndarray, each: int, memory: float, threads: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return the threads that fit into memory, and ranges of first words that one thread sorts at a time."""
+    available, most = int(memory * 2**30), max(1, int(counts.max()) * each)
+    if most > available:
         need = most / 2**30
-        what = f"sorting the places of the most frequent word takes {need:.2g} GiB, and memory is {memory:g}"
+        what = f"sorting the positions of the most frequent word takes {need:.2g} GiB, but memory is {memory:g}"
         raise UsageError(f"{what}: raise it (--system.memory {need * 1.01:.2g})")
-    threads = min(threads, room // most)
-    return threads, list(_ranges(counts, min(room // threads // each, 1 + int(counts.sum()) // (4 * threads))))
+    threads = min(threads, available // most)
+    return threads, list(
+        _word_ranges(counts, min(available // threads // each, 1 + int(counts.sum()) // (4 * threads)))
+    )
 
 
-def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Stretches of words with so many places at most, or one word."""
+def _word_ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of words with at most `most` positions, or of one word."""
     first, taken = 0, 0
     for word, count in enumerate(counts.tolist()):
         if taken and taken + count > most:
@@ -157,31 +161,31 @@ def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
     yield first, len(counts)
 
 
-def _adjusted(levels: list[Any], start: int, folder: Path) -> Iterator[Order]:
-    """Each order with its links, and with its counts as Kneser and Ney have them."""
-    links = np.empty(0, np.int32)
-    shorter = np.empty(0, np.int64)  # where those begin that go on from each n-gram one shorter
-    low, high = start, start + 1  # the n-grams that begin with the start of a sentence
+def _kneser_ney_counts(levels: list[Any], start: int, folder: Path) -> Iterator[NgramOrder]:
+    """Each order with its suffix suffixes and Kneser-Ney counts."""
+    suffixes = np.empty(0, np.int32)
+    shorter = np.empty(0, np.int64)  # first extension of each n-gram of the order below
+    low, high = start, start + 1  # the n-grams that begin with <s>
     for number, (words, counts, sizes) in enumerate(levels):
         if number + 1 == len(levels):
-            yield Order(words, np.where(words == start, 0, counts) if number == 0 else counts, sizes, links)
+            yield NgramOrder(words, np.where(words == start, 0, counts) if number == 0 else counts, sizes, suffixes)
             return
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         longer = after = levels[number + 1][0]
         if number > 0:
             file = _file(folder)
             file.truncate(4 * len(longer))
-            after = _mapped(file)
-            _link(starts, links, shorter, words, longer, after)
-        adjusted = _tally(after, len(words))
+            after = _memory_map(file)
+            _link_suffixes(starts, suffixes, shorter, words, longer, after)
+        adjusted = _bincount(after, len(words))
         adjusted[low:high] = 0 if number == 0 else counts[low:high]
-        yield Order(words, adjusted, sizes, links)
-        low, high, links, shorter = starts[low], starts[high], after, starts
+        yield NgramOrder(words, adjusted, sizes, suffixes)
+        low, high, suffixes, shorter = starts[low], starts[high], after, starts
 
 
 @njit(cache=True, nogil=True)
-def _tally(numbers, most):
-    """[most] how often each number comes."""
+def _bincount(numbers, most):
+    """[most] occurrences of each number."""
     counts = np.zeros(most, np.int32)
     for number in numbers:
         counts[number] += 1
@@ -189,59 +193,59 @@ def _tally(numbers, most):
 
 
 @njit(cache=True, nogil=True)
-def _mark(ids, begins, stops, words, start, end, text):
+def _fill_sentences(ids, begins, stops, words, start, end, text):
     filled = 0
     for sentence in range(len(begins)):
         if stops[sentence] <= begins[sentence]:
             continue
         text[filled] = start
         filled += 1
-        for place in range(begins[sentence], stops[sentence]):
-            text[filled] = words[ids[place]]
+        for position in range(begins[sentence], stops[sentence]):
+            text[filled] = words[ids[position]]
             filled += 1
         text[filled] = end
         filled += 1
 
 
 @njit(cache=True, nogil=True)
-def _find(text, low, high, end, places):
-    """Fill in where the words from low to high stand, but not where sentences end."""
+def _find_positions(text, low, high, end, positions):
+    """Fill in the positions of words low to high, without sentence ends."""
     found = 0
-    for place in range(len(text)):
-        word = text[place]
+    for position in range(len(text)):
+        word = text[position]
         if low <= word < high and word != end:
-            places[found] = place
+            positions[found] = position
             found += 1
-            if found == len(places):
+            if found == len(positions):
                 break
 
 
 @njit(cache=True, nogil=True)
-def _sort(text, places, others, order, ends):
-    """The places sorted by the words from there on: by the last, then stably by the one before it, up to the first.
+def _radix_sort(text, positions, buffer, order, ends):
+    """Sort positions by their next `order` words: radix sort from the last word to the first.
 
-    What follows the end of a sentence is compared too, which does no harm: it is never read.
+    Words after a sentence end are compared too, which is harmless: they are impossible read.
     """
     for distance in range(order - 1, -1, -1):
         ends[:] = 0
-        for place in places:
-            ends[text[place + distance] + 1] += 1
+        for position in positions:
+            ends[text[position + distance] + 1] += 1
         for word in range(1, len(ends)):
             ends[word] += ends[word - 1]
-        for place in places:
-            word = text[place + distance]
-            others[ends[word]] = place
+        for position in positions:
+            word = text[position + distance]
+            buffer[ends[word]] = position
             ends[word] += 1
-        places, others = others, places
-    return places
+        positions, buffer = buffer, positions
+    return positions
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _alike(text, place, other, order, end):
-    """How many words from both places on are the same, up to the end of the sentence; all, if that is where it ends."""
+def _common_prefix(text, position, other, order, end):
+    """Length of the common prefix of two positions; `order` if both sentences end before they differ."""
     same = 0
     while same < order:
-        word = text[place + same]
+        word = text[position + same]
         if word != text[other + same]:
             break
         same += 1
@@ -251,32 +255,32 @@ def _alike(text, place, other, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _measure(text, places, order, end):
-    """[order] how many n-grams of each order begin at these sorted places; of the first, none is counted."""
+def _count_new_ngrams(text, positions, order, end):
+    """[order] number of n-grams above order 1 that begin at these sorted positions."""
     sizes = np.zeros(order, np.int64)
-    for number in range(len(places)):
-        place = places[number]
-        same = _alike(text, place, places[number - 1], order, end) if number else 0
+    for number in range(len(positions)):
+        position = positions[number]
+        same = _common_prefix(text, position, positions[number - 1], order, end) if number else 0
         for length in range(max(1, same), order):
-            if text[place + length - 1] == end:
+            if text[position + length - 1] == end:
                 break
             sizes[length] += 1
     return sizes
 
 
 @njit(cache=True, nogil=True)
-def _grow(text, places, order, end, children, words, counts, sizes, filled):
-    """Fill in the n-grams that begin at these sorted places; filled[n] is where the next of n + 1 words goes."""
-    for number in range(len(places)):
-        place = places[number]
-        same = _alike(text, place, places[number - 1], order, end) if number else 0
+def _fill_trie(text, positions, order, end, children, words, counts, sizes, filled):
+    """Fill in the n-grams that begin at these sorted positions; filled[n] is the next free entry of order n + 1."""
+    for number in range(len(positions)):
+        position = positions[number]
+        same = _common_prefix(text, position, positions[number - 1], order, end) if number else 0
         for length in range(1, order):
-            if text[place + length - 1] == end:
+            if text[position + length - 1] == end:
                 break
             if length >= same:
-                words[filled[length]] = text[place + length]
+                words[filled[length]] = text[position + length]
                 if length == 1:
-                    children[text[place]] += 1
+                    children[text[position]] += 1
                 else:
                     sizes[filled[length - 1] - 1] += 1
                 filled[length] += 1
@@ -284,8 +288,8 @@ def _grow(text, places, order, end, children, words, counts, sizes, filled):
 
 
 @njit(cache=True, nogil=True)
-def _seek(words, low, high, word):
-    """Where in this sorted stretch of words one stands, or where it would."""
+def _binary_search(words, low, high, word):
+    """Index of a word in words[low:high], which is sorted, or where it would be inserted."""
     while low < high:
         middle = (low + high) // 2
         if words[middle] < word:
@@ -296,97 +300,97 @@ def _seek(words, low, high, word):
 
 
 @njit(cache=True, nogil=True)
-def _link(starts, links, shorter_starts, words, longer, after):
-    """Fill in, for each n-gram one longer than `words` end, where it stands among these without its first word.
+def _link_suffixes(starts, suffixes, shorter_starts, words, longer, after):
+    """Fill in the suffix link of each n-gram of the next order: its index without its first word.
 
-    That is below where the n-gram without its last word stands without its first one.
+    It is an extension of the suffix of its parent.
     """
-    for parent in range(len(links)):
-        low, high = shorter_starts[links[parent]], shorter_starts[links[parent] + 1]
+    for parent in range(len(suffixes)):
+        low, high = shorter_starts[suffixes[parent]], shorter_starts[suffixes[parent] + 1]
         for child in range(starts[parent], starts[parent + 1]):
-            low = _seek(words, low, high, longer[child])
+            low = _binary_search(words, low, high, longer[child])
             after[child] = low
 
 
 @njit(cache=True, nogil=True)
-def weigh_words(counts, discounts, never, chances):
-    """Fill in log p of each word alone: what the discounts spare is shared out evenly, also to words never met."""
-    total, spared, possible = 0, 0.0, 0
+def estimate_unigrams(counts, discounts, impossible, log_probs):
+    """Fill in log p(w): the discounted mass is spread evenly over the vocab_size, unseen words included."""
+    total, backoff_mass, possible = 0, 0.0, 0
     for word in range(len(counts)):
-        possible += not never[word]
+        possible += not impossible[word]
         if counts[word]:
             total += counts[word]
-            spared += discounts[min(counts[word], 3)]
-    even = spared / total / possible
+            backoff_mass += discounts[min(counts[word], 3)]
+    even = backoff_mass / total / possible
     for word in range(len(counts)):
         kept = (counts[word] - discounts[min(counts[word], 3)]) / total
-        chances[word] = -np.inf if never[word] else np.log(kept + even)
+        log_probs[word] = -np.inf if impossible[word] else np.log(kept + even)
 
 
 @njit(cache=True, nogil=True)
-def weigh(low, high, starts, counts, links, discounts, chances, backoffs):
-    """Fill in log p of the n-grams that go on from the nodes low to high, and log of what these spare for others.
+def estimate_ngrams(low, high, starts, counts, suffixes, discounts, log_probs, backoffs):
+    """Fill in log p of the n-grams that extend nodes low to high, and the log back-off weight of these nodes.
 
-    p(w | v..) = (c(v.. w) - D(c)) / sum of c(v.. *) + spared(v..) p(w | ..), with one word less before it.
+    p(w | v u) = (c(v u w) - D(c)) / sum over w' of c(v u w') + gamma(v u) p(w | u), where gamma is the discounted mass.
     """
     for parent in range(low, high):
         begin, stop = starts[parent], starts[parent + 1]
-        total, spared = 0, 0.0
+        total, backoff_mass = 0, 0.0
         for child in range(begin, stop):
             count = counts[child - high]
             total += count
-            spared += discounts[min(count, 3)]
-        spared = spared / total if total else 1.0
-        backoffs[parent] = np.log(spared)
+            backoff_mass += discounts[min(count, 3)]
+        backoff_mass = backoff_mass / total if total else 1.0
+        backoffs[parent] = np.log(backoff_mass)
         for child in range(begin, stop):
             count = counts[child - high]
-            lower = np.exp(np.float64(chances[low + links[child - high]]))
-            chances[child] = np.log((count - discounts[min(count, 3)]) / total + spared * lower)
+            lower = np.exp(np.float64(log_probs[low + suffixes[child - high]]))
+            log_probs[child] = np.log((count - discounts[min(count, 3)]) / total + backoff_mass * lower)
 
 
 @njit(cache=True, nogil=True)
-def score(text, chosen, start, order, words, starts, chances, backoffs):
-    """The sum of -log p over all words of marked text, and over the chosen ones; order 0 knows nothing of any."""
-    total, part, held = 0.0, 0.0, 0
-    nodes = np.empty(max(1, order), np.int64)  # of the last word, of the last two, ...
-    for place in range(len(text)):
-        word = np.int64(text[place])
+def sum_log_probs(text, selected, start, order, words, starts, log_probs, backoffs):
+    """Sum of -log p over all words of the text, and over the selected ones; order 0 is uniform."""
+    total, part, context_size = 0.0, 0.0, 0
+    nodes = np.empty(max(1, order), np.int64)  # of the last word, the last two, ...
+    for position in range(len(text)):
+        word = np.int64(text[position])
         if word != start:
-            known, lost, met = word, 0.0, 0
-            for length in range(held, 0, -1):
+            known, backoff, matched = word, 0.0, 0
+            for length in range(context_size, 0, -1):
                 node = nodes[length - 1]
                 stop = np.int64(starts[node + 1])
-                child = _seek(words, np.int64(starts[node]), stop, word)
+                child = _binary_search(words, np.int64(starts[node]), stop, word)
                 if child < stop and words[child] == word:
-                    if met == 0:
-                        known, met = child, length
+                    if matched == 0:
+                        known, matched = child, length
                     if length < order - 1:
                         nodes[length] = child
-                elif met == 0:
-                    lost += backoffs[node]
-            total -= chances[known] + lost
-            if chosen[place]:
-                part -= chances[known] + lost
-            held = met
+                elif matched == 0:
+                    backoff += backoffs[node]
+            total -= log_probs[known] + backoff
+            if selected[position]:
+                part -= log_probs[known] + backoff
+            context_size = matched
         else:
-            held = 0
+            context_size = 0
         nodes[0] = word
-        held = min(held + 1, order - 1)
+        context_size = min(context_size + 1, order - 1)
     return total, part
 
 
 @njit(cache=True, nogil=True)
-def spread(context, order, words, starts, chances, backoffs, found):
-    """Fill in log p of every word after the last words of `context`."""
-    found[:] = chances[: len(found)]
+def next_word_log_probs(context, order, words, starts, log_probs, backoffs, found):
+    """Fill in log p of every word after `context`."""
+    found[:] = log_probs[: len(found)]
     for length in range(1, min(len(context), order - 1) + 1):
         node = np.int64(context[len(context) - length])
-        for place in range(len(context) - length + 1, len(context)):
+        for position in range(len(context) - length + 1, len(context)):
             stop = np.int64(starts[node + 1])
-            child = _seek(words, np.int64(starts[node]), stop, np.int64(context[place]))
-            if child == stop or words[child] != context[place]:
+            child = _binary_search(words, np.int64(starts[node]), stop, np.int64(context[position]))
+            if child == stop or words[child] != context[position]:
                 return
             node = child
         found += backoffs[node]
         for child in range(starts[node], starts[node + 1]):
-            found[words[child]] = chances[child]
+            found[words[child]] = log_probs[child]

@@ -1,4 +1,4 @@
-"""Words with numbers after them, as text, read by compiled code (Numba)."""
+"""Parser of text word vectors (a word, then its numbers, per line), in Numba."""
 
 import numpy as np
 from numba import njit
@@ -7,34 +7,36 @@ POWERS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
 
 
 @njit(cache=True, nogil=True)
-def parse(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, powers: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Fill `rows` from the ends of lines; give where each line's word ends, or -1 for what needs a second look."""
+def parse_vectors(
+    text: np.ndarray, starts: np.ndarray, stops: np.ndarray, powers: np.ndarray, vectors: np.ndarray
+) -> np.ndarray:
+    """Fill `vectors` from the ends of lines; return where each word ends, or -1 if the line needs a slow parse."""
     ends = np.empty(len(starts), np.int64)
     for row in range(len(starts)):
         start, at = starts[row], _skip(text, starts[row], stops[row], True)
         odd = False
-        for column in range(rows.shape[1] - 1, -1, -1):
+        for column in range(vectors.shape[1] - 1, -1, -1):
             stop = at
             at = _skip(text, start, stop, False)
-            rows[row, column] = value = _number(text, at, stop, powers)
+            vectors[row, column] = value = _number(text, at, stop, powers)
             odd |= np.isnan(value)
             at = _skip(text, start, at, True)
-        odd |= _skip(text, start, at, False) > start or at == start  # a word of several parts, or none
+        odd |= _skip(text, start, at, False) > start or at == start  # a word with whitespace inside, or none
         ends[row] = -1 if odd else at
     return ends
 
 
 @njit(cache=True, nogil=True)
-def _skip(text: np.ndarray, start: int, at: int, blanks: bool) -> int:
-    """Go back over blanks, or over what is none."""
-    while at > start and (text[at - 1] == 32 or 9 <= text[at - 1] <= 13) == blanks:
+def _skip(text: np.ndarray, start: int, at: int, whitespace: bool) -> int:
+    """Move back over whitespace, or over anything else."""
+    while at > start and (text[at - 1] == 32 or 9 <= text[at - 1] <= 13) == whitespace:
         at -= 1
     return at
 
 
 @njit(cache=True, nogil=True)
 def _number(text: np.ndarray, at: int, stop: int, powers: np.ndarray) -> float:
-    """A number's digits times or over a power of ten, which is rounded right if a double holds both; else NaN."""
+    """Digits times or over a power of ten, correctly rounded if a double holds both exactly; else NaN."""
     negative = at < stop and text[at] == ord("-")
     if negative:
         at += 1

@@ -1,8 +1,7 @@
-"""Sixteen float32 numbers that one instruction takes side by side, as a type of Numba's.
+"""SIMD vectors of 16 float32 lanes as a Numba type.
 
-Loops over plain floats leave it to the compiler to find such instructions; it then guards every loop with checks that
-cost more than a row of a hundred numbers. Rows read by `load` are as wide as their table, in multiples of 16. On
-machines whose registers are narrower the compiler splits the lanes.
+Auto-vectorized loops carry checks that cost more than a row of a hundred numbers. Tables are contiguous, with rows of a
+multiple of 16 numbers. On machines with narrower registers the compiler splits the vectors.
 """
 
 import operator
@@ -18,7 +17,7 @@ _FLOAT, _INTEGER = ir.FloatType(), ir.IntType(32)
 _LANES, _INTEGERS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INTEGER, WIDTH)
 
 
-instruction: Any = intrinsic  # whose own type would ask callers for the first parameter, which Numba gives
+instruction: Any = intrinsic  # its own type asks callers for the first parameter, which Numba supplies
 
 
 class _Lanes(types.Type):
@@ -35,13 +34,13 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, _LANES)
 
 
-def padded(width: int) -> int:
-    """The next multiple of the lanes."""
+def round_up_to_lanes(width: int) -> int:
+    """The next multiple of 16."""
     return -(-width // WIDTH) * WIDTH
 
 
-def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Where table[row, column] lies, in a table without gaps."""
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Address of table[row, column] in a contiguous table."""
     table = context.make_array(signature.args[0])(context, builder, arguments[0])
     row, column = (
         context.cast(builder, value, kind, types.intp)
@@ -53,7 +52,7 @@ def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def zeros(rows, width):
-    """An array of zeros in which every row of a multiple of 16 numbers starts a cache line."""
+    """Zeros [rows, width] aligned to cache lines, for a width that is a multiple of 16."""
     flat = np.zeros(rows * width + 16, np.float32)
     start = -flat.ctypes.data % 64 // 4
     return flat[start : start + rows * width].reshape(rows, width)
@@ -61,22 +60,22 @@ def zeros(rows, width):
 
 @instruction
 def load(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
-    """The lanes at table[row, column]; nothing checks that they are there."""
+    """Read 16 lanes at table[row, column], without bounds check."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
-        return builder.load(place, align=4)
+        address = builder.bitcast(_address(context, builder, signature, arguments), _LANES.as_pointer())
+        return builder.load(address, align=4)
 
     return LANES(table, row, column), code
 
 
 @instruction
 def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
-    """Write lanes to table[row, column]."""
+    """Write 16 lanes to table[row, column]."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), _LANES.as_pointer())
-        builder.store(arguments[3], place, align=4)
+        address = builder.bitcast(_address(context, builder, signature, arguments), _LANES.as_pointer())
+        builder.store(arguments[3], address, align=4)
         return context.get_dummy_value()
 
     return types.void(table, row, column, LANES), code
@@ -84,20 +83,20 @@ def store(typingctx: Any, table: Any, row: Any, column: Any, value: Any) -> Any:
 
 @instruction
 def prefetch(typingctx: Any, table: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of table[row, column]: it is on its way while other work goes on."""
+    """Prefetch the cache line of table[row, column]."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(_place(context, builder, signature, arguments), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [place.type, _INTEGER, _INTEGER, _INTEGER])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
-        builder.call(function, [place, _INTEGER(1), _INTEGER(3), _INTEGER(1)])  # to be written; keep; data
+        address = builder.bitcast(_address(context, builder, signature, arguments), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, _INTEGER, _INTEGER, _INTEGER])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(function, [address, _INTEGER(1), _INTEGER(3), _INTEGER(1)])  # for writing; high locality; data
         return context.get_dummy_value()
 
     return types.void(table, row, column), code
 
 
 @instruction
-def spread(typingctx: Any, value: Any) -> Any:
+def broadcast(typingctx: Any, value: Any) -> Any:
     """One number in all lanes."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -107,8 +106,8 @@ def spread(typingctx: Any, value: Any) -> Any:
     return LANES(types.float32), code
 
 
-def _operation(sign: Any, instruction: str) -> None:
-    """Let a sign stand for an instruction on two lanes."""
+def _register_operator(sign: Any, instruction: str) -> None:
+    """Make an operator on two vectors an instruction."""
 
     @type_callable(sign)
     def kind(context: Any) -> Any:
@@ -116,19 +115,19 @@ def _operation(sign: Any, instruction: str) -> None:
 
     @lower_builtin(sign, LANES, LANES)
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return getattr(builder, instruction)(*arguments, flags=("contract",))  # a product and a sum may become one
+        return getattr(builder, instruction)(*arguments, flags=("contract",))  # allows fused multiply-add
 
 
-_operation(operator.add, "fadd")
-_operation(operator.iadd, "fadd")
-_operation(operator.sub, "fsub")
-_operation(operator.mul, "fmul")
-_operation(operator.truediv, "fdiv")
+_register_operator(operator.add, "fadd")
+_register_operator(operator.iadd, "fadd")
+_register_operator(operator.sub, "fsub")
+_register_operator(operator.mul, "fmul")
+_register_operator(operator.truediv, "fdiv")
 
 
 @instruction
-def largest(typingctx: Any, a: Any, b: Any) -> Any:
-    """Lane by lane, the larger of two."""
+def maximum(typingctx: Any, a: Any, b: Any) -> Any:
+    """Lane-wise maximum."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
@@ -137,8 +136,8 @@ def largest(typingctx: Any, a: Any, b: Any) -> Any:
 
 
 @instruction
-def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
-    """Lane by lane, a where `where` is not below 0, and b elsewhere."""
+def where_nonnegative(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
+    """Lane-wise a where `where` >= 0, else b."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = ir.Constant(_LANES, [0.0] * WIDTH)
@@ -149,7 +148,7 @@ def choose(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
 
 @instruction
 def truncate(typingctx: Any, x: Any) -> Any:
-    """Lane by lane, x without what stands behind the point."""
+    """Lane-wise truncation toward zero."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.sitofp(builder.fptosi(arguments[0], _INTEGERS), _LANES)
@@ -158,8 +157,8 @@ def truncate(typingctx: Any, x: Any) -> Any:
 
 
 @instruction
-def two_to(typingctx: Any, whole: Any) -> Any:
-    """Lane by lane, 2 to a whole number from -126 to 127: it is written into the exponent of a float."""
+def exp2_of_integer(typingctx: Any, whole: Any) -> Any:
+    """Lane-wise 2^n for integers -126 to 127, by writing the exponent bits of a float."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bias, shift = (ir.Constant(_INTEGERS, [value] * WIDTH) for value in (127, 23))
@@ -169,21 +168,21 @@ def two_to(typingctx: Any, whole: Any) -> Any:
 
 
 @instruction
-def sums(typingctx: Any, several: Any) -> Any:
-    """The sums of the lanes of each of up to 16, in as many lanes; the other lanes are 0."""
+def lane_sums(typingctx: Any, several: Any) -> Any:
+    """Horizontal sums of up to 16 vectors, one per lane; the other lanes are 0."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         zero = ir.Constant(_LANES, [0.0] * WIDTH)
         rows = [builder.extract_value(arguments[0], number) for number in range(len(several))]
         rows += [zero] * (WIDTH - len(several))
-        # Two rows of some parts become one of all their parts, each half as long: its halves are added. Four times.
+        # Each pass adds the halves of all parts and packs two vectors into one; there are four passes.
         while len(rows) > 1:
             size = len(rows)  # of a part
             first = [
-                start + part + place
+                start + part + address
                 for start in (0, WIDTH)
                 for part in range(0, WIDTH, size)
-                for place in range(size // 2)
+                for address in range(size // 2)
             ]
             halves = [ir.Constant(_INTEGERS, [lane + more for lane in first]) for more in (0, size // 2)]
             rows = [

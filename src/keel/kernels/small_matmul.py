@@ -1,8 +1,8 @@
-"""Products of few rows with large matrices on a CPU, as in writing text one piece at a time.
+"""Linear layers for small batches on a CPU, as in generation token by token.
 
-The matrix is laid out once for them, as oneDNN packs it, and is then read in order, as fast as memory allows: what
-torch calls otherwise reads it at half that speed for one row, and packs it anew in every product for several. Where
-oneDNN is not, one row is faster with a matrix that lies column by column.
+The weight is packed once in oneDNN's layout and then read at memory bandwidth; torch's default reads it at half that
+speed for a batch of one, and repacks it in every product otherwise. Without oneDNN, a batch of one is faster with
+a column-major weight.
 """
 
 from collections.abc import Callable
@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Product = Callable[[Tensor], Tensor]
-"""[rows, inputs] to [rows, outputs]."""
+MatrixProduct = Callable[[Tensor], Tensor]
+"""[batch, inputs] to [batch, outputs]."""
 
 
-def product(weight: Tensor, bias: Tensor | None, rows: int) -> Product:
-    """x W^T + b for x of so many rows, with W [outputs, inputs] laid out for it if that pays."""
+def pack_linear(weight: Tensor, bias: Tensor | None, batch_size: int) -> MatrixProduct:
+    """x W^T + b for x [batch_size, inputs] and W [outputs, inputs], packed for this batch size where that is faster."""
     if weight.is_cuda or weight.dtype != torch.float32:
         return lambda x: F.linear(x, weight, bias)
     if torch.backends.mkldnn.is_available():
         try:
-            packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
-            one = torch.ops.mkldnn._linear_pointwise
-            one(weight.new_zeros(rows, weight.shape[1]), packed, bias, "none", [], "")
-        except (AttributeError, RuntimeError):  # none of torch's promises: another version may lack it
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), batch_size)
+            linear = torch.ops.mkldnn._linear_pointwise
+            linear(weight.new_zeros(batch_size, weight.shape[1]), packed, bias, "none", [], "")
+        except (AttributeError, RuntimeError):  # a private API: another version of torch may lack it
             pass
         else:
-            return lambda x: one(x, packed, bias, "none", [], "")
+            return lambda x: linear(x, packed, bias, "none", [], "")
     outputs, inputs = weight.shape
-    if rows == 1 and outputs > inputs:
-        turned = weight.T.contiguous()
-        return lambda x: x @ turned if bias is None else torch.addmm(bias, x, turned)
+    if batch_size == 1 and outputs > inputs:
+        transposed = weight.T.contiguous()
+        return lambda x: x @ transposed if bias is None else torch.addmm(bias, x, transposed)
     return lambda x: F.linear(x, weight, bias)

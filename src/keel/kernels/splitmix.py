@@ -1,4 +1,4 @@
-"""Draws in compiled code: SplitMix64 (Steele, Lea & Flood 2014), whose state is a number that goes on by GAMMA."""
+"""SplitMix64 (Steele, Lea & Flood 2014) in Numba: the state is an integer that advances by GAMMA."""
 
 import numpy as np
 from numba import njit
@@ -11,21 +11,21 @@ LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(x):
-    """Bits of a state: SplitMix64's finalizer, as in train/draw.py."""
+    """SplitMix64's finalizer, as in training/counter_rng.py."""
     x = (x ^ (x >> A)) * FIRST
     x = (x ^ (x >> B)) * SECOND
     return x ^ (x >> C)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def below(bits, size):
-    """One of 0 to size - 1, by the lower half of some bits."""
+def random_below(bits, size):
+    """A uniform integer from 0 to size - 1, from the lower half of the bits."""
     return np.int64(((bits & LOW) * np.uint64(size)) >> HALF)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def weighted(bits, chances, others):
-    """One of unlike chances, by Walker's alias method, in 2^32."""
-    drawn = below(bits, len(chances))
-    other = np.int64(others[drawn])  # read in any case: to guess whether it is needed costs more
-    return other if (bits >> HALF) >= np.uint64(chances[drawn]) else drawn
+def sample_alias(bits, probabilities, aliases):
+    """Sample an index by Walker's alias method, in 2^32."""
+    column = random_below(bits, len(probabilities))
+    other = np.int64(aliases[column])  # read always: a mispredicted branch costs more
+    return other if (bits >> HALF) >= np.uint64(probabilities[column]) else column

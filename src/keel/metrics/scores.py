@@ -43,17 +43,17 @@ class Score:
         return high < other_low or other_high < low
 
 
-def score_text(name: str, score: Mapping[str, float]) -> str:
+def format_score(name: str, score: Mapping[str, float]) -> str:
     """A `Score` as plain data in words: "accuracy 0.527 (0.469 to 0.585)"."""
     return f"{name} {Score(**score):.3f}"
 
 
-def main_text(scores: Mapping[str, Any]) -> str:
+def format_main_score(scores: Mapping[str, Any]) -> str:
     """The score to compare by in words, from `Scores.brief()` or from the mean over several runs."""
     main, values = scores["main"], scores["values"]
     if "mean" in scores:
         return f"{main} {scores['mean']:.3f} on average of {len(values)}"
-    return score_text(main, values[main])
+    return format_score(main, values[main])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +134,11 @@ class Scores:
 
     def __str__(self) -> str:
         note = f" (f1 is of {self.positive!r})" if self.positive is not None else ""
-        figures = ", ".join(score_text(name, vars(score)) for name, score in self.values.items())
+        figures = ", ".join(format_score(name, vars(score)) for name, score in self.values.items())
         return f"{figures} on {counted(self.count, 'example')}{note}{self.note and f'; {self.note}'}"
 
 
-def score(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
+def score_labels(examples: Examples, predictions: Predictions, *, seed: int = 0) -> Scores:
     """The scores that apply to these predictions, by the examples' own labels."""
     labels = predictions.labels
     truth, estimates = labels.targets(examples).numpy(), predictions.estimates
@@ -194,13 +194,13 @@ def _from_counts(hits: np.ndarray, truth: np.ndarray, guess: np.ndarray, positiv
     """Scores from [samples, classes] counts of right guesses, true labels and guesses."""
     total = truth.sum(1)
     present = truth + guess > 0
-    f1 = ratio(2 * hits, truth + guess)
+    f1 = safe_ratio(2 * hits, truth + guess)
     # Matthews for any number of classes (Gorodkin 2004).
     spread = np.sqrt((total**2 - (guess**2).sum(1)) * (total**2 - (truth**2).sum(1)))
     return {
         "accuracy": hits.sum(1) / total,
         "f1": f1.sum(1) / present.sum(1) if positive is None else f1[:, positive],
-        "matthews": ratio(hits.sum(1) * total - (truth * guess).sum(1), spread),
+        "matthews": safe_ratio(hits.sum(1) * total - (truth * guess).sum(1), spread),
     }
 
 
@@ -211,11 +211,11 @@ def _score_several(
     parts: list[Values] = []
     for weights in resamples(len(truth), random):
         hits, true, guessed = weights @ (guess & truth), weights @ truth, weights @ guess
-        f1 = ratio(2 * hits, true + guessed)
+        f1 = safe_ratio(2 * hits, true + guessed)
         parts.append(
             {
-                "f1": ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
-                "macro_f1": ratio(f1.sum(1), (true + guessed > 0).sum(1)),
+                "f1": safe_ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
+                "macro_f1": safe_ratio(f1.sum(1), (true + guessed > 0).sum(1)),
                 "accuracy": weights @ (guess == truth).all(1) / len(truth),
             }
         )
@@ -224,7 +224,7 @@ def _score_several(
     said = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
         main="f1",
-        values=intervals(joined(parts), len(truth)),
+        values=intervals(concatenate_parts(parts), len(truth)),
         count=len(truth),
         names=labels.names,
         errors=_surest(examples, wrong, sureness, said),
@@ -243,7 +243,7 @@ def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, rand
     wrong = np.flatnonzero(truth != guess)
     return Scores(
         main="spearman",
-        values=intervals(joined(parts), len(truth)),
+        values=intervals(concatenate_parts(parts), len(truth)),
         count=len(truth),
         errors=_surest(examples, wrong, np.abs(truth - guess)[wrong], guess.tolist()),
     )
@@ -251,8 +251,8 @@ def _score_number(examples: Examples, truth: np.ndarray, guess: np.ndarray, rand
 
 def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: int = 0) -> Scores:
     """How often the likeliest choice is the right one, and how often a guess would be."""
-    truth, said = predictions.labels.targets(examples).numpy(), predictions.chosen
-    hits = np.array([each.number for each in said]) == truth
+    truth, said = predictions.labels.targets(examples).numpy(), predictions.predicted
+    hits = np.array([each.index for each in said]) == truth
     resampled = np.random.default_rng(seed).binomial(len(hits), hits.mean(), RESAMPLES) / len(hits)
     wrong = np.flatnonzero(~hits)
     guess = np.mean([1 / len(choices) for choices in predictions.choices])
@@ -291,15 +291,15 @@ def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarra
     x = x - (weights * x).sum(1, keepdims=True) / total
     y = y - (weights * y).sum(1, keepdims=True) / total
     covariance, spread_x, spread_y = ((weights * product).sum(1) for product in (x * y, x * x, y * y))
-    return ratio(covariance, np.sqrt(spread_x * spread_y))
+    return safe_ratio(covariance, np.sqrt(spread_x * spread_y))
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def safe_ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """above / below, 0 where there is nothing to divide by."""
     return np.divide(above, below, out=np.zeros(np.shape(above)), where=below > 0)
 
 
-def joined(parts: list[Values]) -> Values:
+def concatenate_parts(parts: list[Values]) -> Values:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -315,10 +315,10 @@ def _surest(examples: Examples, wrong: np.ndarray, sureness: np.ndarray, predict
     order = np.argsort(-sureness, kind="stable")[:ERRORS]
     return [
         PredictionError(
-            where=examples[number].where,
+            where=examples[number].location,
             text=examples[number].text,
             second=examples[number].second,
-            label=examples[number].right,
+            label=examples[number].gold,
             predicted=predicted[number],
             confidence=float(sure),
         )

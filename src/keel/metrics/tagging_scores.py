@@ -7,9 +7,19 @@ import numpy as np
 
 from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
-from keel.data.tag_schemes import OUTSIDE, entities, parse, scheme_of, write_tags
+from keel.data.tag_schemes import OUTSIDE, detect_scheme, extract_entities, parse_tag, write_tags
 from keel.events import counted
-from keel.metrics.scores import ERRORS, PredictionError, Score, Scores, Values, intervals, joined, ratio, resamples
+from keel.metrics.scores import (
+    ERRORS,
+    PredictionError,
+    Score,
+    Scores,
+    Values,
+    concatenate_parts,
+    intervals,
+    resamples,
+    safe_ratio,
+)
 
 AROUND = 6
 """Words shown on either side of an error."""
@@ -18,23 +28,23 @@ AROUND = 6
 def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0) -> Scores:
     """Scores of all words; sentences are what is drawn again for the intervals."""
     known = predictions.labels.names
-    scheme = scheme_of([name] for name in known)
+    scheme = detect_scheme([name] for name in known)
     truth: list[Sequence[str]] = [example.names for example in examples]
     if scheme != "none":  # whatever scheme the file has
-        truth = [write_tags(entities(tags), len(tags), scheme) for tags in truth]
+        truth = [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
     guess = [predictions[number].tags for number in range(len(predictions))]
     right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
     random = np.random.default_rng(seed)
     if scheme == "none":
         parts: list[Values] = [
-            {"accuracy": ratio(weights @ right, weights @ words)} for weights in resamples(len(truth), random)
+            {"accuracy": safe_ratio(weights @ right, weights @ words)} for weights in resamples(len(truth), random)
         ]
-        values, types = intervals(joined(parts), len(truth)), {}
+        values, types = intervals(concatenate_parts(parts), len(truth)), {}
         kinds = truth, guess
     else:
         values, types = _of_entities(truth, guess, right, words, random)
-        kinds = [[[parse(tag).type or tag for tag in tags] for tags in side] for side in (truth, guess)]
+        kinds = [[[parse_tag(tag).type or tag for tag in tags] for tags in side] for side in (truth, guess)]
     names, confusion = _confusion(*kinds)
     return Scores(
         main="accuracy" if scheme == "none" else "f1",
@@ -55,7 +65,7 @@ def _of_entities(
     words: np.ndarray,
     random: np.random.Generator,
 ) -> tuple[dict[str, Score], dict[str, dict[str, Score]]]:
-    found = [(entities(one), entities(two)) for one, two in zip(truth, guess, strict=True)]
+    found = [(extract_entities(one), extract_entities(two)) for one, two in zip(truth, guess, strict=True)]
     types = sorted({entity.type for pair in found for side in pair for entity in side})
     number_of = {kind: number for number, kind in enumerate(types)}
     counts = np.zeros((3, len(found), len(types)))  # those that are right, that there are, that were guessed
@@ -66,15 +76,15 @@ def _of_entities(
     parts: list[Values] = []
     for weights in resamples(len(found), random):
         hits, true, guessed = weights @ counts
-        part = {"accuracy": ratio(weights @ right, weights @ words)}
+        part = {"accuracy": safe_ratio(weights @ right, weights @ words)}
         # The second half of the columns' names tells the type; the whole comes without one.
         for kind, columns in [("", slice(None)), *((kind, slice(n, n + 1)) for kind, n in number_of.items())]:
             h, t, g = (side[:, columns].sum(1) for side in (hits, true, guessed))
-            figures = {"f1": ratio(2 * h, t + g), "precision": ratio(h, g), "recall": ratio(h, t)}
+            figures = {"f1": safe_ratio(2 * h, t + g), "precision": safe_ratio(h, g), "recall": safe_ratio(h, t)}
             whole = columns == slice(None)
             part |= {name if whole else f"{name}\0{kind}": figure for name, figure in figures.items()}
         parts.append(part)
-    scores = intervals(joined(parts), len(found))
+    scores = intervals(concatenate_parts(parts), len(found))
     whole = {name: scores[name] for name in ("f1", "precision", "recall", "accuracy")}
     each = {kind: {name: scores[f"{name}\0{kind}"] for name in ("f1", "precision", "recall")} for kind in types}
     return whole, each if len(each) > 1 else {}
@@ -90,7 +100,7 @@ def _confusion(
 
 def _surest(examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]) -> list[PredictionError]:
     owners = np.repeat(np.arange(len(truth)), np.diff(predictions.starts))
-    said = np.array(predictions.labels.names, dtype=object)[predictions.numbers]
+    said = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
     wrong = np.flatnonzero(said != true)
     order = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")][:ERRORS]
@@ -101,7 +111,7 @@ def _surest(examples: Examples, predictions: TagPredictions, truth: list[Sequenc
         shown = [*words[max(0, number - AROUND) : number], f"[{words[number]}]", *words[number + 1 : number + AROUND]]
         mistakes.append(
             PredictionError(
-                where=examples[sentence].where,
+                where=examples[sentence].location,
                 text=" ".join(shown),
                 second=None,
                 label=true[place],
@@ -118,7 +128,7 @@ def _unknown(examples: Examples, truth: list[Sequence[str]], known: Sequence[str
     if not odd:
         return ""
     (example, tag), count = odd[0], len(odd)
-    tag = parse(tag).type or tag  # its letter is that of the scheme learned, which need not be the file's
+    tag = parse_tag(tag).type or tag  # its letter is that of the scheme learned, which need not be the file's
     have = counted(count, "word has", "words have")
-    what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.where}"
+    what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.location}"
     return f"{what}: such words count as errors (correct them, or train with them)"

@@ -16,11 +16,11 @@ def score_texts(
 ) -> Scores:
     """Scores of the best text for each example against its target; `losses` are -log p of those targets that the model
     can take, and of how many pieces each."""
-    wanted, written = examples.values, [texts[0].text for texts in predictions.found]
+    wanted, written = examples.values, [texts[0].text for texts in predictions.generated]
     chinese = detect_language("\n".join(wanted[:100])) == "zh"
     random = np.random.default_rng(0)
     values, signatures = {}, []
-    for name, metric in metrics(chinese=chinese).items():
+    for name, metric in sacrebleu_metrics(chinese=chinese).items():
         # Both are ratios of counts. Its own resampling breaks off where one of the samples scores nothing.
         counts = np.array(metric._extract_corpus_statistics(written, [wanted]), np.int64)
         sums = np.concatenate([weights @ counts for weights in resamples(len(counts), random)])
@@ -43,7 +43,7 @@ def score_texts(
     surest = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")[:ERRORS]].tolist()
     errors = [
         PredictionError(
-            where=examples[number].where,
+            where=examples[number].location,
             text=examples.texts[number],
             second=None,
             label=wanted[number],
@@ -61,7 +61,7 @@ def score_texts(
     )
 
 
-def metrics(*, chinese: bool = False) -> dict[str, Any]:
+def sacrebleu_metrics(*, chinese: bool = False) -> dict[str, Any]:
     """What scores texts, by name; without sacrebleu that is refused."""
     try:
         from sacrebleu.metrics.bleu import BLEU

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.kernels.attention import WIDTHS
-from keel.kernels.layer_norm import add_then_norm, norm
+from keel.kernels.layer_norm import add_then_norm, layer_norm
 from keel.nn.transformer_blocks import PackedSpans, TransformerBlock, TransformerStack, product_dtype
 
 
@@ -16,7 +16,7 @@ class CausalBlock(TransformerBlock):
     def __init__(self, **settings: Any):
         super().__init__(causal=True, **settings)
 
-    def fused_before(
+    def fused_pre_norm(
         self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: PackedSpans, seed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """A pre-norm block by our kernels on tokens end to end: the stream [tokens, width], and its norm by this block,
@@ -55,9 +55,9 @@ class CausalStack(TransformerStack):
         seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else None
         layers = [x.view(shape)] if all_layers else []
         norms = [block.attention_norm for block in self.blocks]
-        y = norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
+        y = layer_norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
         for number, (block, following) in enumerate(zip(self.blocks, [*norms[1:], top], strict=True)):
-            x, y = block.fused_before(x, y, following, spans, None if seeds is None else seeds[number])
+            x, y = block.fused_pre_norm(x, y, following, spans, None if seeds is None else seeds[number])
             if all_layers:
                 layers.append(x.view(shape))
         return y.view(shape), layers

@@ -30,7 +30,7 @@ class ConvolutionFilters(nn.Module):
             found.append(window(F.pad(x, ((size - 1) // 2, size // 2))))
         return torch.cat(found, 1).transpose(1, 2)
 
-    def strongest(self, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def max_pool(self, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
         """[batch, width]: of each filter the largest number among the places where all of it is inside its row; a row
         shorter than that is filled up with zeros."""
         x = _within(vectors, lengths).transpose(1, 2)

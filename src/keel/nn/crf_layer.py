@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from keel.data.tag_schemes import Allowed
+from keel.data.tag_schemes import AllowedTransitions
 
 SPREAD = 300.0
 """Of scores, up to which the compiled sums are exact: they hold exp(-2 spread), and exp(-700) is the least float64."""
@@ -45,7 +45,7 @@ class Crf(nn.Module):
         return _Normalizer.apply(emissions, lengths, *weights)
 
     @torch.no_grad()
-    def decode(self, emissions: Tensor, lengths: Tensor, allowed: "Allowed | None" = None) -> Tensor:
+    def decode(self, emissions: Tensor, lengths: Tensor, allowed: "AllowedTransitions | None" = None) -> Tensor:
         """[batch, time]: the likeliest chains, of those that are `allowed`; what stands beyond a length is 0."""
         from keel.kernels.crf_forward import viterbi  # not sooner: it brings Numba
 

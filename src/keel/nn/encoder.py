@@ -45,7 +45,7 @@ class Encoder(nn.Module):
         """Whether its vectors are as wide as the vocabulary and next to empty: then only `gist` is worth computing."""
         return False
 
-    def table(self) -> Tensor | None:
+    def word_embeddings(self) -> Tensor | None:
         """[vocabulary, width]: the vector of each word alone, where words have one."""
         words = getattr(self, "words", None)
         return words.weight if isinstance(words, nn.Embedding) else None
@@ -54,14 +54,14 @@ class Encoder(nn.Module):
         """What it has to tell people, as further files of its folder, by name."""
         return {}
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         """[batch, time, width]: words, positions and whatever else a row's ids mean before any context."""
         raise NotImplementedError
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
@@ -70,31 +70,31 @@ class Encoder(nn.Module):
         """The vectors after every block has seen their neighbours: the same where there is no block."""
         return EncoderOutput(top=vectors, layers=[vectors] if all_layers else [])
 
-    def used_embeddings(self, spelling: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
+    def used_embeddings(self, units: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
         """Of each table of vectors the rows that this spelling uses, and the spelling by their places among these."""
-        return {}, spelling
+        return {}, units
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
         """[batch, width]: of each row, what its summary is made from, the mean unless a system knows better; nothing
         here is learned, so it can be kept."""
-        inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
-        return (output.top * inside[..., None]).sum(1) / rows.lengths[:, None].clamp(min=1)
+        inside = torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+        return (output.top * inside[..., None]).sum(1) / batch.lengths[:, None].clamp(min=1)
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """[batch, width]: what `pick` takes of the rows' output; a system may know how to compute no more than that."""
-        return self.pool_features(self(rows), rows)
+        return self.pool_features(self(batch), batch)
 
-    def pool_projection(self, picked: Tensor) -> Tensor:
+    def pool_projection(self, features: Tensor) -> Tensor:
         """[batch, width]: one vector for each row, made from what was picked."""
-        return picked
+        return features
 
     def pooler_parameters(self) -> list[nn.Parameter]:
         """The weights that `summarize` uses."""
         return []
 
-    def pool(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+    def pool(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
         """[batch, width]: one vector for each row, the way this system makes it."""
-        return self.pool_projection(self.pool_features(output, rows))
+        return self.pool_projection(self.pool_features(output, batch))
 
     def blocks(self) -> list[nn.Module]:
         return []
@@ -128,9 +128,13 @@ class DecodingState(Tensors):
     source: Tensors  # texts first: what the decoder keeps of each, computed once
     own: Tensors  # rows first: what it has written so far
 
-    def kept(self, rows: Tensor, texts: Tensor | None = None) -> Self:
+    def select(self, rows: Tensor, texts: Tensor | None = None) -> Self:
         """These rows, in this order, and these texts (None: all that there are)."""
-        return replace(self, source=self.source if texts is None else self.source.take(texts), own=self.own.take(rows))
+        return replace(
+            self,
+            source=self.source if texts is None else self.source.index_select(texts),
+            own=self.own.index_select(rows),
+        )
 
 
 class Decoder(nn.Module):
@@ -148,18 +152,18 @@ class Decoder(nn.Module):
         """Whose words it uses, if it has none: in a tuple, as they are the encoder's weights and not its own."""
         self.words = None if shared and vocabulary == encoder.vocab_size else nn.Embedding(vocabulary, width)
 
-    def table(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         """[vocabulary, width]: the vectors of what it has written."""
-        table = self.lender[0].table() if self.words is None else self.words.weight
+        table = self.lender[0].word_embeddings() if self.words is None else self.words.weight
         assert table is not None, "who lends words has a vector for each"
         return table
 
-    def read(self, output: EncoderOutput, rows: TokenBatch) -> Tensors:
+    def project_source(self, output: EncoderOutput, batch: TokenBatch) -> Tensors:
         """What it keeps of the texts that it writes from, texts first: whatever need not be computed at each step."""
         raise NotImplementedError
 
-    def begin(self, source: Tensors, rows: int) -> Tensors:
-        """The state of so many rows before their first id, rows first; a multiple of the texts in `source`."""
+    def new_state(self, source: Tensors, batch_size: int) -> Tensors:
+        """The state of `batch_size` sequences before their first id."""
         raise NotImplementedError
 
     def forward(
@@ -169,7 +173,7 @@ class Decoder(nn.Module):
         them. Without a state they are the first, as all of a text is in training, and no state need be made."""
         raise NotImplementedError
 
-    def scores(self, vectors: Tensor) -> Tensor:
+    def logits(self, vectors: Tensor) -> Tensor:
         """[..., vocabulary]: how likely each id is, as a softmax takes it."""
         raise NotImplementedError
 

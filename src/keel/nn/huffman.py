@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Tree(NamedTuple):
+class HuffmanTree(NamedTuple):
     """For each word the inner nodes from the root down to it, and which way it goes at each."""
 
     nodes: np.ndarray  # [words, depth] int32: numbers of inner nodes, 0 beyond the word's own length
@@ -14,7 +14,7 @@ class Tree(NamedTuple):
     lengths: np.ndarray  # [words] int32
 
 
-def huffman(counts: np.ndarray) -> Tree:
+def huffman_tree(counts: np.ndarray) -> HuffmanTree:
     """The tree in which the mean length of a walk, by these counts, is the least; words - 1 inner nodes, root last.
 
     p(word) is the product of sigmoid(sign x score of node) on its walk, which sums up to 1 over all words.
@@ -46,4 +46,4 @@ def huffman(counts: np.ndarray) -> Tree:
     for up, (parent, way) in enumerate(walks):
         words = np.flatnonzero(lengths > up)
         nodes[words, lengths[words] - 1 - up], signs[words, lengths[words] - 1 - up] = parent[words], way[words]
-    return Tree(nodes, signs, lengths)
+    return HuffmanTree(nodes, signs, lengths)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from keel.kernels.small_matmul import Product, product
+from keel.kernels.small_matmul import MatrixProduct, pack_linear
 from keel.nn.transformer_blocks import TransformerBlock
 
 Slot = int | Tensor
@@ -45,15 +45,15 @@ class DecodingStep:
     """Blocks, the norm above them and the head, for one further place of each row."""
 
     def __init__(self, blocks: Sequence[TransformerBlock], top: nn.LayerNorm | None, words: Tensor, rows: int):
-        def laid_out(layer: nn.Linear) -> Product:
-            return product(layer.weight.detach(), layer.bias.detach(), rows)
+        def laid_out(layer: nn.Linear) -> MatrixProduct:
+            return pack_linear(layer.weight.detach(), layer.bias.detach(), rows)
 
         self.blocks, self.top = blocks, top
         self.products = [
             tuple(map(laid_out, (block.attention.qkv, block.attention.out, block.expand, block.contract)))
             for block in blocks
         ]
-        self.head = product(words.detach(), None, rows)
+        self.head = pack_linear(words.detach(), None, rows)
 
     def __call__(self, x: Tensor, memory: Tensor, slot: Slot) -> Tensor:
         """[rows, vocabulary] scores after one further vector of each row [rows, width], whose keys and values go into

@@ -24,7 +24,7 @@ class KVCache(Tensors):
     """On a GPU: the step over this very memory."""
 
     @torch.no_grad()
-    def take(self, index: Tensor) -> Self:
+    def index_select(self, index: Tensor) -> Self:
         """With room for the next place: a search takes rows at each step, and copies what they have read once."""
         used = self.memory[..., : self.count, :]
         memory = self.memory.new_empty(len(index), *used.shape[1:4], self._room(self.count + 1), used.shape[5])
@@ -32,7 +32,7 @@ class KVCache(Tensors):
         memory[..., self.count :, :] = 0
         return replace(self, memory=memory, graph=None)
 
-    def grown(self, time: int, most: int, dtype: torch.dtype) -> Self:
+    def with_room(self, time: int, most: int, dtype: torch.dtype) -> Self:
         """The same with room for so many places more, of `most` in all; it doubles, so that little is copied, and is
         zero where a graph looks at all of it."""
         rows, layers, two, heads, room, width = self.memory.shape
@@ -49,7 +49,7 @@ class KVCache(Tensors):
     def layer(self, number: int) -> "LayerCache":
         return LayerCache(memory=self.memory[:, number], count=self.count)
 
-    def after(self, time: int) -> Self:
+    def advanced(self, time: int) -> Self:
         """The same when every layer has written so many places more."""
         return replace(self, count=self.count + time)
 

@@ -7,19 +7,19 @@ from torch import Tensor
 
 from keel.data.token_batch import TokenBatch
 
-Pool = Literal["own", "concat", "mean", "max", "first", "last"]
+Pool = Literal["default", "concat", "mean", "max", "first", "last"]
 
 
-def pooled(top: Tensor, rows: TokenBatch, how: Pool) -> Tensor:
+def pool_tokens(top: Tensor, batch: TokenBatch, strategy: Pool) -> Tensor:
     """[batch, width] of a row's vectors the mean, the largest numbers, the first or the last; or "concat", [batch,
     3 width]: the last, the largest and the mean side by side (Howard and Ruder 2018), so that one telling word counts
     wherever it stands."""
-    lengths = rows.lengths[:, None]  # [batch, 1]
-    if rows.sequence_starts is None:
+    lengths = batch.lengths[:, None]  # [batch, 1]
+    if batch.sequence_starts is None:
         place = torch.arange(top.shape[1], device=top.device)
     else:  # packed end to end: each row's own places, and some beyond
-        place = torch.arange(min(rows.max_seqlen, top.shape[1]), device=top.device)
-        top = top[0, (rows.sequence_starts[:, None] + place).clamp(max=top.shape[1] - 1)]
+        place = torch.arange(min(batch.max_seqlen, top.shape[1]), device=top.device)
+        top = top[0, (batch.sequence_starts[:, None] + place).clamp(max=top.shape[1] - 1)]
     inside = (place < lengths)[..., None]  # [batch, time, 1]
 
     def last() -> Tensor:
@@ -31,6 +31,6 @@ def pooled(top: Tensor, rows: TokenBatch, how: Pool) -> Tensor:
     def mean() -> Tensor:
         return (top * inside).sum(1) / lengths
 
-    if how == "concat":
+    if strategy == "concat":
         return torch.cat([last(), largest(), mean()], 1)
-    return {"mean": mean, "max": largest, "first": lambda: top[:, 0], "last": last}[how]()
+    return {"mean": mean, "max": largest, "first": lambda: top[:, 0], "last": last}[strategy]()

@@ -76,12 +76,12 @@ class RecurrentLayers(nn.Module):
                 if "bias_ih" in name:  # the forget gate starts open, or nothing is kept for long
                     nn.init.ones_(bias.data[width : 2 * width])
 
-    def start(self, rows: int) -> RecurrentState:
-        """The state of so many rows of which nothing has been read; of both directions there is none."""
+    def new_state(self, batch_size: int) -> RecurrentState:
+        """The state of so many batch_size of which nothing has been read; of both directions there is none."""
         assert not self.backwards
         layer = self.forwards[0]
         assert isinstance(layer, nn.RNNBase)
-        zeros = zero_state(next(layer.parameters()), rows, len(self.forwards), layer.hidden_size)
+        zeros = zero_state(next(layer.parameters()), batch_size, len(self.forwards), layer.hidden_size)
         return RecurrentState(hidden=zeros, cells=torch.zeros_like(zeros) if isinstance(layer, nn.LSTM) else None)
 
     def forward(

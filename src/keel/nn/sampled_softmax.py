@@ -22,14 +22,14 @@ class SampledSoftmax:
         self.count = count if 2 * count < self.ranks else 0
         """0 if half of all words were asked for: to weigh up all is less work then."""
 
-    def draw(self, draw: CounterRng) -> tuple[Tensor, Tensor]:
+    def sample(self, draw: CounterRng) -> tuple[Tensor, Tensor]:
         """[count] words, drawn until there are so many, and [] the draws that it took: all before the one that finds a
         further word."""
         if not self.count:
             return torch.empty(0, dtype=torch.long), torch.tensor(0)
         size = 3 * self.count
         while True:
-            share = (draw.bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
+            share = (draw.random_bits("negatives", torch.zeros(1, dtype=torch.long), size)[0] >> 10).double() / 2**53
             rank = torch.exp(share * math.log(self.ranks + 1)).long() - 1
             found, first = np.unique(rank.clamp(0, self.ranks - 1).numpy(), return_index=True)
             if len(found) > self.count:

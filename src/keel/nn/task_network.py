@@ -63,7 +63,7 @@ class CharacterEncoder(nn.Module):
         places = (spelling.unit_starts[:, None] + place).clamp(max=len(spelling.unit_ids) - 1)
         vectors = self.dropout(self.letters(spelling.unit_ids[places]))  # [words, longest, letter width]
         if isinstance(self.reader, ConvolutionFilters):
-            return torch.tanh(self.reader.strongest(vectors, sizes))
+            return torch.tanh(self.reader.max_pool(vectors, sizes))
         top = self.reader(vectors, sizes)[0][-1]
         forwards, backwards = top.chunk(2, -1)
         last = (sizes - 1)[:, None, None].expand(-1, 1, LETTER_WIDTH)
@@ -107,7 +107,7 @@ class HeadNetwork(nn.Module):
         of each one in the spelling of the distinct ones."""
         return self.dropout(self._read(vectors, counts, words, letters))
 
-    def whole(self, vectors: Tensor, counts: Tensor) -> Tensor:
+    def max_pooled(self, vectors: Tensor, counts: Tensor) -> Tensor:
         """[batch, width]: of each row one vector, the largest of each number over its words."""
         return self.dropout(max_over_time(self._read(vectors, counts), counts))
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.token_batch import TokenBatch
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.attention import WIDTHS, attend
-from keel.kernels.branch_linear import branch
+from keel.kernels.branch_linear import branch_linear
 from keel.kernels.hopper.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm
 from keel.nn.encoder import Recorder
@@ -43,25 +43,25 @@ class PackedSpans(Tensors):
     """Whether a row begins at every multiple of `longest`."""
 
     @classmethod
-    def of(cls, rows: TokenBatch) -> Self:
-        if rows.sequence_starts is not None:
-            return cls(starts=rows.sequence_starts, lengths=rows.lengths, max_seqlen=rows.max_seqlen)
-        batch, time = rows.ids.shape
-        starts = torch.arange(0, batch * time, time, device=rows.ids.device)
-        return cls(starts=starts, lengths=rows.lengths, max_seqlen=time, even=True)
+    def from_batch(cls, batch: TokenBatch) -> Self:
+        if batch.sequence_starts is not None:
+            return cls(starts=batch.sequence_starts, lengths=batch.lengths, max_seqlen=batch.max_seqlen)
+        count, time = batch.ids.shape
+        starts = torch.arange(0, count * time, time, device=batch.ids.device)
+        return cls(starts=starts, lengths=batch.lengths, max_seqlen=time, even=True)
 
 
-def padding_mask(rows: TokenBatch) -> Tensor | None:
+def padding_mask(batch: TokenBatch) -> Tensor | None:
     """[batch, 1, 1, time], True where there is something to look at; None where no row is padded."""
-    time = rows.ids.shape[1]
-    if not rows.lengths.is_cuda and bool((rows.lengths == time).all()):
+    time = batch.ids.shape[1]
+    if not batch.lengths.is_cuda and bool((batch.lengths == time).all()):
         return None
-    return (torch.arange(time, device=rows.ids.device) < rows.lengths[:, None])[:, None, None]
+    return (torch.arange(time, device=batch.ids.device) < batch.lengths[:, None])[:, None, None]
 
 
 def use_kernels(x: Tensor) -> bool:
     """Whether our kernels pay: on a GPU, where products run in half precision."""
-    return x.is_cuda and torch.is_autocast_enabled("cuda") and usable(x)
+    return x.is_cuda and torch.is_autocast_enabled("cuda") and triton_usable(x)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -163,18 +163,18 @@ class MultiHeadAttention(nn.Module):
     def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """[tokens, width] to the same, before the bias of the last matrix, and x once more: what follows adds them."""
         dropout = self.dropout if self.training else 0.0
-        qkv, x = branch(x, self.qkv.weight, self.qkv.bias)
+        qkv, x = branch_linear(x, self.qkv.weight, self.qkv.bias)
         mixed = attend(
             qkv,
             self.qkv.bias,
             spans.starts,
             spans.lengths,
-            longest=spans.max_seqlen,
+            max_seqlen=spans.max_seqlen,
             heads=self.heads,
             dropout=dropout,
             seed=seed,
             causal=self.causal,
-            even=spans.even,
+            fixed_length=spans.even,
         )
         return F.linear(mixed, self.out.weight), x
 
@@ -225,10 +225,10 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """[batch, time, width] to the same, or to its first `asking` places alone."""
         asked = x[:, :query_count] if query_count else x
-        x = self.around(self.attention_norm, x, lambda x: self.attention(x, mask, record, query_count, past), asked)
-        return self.around(self.output_norm, x, self.feed_forward)
+        x = self.residual(self.attention_norm, x, lambda x: self.attention(x, mask, record, query_count, past), asked)
+        return self.residual(self.output_norm, x, self.feed_forward)
 
-    def around(
+    def residual(
         self, norm: nn.LayerNorm, x: Tensor, layer: Callable[[Tensor], Tensor], kept: Tensor | None = None
     ) -> Tensor:
         """A sub-layer inside its residual and its norm; `kept` is what it is added to, if that is not x."""

@@ -1,5 +1,4 @@
-"""How a text was written, as a page for a class: the tree of hypotheses, the candidates of each step, where the writer
-looked, and what it computed."""
+"""HTML page of a decoding trace: the tree of hypotheses, the candidates of each step, attention, and cost."""
 
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -11,16 +10,16 @@ from keel.report.html_page import Page, tag
 from keel.report.scatter_map import text_width
 
 BOX, GAP, ROW = 24, 26, 32
-"""Pixels: the height of a word's box, the room between columns, and from one row of boxes to the next."""
-FEW = 5
-SHOWN = 40
-"""Steps in one picture of the tree."""
+"""Pixels: height of a box, gap between columns, distance between rows."""
+TOP = 5
+MAX_STEPS = 40
+"""Steps shown in the tree."""
+COST_FIELDS = ("sequences", "computed", "cached", "state_bytes", "source_bytes")
 
 
 def decoding_page(found: dict[str, Any]) -> Page:
-    """The page of what `explain.decoding` gives."""
-    title = {"beam search": "Beam search", "drawing": "Words drawn one by one"}.get(found["by"], "The likeliest word")
-    page = Page(f"{title}: how a text was written", _lead(found), broad=True)
+    """Build the page from `explain.decoding_data`."""
+    page = Page(f"{found['strategy'].capitalize()}: decoding step by step", _lead(found), broad=True)
     _questions(page, found)
     for number, text in enumerate(found["texts"], 1):
         _text(page, found, text, f" {number}" if len(found["texts"]) > 1 else "")
@@ -29,118 +28,118 @@ def decoding_page(found: dict[str, Any]) -> Page:
 
 
 def _lead(found: dict[str, Any]) -> str:
-    if found["by"] == "beam search":
-        how = found["how"]
+    if found["strategy"] == "beam search":
+        settings = found["settings"]
         return (
-            f"At each step {how['beams']} hypotheses are open. Each is made longer by every word there is; of all "
-            f"these the {how['beams']} likeliest go on. The score of a text of n words is its log p / ((5 + n) / 6)^"
-            f"{how['length_penalty']:g}."
+            f"At each step {settings['beams']} hypotheses are open. Each is extended by every token; the "
+            f"{settings['beams']} most probable extensions continue. The score of a text of n tokens is "
+            f"log p / ((5 + n) / 6)^{settings['length_penalty']:g}."
         )
-    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in found["how"].items())
-    return f"At each step every word has a probability, and one word is chosen ({settings})."
+    settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in found["settings"].items())
+    return f"At each step the model gives every token a probability, and one token is chosen ({settings})."
 
 
 def _questions(page: Page, found: dict[str, Any]) -> None:
-    """What readers ask about decoding, answered by this very text."""
+    """Frequent questions about decoding, answered with this text."""
     texts = [text for text in found["texts"] if text["path"]]
     page.section("What is fed into the next step?")
     if not texts:
-        page.text("Nothing was written.")
+        page.text("No token was generated.")
         return
     nodes, path = texts[0]["hypotheses"], texts[0]["path"]
     first = nodes[path[0]]
     page.text(
-        "A definite word, never a distribution. The network gives a probability for every word; one is taken, here ",
-        tag("mark", _shown(first["word"])),
-        f" with {first['chance']:.2%}, and only its number is read in the next step. All the words of a text are known "
-        "in training, so that all places are computed at once; here each must wait for the word before it.",
+        "One token, never a distribution. The model gives every token a probability; one token is chosen, here ",
+        tag("mark", _visible(first["token"])),
+        f" with {first['probability']:.2%}, and only its id is the input of the next step. In training all tokens of a "
+        "text are known, so all positions are computed in parallel; in decoding each waits for the token before it.",
     )
-    if found["by"] == "beam search":
-        other = [(node, _likeliest(nodes, node)) for node in (nodes[place] for place in path)]
+    if found["strategy"] == "beam search":
+        other = [(node, _most_probable(nodes, node)) for node in (nodes[index] for index in path)]
         differ = [(node, best) for node, best in other if best is not node]
         page.text(
-            "The beam's words, not the arg-max: every open hypothesis is fed with its own last word. The best answer "
-            f"has {len(path)} words (its end counted), and {len(differ)} of them "
+            "The beam's tokens, not the argmax: the input of each open hypothesis is its own last token. "
+            f"The best answer has {len(path)} tokens (end token included), and {len(differ)} of them "
             + ("is" if len(differ) == 1 else "are")
-            + " not the likeliest word after those before"
-            + (f": at word {differ[0][0]['step']} " if differ else "."),
+            + " not the most probable token after those before"
+            + (f": at token {differ[0][0]['step']} " if differ else "."),
             *(
                 (
-                    tag("mark", _shown(differ[0][0]["word"])),
-                    f" ({differ[0][0]['chance']:.2%}) was kept beside {_shown(differ[0][1]['word'])} "
-                    f"({differ[0][1]['chance']:.2%}), and won in the end.",
+                    tag("mark", _visible(differ[0][0]["token"])),
+                    f" ({differ[0][0]['probability']:.2%}) was kept beside {_visible(differ[0][1]['token'])} "
+                    f"({differ[0][1]['probability']:.2%}), and led to the best answer.",
                 )
                 if differ
                 else ()
             ),
         )
-    elif found["by"] == "drawing":
-        drawn = sum(nodes[place] is not _likeliest(nodes, nodes[place]) for place in path)
-        page.text(f"Of the {len(path)} words here {drawn} are not the likeliest of their step: they were drawn.")
+    elif found["strategy"] == "sampling":
+        others = sum(nodes[index] is not _most_probable(nodes, nodes[index]) for index in path)
+        page.text(f"{others} of the {len(path)} sampled tokens are not the most probable ones of their step.")
     if len(found["texts"]) > 1:
-        rows = [step["rows"] for step in found["steps"]]
+        batch_sizes = [step["sequences"] for step in found["steps"]]
         sizes = " and ".join(str(len(text["path"])) for text in found["texts"][:8])
         page.text(
-            f"Texts of unequal length are written in one batch: the answers here have {sizes} words. "
-            f"One that is done leaves the batch, whose rows were {_joined(rows)}; prompts of one length are read "
-            "together, so that none is padded.",
+            f"Texts of different lengths are generated in one batch: the answers here have {sizes} tokens. A finished "
+            f"text leaves the batch (batch size {_changes(batch_sizes)}); prompts of equal length are batched, so that "
+            "none is padded.",
         )
 
 
-def _likeliest(nodes: list[dict[str, Any]], node: dict[str, Any]) -> dict[str, Any]:
-    """Of those that were considered after the same words, the likeliest."""
+def _most_probable(nodes: list[dict[str, Any]], node: dict[str, Any]) -> dict[str, Any]:
+    """The most probable candidate with the same parent."""
     return max((each for each in nodes if each["parent"] == node["parent"]), key=lambda each: each["log_probability"])
 
 
-def _joined(rows: list[int]) -> str:
-    shown = [str(count) for number, count in enumerate(rows) if number == 0 or count != rows[number - 1]]
+def _changes(sizes: list[int]) -> str:
+    shown = [str(size) for number, size in enumerate(sizes) if number == 0 or size != sizes[number - 1]]
     return ", then ".join(shown[:8]) + (", ..." if len(shown) > 8 else "")
 
 
 def _text(page: Page, found: dict[str, Any], text: dict[str, Any], number: str) -> None:
     page.section(f"Text{number}")
     if text["source"]:
-        page.text("Written from: ", tag("mark", " ".join(text["source"])))
+        page.text("Source: ", tag("mark", " ".join(text["source"])))
     if text["prompt"]:
-        page.text("Goes on from: ", tag("mark", "".join(text["prompt"]) if _spaced(text) else " ".join(text["prompt"])))
-    if found["by"] == "beam search":
+        page.text("Prompt: ", tag("mark", "".join(text["prompt"]) if _spaced(text) else " ".join(text["prompt"])))
+    if found["strategy"] == "beam search":
         rows = [(each["text"], f"{each['score']:.3f}", f"{each['log_probability']:.3f}") for each in text["answers"]]
         page.table(("answer", "score", "log p"), rows)
     else:
-        page.text("Written: ", tag("mark", text["answers"][0]["text"]))
+        page.text("Generated: ", tag("mark", text["answers"][0]["text"]))
     nodes = text["hypotheses"]
-    if found["by"] == "beam search":
-        shown = [number for number, node in enumerate(nodes) if node["fate"] != "dropped"]
+    if found["strategy"] == "beam search":
+        shown = [number for number, node in enumerate(nodes) if node["outcome"] != "dropped"]
         caption = (
-            "The hypotheses that were kept, one column for each step, the likeliest on top; the share is the word's "
-            "probability. Blue: the best answer's way. A double frame: it ended there. Pale: kept for a while, and "
-            "then without any successor among the best."
+            "The hypotheses that were kept, one column per step, the most probable on top, with the probability of the "
+            "token. Blue: the best answer. Double frame: the hypothesis ended. Pale: kept, but later without a "
+            "successor in the beam."
         )
     else:
-        shown = _likely(nodes, set(text["path"]))
-        caption = f"The {FEW} likeliest words of each step with their probabilities. Blue: the one that was taken."
+        shown = _top_nodes(nodes, set(text["path"]))
+        caption = f"The {TOP} most probable tokens of each step with their probabilities. Blue: the chosen one."
     page.figure(_tree(nodes, shown, set(text["path"])), caption)
     _steps(page, text)
-    for name in dict.fromkeys(name for place in text["path"] for name in nodes[place]["looked"]):
+    for name in dict.fromkeys(name for index in text["path"] for name in nodes[index]["attention"]):
         _attention(page, text, name)
 
 
 def _spaced(text: dict[str, Any]) -> bool:
-    return any(word[:1].isspace() for word in text["prompt"])
+    return any(token[:1].isspace() for token in text["prompt"])
 
 
-def _likely(nodes: list[dict[str, Any]], path: set[int]) -> list[int]:
-    """Of each step the likeliest few, and the one that was taken."""
+def _top_nodes(nodes: list[dict[str, Any]], path: set[int]) -> list[int]:
+    """The most probable candidates of each step, and the chosen one."""
     steps: dict[int, list[int]] = {}
     for number, node in enumerate(nodes):
         steps.setdefault(node["step"], []).append(number)
-    ordered = (sorted(numbers, key=lambda number: -nodes[number]["chance"]) for numbers in steps.values())
-    return [number for step in ordered for rank, number in enumerate(step) if rank < FEW or number in path]
+    ordered = (sorted(numbers, key=lambda number: -nodes[number]["probability"]) for numbers in steps.values())
+    return [number for step in ordered for rank, number in enumerate(step) if rank < TOP or number in path]
 
 
 def _tree(nodes: list[dict[str, Any]], shown: list[int], path: set[int]) -> Element:
-    """Boxes with words, from left to right, and lines from each to those that go on from it."""
-    alive = [number for number in shown if nodes[number]["step"] <= SHOWN]
+    """Boxes with tokens from left to right, and lines to their successors."""
+    alive = [number for number in shown if nodes[number]["step"] <= MAX_STEPS]
     columns: dict[int, list[int]] = {}
     for number in alive:
         columns.setdefault(nodes[number]["step"], []).append(number)
@@ -167,11 +166,11 @@ def _tree(nodes: list[dict[str, Any]], shown: list[int], path: set[int]) -> Elem
             svg.append(tag("line", class_="arrow" if number in path and parent in path else "leader", **ends))
     for number in alive:
         node, (x, y, width) = nodes[number], places[number]
-        lost = number not in path and number not in parents and node["fate"] != "ended" and node["step"] < last
+        lost = number not in path and number not in parents and node["outcome"] != "ended" and node["step"] < last
         kind = "box mark" if number in path else "box faint" if lost else "box"
         shape = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": BOX, "rx": 4}
-        svg.append(tag("rect", tag("title", _told(node)), class_=kind, **shape))
-        if node["fate"] == "ended":
+        svg.append(tag("rect", tag("title", _tooltip(node)), class_=kind, **shape))
+        if node["outcome"] == "ended":
             inner = {"x": f"{x + 3:.1f}", "y": y + 3, "width": f"{width - 6:.1f}", "height": BOX - 6, "rx": 2}
             svg.append(tag("rect", class_=kind + " inner", **inner))
         svg.append(tag("text", _label(node), x=f"{x + 8:.1f}", y=y + 17, **{"class": "faint"} if lost else {}))
@@ -179,69 +178,64 @@ def _tree(nodes: list[dict[str, Any]], shown: list[int], path: set[int]) -> Elem
 
 
 def _label(node: dict[str, Any]) -> str:
-    return f"{_shown(node['word'])} {_share(node['chance'])}"
+    return f"{_visible(node['token'])} {_percent(node['probability'])}"
 
 
-def _share(chance: float) -> str:
-    return f"{chance:.0%}" if chance >= 0.095 else f"{chance:.1%}" if chance >= 0.0005 else f"{chance:.0e}"
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.095 else f"{share:.1%}" if share >= 0.0005 else f"{share:.0e}"
 
 
-def _told(node: dict[str, Any]) -> str:
-    return f"log p {node['log_probability']:.3f}, score {node['score']:.3f}: {node['fate']}, {node['why']}"
+def _tooltip(node: dict[str, Any]) -> str:
+    return f"log p {node['log_probability']:.3f}, score {node['score']:.3f}: {node['outcome']}, {node['reason']}"
 
 
-def _shown(word: str) -> str:
-    return word.strip() or "␣"
+def _visible(token: str) -> str:
+    return token.strip() or "␣"
 
 
 def _steps(page: Page, text: dict[str, Any]) -> None:
-    """A table of all candidates of all steps, folded up."""
+    """A collapsed table of all candidates."""
     nodes, path = text["hypotheses"], set(text["path"])
     rows: list[Element] = []
     for number, node in enumerate(nodes):
-        before = _words(nodes, node["parent"])
-        word: Element | str = tag("mark", _shown(node["word"])) if number in path else _shown(node["word"])
+        before = _last_tokens(nodes, node["parent"])
+        token: Element | str = tag("mark", _visible(node["token"])) if number in path else _visible(node["token"])
         cells = (
-            str(node["step"]), before or "(the start)", word, f"{node['chance']:.2%}",
-            f"{node['log_probability']:.3f}", f"{node['score']:.3f}", node["fate"], node["why"],
+            str(node["step"]), before or "(start)", token, f"{node['probability']:.2%}",
+            f"{node['log_probability']:.3f}", f"{node['score']:.3f}", node["outcome"], node["reason"],
         )  # fmt: skip
-        rows.append(tag("tr", *(tag("td", cell) for cell in cells), class_=node["fate"]))
-    head = ("step", "after", "word", "p(word)", "log p of all", "score", "fate", "why")
+        rows.append(tag("tr", *(tag("td", cell) for cell in cells), class_=node["outcome"]))
+    head = ("step", "after", "token", "p(token)", "log p (total)", "score", "outcome", "reason")
     names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
     table = tag("div", tag("table", names, tag("tbody", *rows)), class_="wide words")
-    kept = sum(node["fate"] != "dropped" for node in nodes)
-    page.add(
-        tag("details", tag("summary", f"All {len(nodes):,} candidates, {kept:,} of them kept, step by step"), table)
-    )
+    kept = sum(node["outcome"] != "dropped" for node in nodes)
+    page.add(tag("details", tag("summary", f"All {len(nodes):,} candidates by step, {kept:,} of them kept"), table))
 
 
-def _words(nodes: list[dict[str, Any]], number: int, most: int = 4) -> str:
-    """The last words of a hypothesis."""
-    words: list[str] = []
-    while number >= 0:
-        words.append(_shown(nodes[number]["word"]))
-        number = nodes[number]["parent"]
-    return ("... " if len(words) > most else "") + " ".join(reversed(words[:most]))
+def _last_tokens(nodes: list[dict[str, Any]], index: int, count: int = 4) -> str:
+    """The last tokens of a hypothesis."""
+    tokens: list[str] = []
+    while index >= 0:
+        tokens.append(_visible(nodes[index]["token"]))
+        index = nodes[index]["parent"]
+    return ("... " if len(tokens) > count else "") + " ".join(reversed(tokens[:count]))
 
 
 def _attention(page: Page, text: dict[str, Any], name: str) -> None:
-    """Where each word of the best answer looked, the mean over layers and heads."""
-    nodes = [text["hypotheses"][place] for place in text["path"]]
-    looked = [_mean(node["looked"][name]) for node in nodes]
-    weights = np.zeros((len(looked), max(map(len, looked))))
-    for row, shares in zip(weights, looked, strict=True):
+    """Heat map of attention for the best answer, averaged over layers and heads."""
+    nodes = [text["hypotheses"][index] for index in text["path"]]
+    attention = [_mean(node["attention"][name]) for node in nodes]
+    weights = np.zeros((len(attention), max(map(len, attention))))
+    for row, shares in zip(weights, attention, strict=True):
         row[: len(shares)] = shares
-    own = ["<start>", *text["prompt"]]  # what there was to look at for the first word, but for a vector before it
-    own = ["<sink>" for _ in range(len(looked[0]) - len(own))] + own + [node["word"] for node in nodes]
+    own = ["<start>", *text["prompt"]]  # the context of the first token, apart from attention sinks
+    own = ["<sink>" for _ in range(len(attention[0]) - len(own))] + own + [node["token"] for node in nodes]
     over = text["source"] if name in ("cross_attention", "alignment") and text["source"] else own
-    columns = [*map(_shown, over), *("" for _ in weights[0])][: weights.shape[1]]
-    svg = draw_grid(columns, [_shown(node["word"]) for node in nodes], weights)
-    svg.set("style", f"width: {svg.get('viewBox', '').split()[2]}px")  # a long text is scrolled, not made small
-    what = {
-        "cross_attention": "at the text to write from",
-        "alignment": "at the text to write from",
-    }.get(name, "at what was written before")
-    page.figure(svg, f"Where the writer looked {what} to find each word of a row ({name}): the darker, the more.")
+    columns = [*map(_visible, over), *("" for _ in weights[0])][: weights.shape[1]]
+    svg = draw_grid(columns, [_visible(node["token"]) for node in nodes], weights)
+    svg.set("style", f"width: {svg.get('viewBox', '').split()[2]}px")  # a long text scrolls instead of shrinking
+    target = "the source" if name in ("cross_attention", "alignment") else "the tokens before"
+    page.figure(svg, f"Attention ({name}) to {target}, one row per generated token; darker is more.")
 
 
 def _mean(layers: list[list[float]]) -> list[float]:
@@ -249,23 +243,17 @@ def _mean(layers: list[list[float]]) -> list[float]:
 
 
 def _cache(page: Page, steps: list[dict[str, Any]]) -> None:
-    computed, remembered = (sum(step[name] for step in steps) for name in ("computed", "remembered"))
+    computed, cached = (sum(step[name] for step in steps) for name in ("computed", "cached"))
     shared = any(step["source_bytes"] for step in steps)
-    page.section("What was computed, and what was remembered")
+    page.section("Computation and cache")
     page.text(
-        f"In {len(steps)} steps {computed:,} words were read, each hypothesis its newest one alone. What the writer "
-        f"had read before is kept in its state: without it {computed + remembered:,} would have been read, "
-        f"{(computed + remembered) / max(computed, 1):.1f} times as many."
-        + (
-            " What it keeps of a text to write from is computed once, and all hypotheses of the text share it." * shared
-        ),
+        f"{len(steps)} steps read {computed:,} tokens, only the newest of each hypothesis. The cached state holds the "
+        f"rest: without it {computed + cached:,} tokens would have been read, "
+        f"{(computed + cached) / max(computed, 1):.1f} times as many."
+        + (" The encoded source is computed once and shared by all hypotheses of a text." * shared),
     )
-    rows = [
-        (str(number), f"{step['rows']:,}", f"{step['computed']:,}", f"{step['remembered']:,}", f"{step['bytes']:,}",
-         f"{step['source_bytes']:,}")
-        for number, step in enumerate(steps, 1)
-    ]  # fmt: skip
-    head = ("step", "rows", "read", "remembered", "bytes of the state", "bytes of the texts to write from")
+    rows = [(str(number), *(f"{step[name]:,}" for name in COST_FIELDS)) for number, step in enumerate(steps, 1)]
+    head = ("step", "sequences", "tokens read", "tokens cached", "bytes of state", "bytes of encoded sources")
     body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
     table = tag("table", tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))), body)
     page.add(tag("details", tag("summary", "Step by step"), tag("div", table, class_="wide")))

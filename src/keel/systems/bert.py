@@ -18,9 +18,9 @@ from keel.data.mlm_sampling import sample_masked_positions, sample_pairs, sample
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
-from keel.kernels.layer_norm import norm
+from keel.kernels.layer_norm import layer_norm
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.transformer_blocks import (
     ACTIVATIONS,
@@ -51,9 +51,9 @@ class Bert(TransformerSystem):
     """The longest row there are position vectors for."""
     segment_types: int = 2
     """Kinds of segments: A and B."""
-    length: int = 128
+    sequence_length: int = 128
     """Tokens in a row of pre-training."""
-    final_length: int = 0
+    final_sequence_length: int = 0
     """Tokens in a row of the last steps, which teach the places beyond `length`; 0 keeps one length."""
     final_share: float = 0.1
     """Share of the steps with rows of the final length."""
@@ -77,8 +77,8 @@ class Bert(TransformerSystem):
     tunable: ClassVar[tuple[str, ...]] = (
         "dropout",
         "attention_dropout",
-        "length",
-        "final_length",
+        "sequence_length",
+        "final_sequence_length",
         "final_share",
         "mask_rate",
         "whole_word_masking",
@@ -89,12 +89,16 @@ class Bert(TransformerSystem):
         super().__post_init__()
         if self.segment_types < 1:
             raise UsageError(f"segments must be 1 or more, not {self.segment_types}")
-        if not 8 <= self.length <= min(self.max_positions, 4096):
+        if not 8 <= self.sequence_length <= min(self.max_positions, 4096):
             raise UsageError(
-                f"length {self.length} must lie between 8 and positions ({self.max_positions}, 4096 at most)"
+                f"sequence_length {self.sequence_length} must lie between 8 and max_positions ({self.max_positions})"
             )
-        if self.final_length and not self.length < self.final_length <= min(self.max_positions, 4096):
-            raise UsageError(f"final_length {self.final_length} must lie between length and positions, or be 0")
+        if self.final_sequence_length and not self.sequence_length < self.final_sequence_length <= min(
+            self.max_positions, 4096
+        ):
+            raise UsageError(
+                f"final_sequence_length {self.final_sequence_length} must lie between length and positions, or be 0"
+            )
         if not 0 < self.final_share < 1:
             raise UsageError(f"final_share {self.final_share} must lie between 0 and 1: it is a share of the steps")
         if not 0 < self.mask_rate < 1:
@@ -103,19 +107,25 @@ class Bert(TransformerSystem):
     @property
     def max_length(self) -> int:
         """Positions beyond the rows of pre-training have vectors that nothing has taught."""
-        return max(self.lengths)
+        return max(self.sequence_lengths)
 
     @property
-    def lengths(self) -> list[int]:
+    def sequence_lengths(self) -> list[int]:
         """Of the rows in each phase of pre-training."""
-        return [self.length, self.final_length] if self.final_length else [self.length]
+        return (
+            [self.sequence_length, self.final_sequence_length] if self.final_sequence_length else [self.sequence_length]
+        )
 
     @property
     def needs_word_starts(self) -> bool:
         return self.whole_word_masking
 
     def continued_from(self, parent: Any) -> Self:
-        return self if self.max_length >= parent.max_length else replace(self, length=parent.max_length, final_length=0)
+        return (
+            self
+            if self.max_length >= parent.max_length
+            else replace(self, sequence_length=parent.max_length, final_sequence_length=0)
+        )
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's 5e-5 is for 768 wide; narrower networks want a larger rate."""
@@ -127,8 +137,8 @@ class Bert(TransformerSystem):
         """Places for hidden tokens in a row of pre-training: static, so that the head runs on them alone."""
         return max(1, round(self.mask_rate * length + 0.5))
 
-    def build_encoder(self, vocabulary: int) -> "BertEncoder":
-        return BertEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "BertEncoder":
+        return BertEncoder(self, vocab_size)
 
     def build_objective(self, encoder: "BertEncoder", tokenizer: Tokenizer) -> "BertPretraining":
         return BertPretraining(self, encoder, tokenizer)
@@ -146,10 +156,10 @@ class Bert(TransformerSystem):
 class BertEncoder(Encoder):
     """Words + positions + segments, a norm, a stack of post-norm blocks; [CLS]'s top vector, one layer on, sums up."""
 
-    def __init__(self, system: Bert, vocabulary: int):
+    def __init__(self, system: Bert, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, system.width
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size, self.width = vocab_size, system.width
+        self.words = nn.Embedding(vocab_size, system.width)
         self.positions = nn.Embedding(system.max_positions, system.width)
         self.segments = nn.Embedding(system.segment_types, system.width)
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon)
@@ -160,21 +170,21 @@ class BertEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.stack.fusible and usable(self.words.weight)
+        return self.stack.fusible and triton_usable(self.words.weight)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         # [time, width], or packed [1, tokens, width]
         positions = (
-            self.positions.weight[: rows.ids.shape[1]]
-            if rows.position_ids is None
-            else self.positions(rows.position_ids)
+            self.positions.weight[: batch.ids.shape[1]]
+            if batch.position_ids is None
+            else self.positions(batch.position_ids)
         )
         # Without segments a row is all A: adding one vector costs less than looking it up at every position.
-        segments = self.segments.weight[0] if rows.segments is None else self.segments(rows.segments)
-        vectors = self.words(rows.ids) + segments + positions
+        segments = self.segments.weight[0] if batch.segments is None else self.segments(batch.segments)
+        vectors = self.words(batch.ids) + segments + positions
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
-        return norm(
+        return layer_norm(
             vectors,
             self.norm.weight,
             self.norm.bias,
@@ -187,32 +197,32 @@ class BertEncoder(Encoder):
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        assert rows.sequence_starts is None or self.stack.fusible
-        if rows.sequence_starts is not None or (record is None and use_kernels(vectors) and self.stack.fusible):
-            top, layers = self.stack.run_fused(vectors, PackedSpans.of(rows), all_layers=all_layers)
+        assert batch.sequence_starts is None or self.stack.fusible
+        if batch.sequence_starts is not None or (record is None and use_kernels(vectors) and self.stack.fusible):
+            top, layers = self.stack.run_fused(vectors, PackedSpans.from_batch(batch), all_layers=all_layers)
         else:
-            top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
+            top, layers = self.stack.run(vectors, padding_mask(batch), all_layers=all_layers, record=record)
         return EncoderOutput(top=top, layers=layers)
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return output.top[:, 0] if rows.sequence_starts is None else output.top[0, rows.sequence_starts]
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return output.top[:, 0] if batch.sequence_starts is None else output.top[0, batch.sequence_starts]
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """In the last block only [CLS] asks and is worked on: the other places would not be read."""
-        vectors = self.embed(rows)
-        if rows.sequence_starts is not None or (use_kernels(vectors) and self.stack.fusible):
-            return self.pool_features(self.contextualize(vectors, rows), rows)
-        top, _ = self.stack.run(vectors, padding_mask(rows), query_count=1)
+        vectors = self.embed(batch)
+        if batch.sequence_starts is not None or (use_kernels(vectors) and self.stack.fusible):
+            return self.pool_features(self.contextualize(vectors, batch), batch)
+        top, _ = self.stack.run(vectors, padding_mask(batch), query_count=1)
         return top[:, 0]
 
-    def pool_projection(self, picked: Tensor) -> Tensor:
-        return torch.tanh(self.pooler(picked))
+    def pool_projection(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.pooler(features))
 
     def pooler_parameters(self) -> list[nn.Parameter]:
         return list(self.pooler.parameters())
@@ -267,32 +277,32 @@ class BertPretraining(Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def phases(self) -> list[Phase]:
-        short, *long = self.system.lengths
+        short, *long = self.system.sequence_lengths
         if not long:
             return [Phase()]
         share = self.system.final_share
         return [Phase(share=1 - share), Phase(share=share, batch_share=short / long[0])]
 
     def epoch_size(self, data: Documents) -> int:
-        return data.window_count(self._room(self.system.length))
+        return data.window_count(self._room(self.system.sequence_length))
 
     def _room(self, length: int) -> int:
         """Tokens of text in a row, beside [CLS] and [SEP]."""
         return length - (3 if self.system.next_sentence else 2)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> BertBatch:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> BertBatch:
         if self.system.next_sentence and len(data.spans) < 2:
             raise KeelError(
                 "next sentence prediction needs at least two documents: put a blank line between documents, "
                 "or turn it off with --system.next_sentence false"
             )
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
         sample = sample_pairs if self.system.next_sentence else sample_spans
-        length = self.system.lengths[draw.phase]
-        text = sample(data, draw, numbers, self._room(length))
-        ids, starts_word = text.lay_out(data, length, self.system.whole_word_masking, self.marks)
+        length = self.system.sequence_lengths[rng.phase]
+        text = sample(data, rng, numbers, self._room(length))
+        ids, starts_word = text.to_ids(data, length, self.system.whole_word_masking, self.marks)
         slots, weights = sample_masked_positions(
-            draw,
+            rng,
             numbers,
             text,
             starts_word,
@@ -302,8 +312,8 @@ class BertPretraining(Objective):
         )
         targets = ids.gather(1, slots)
         mask = self.marks[2]
-        dice = draw.below("replace", numbers, 10, slots.shape[1])
-        noise = draw.below("noise", numbers, self.vocabulary, slots.shape[1])
+        dice = rng.randint("replace", numbers, 10, slots.shape[1])
+        noise = rng.randint("noise", numbers, self.vocabulary, slots.shape[1])
         # 80% become [MASK], 10% any token, 10% stay: at fine-tuning there is no [MASK] to wait for.
         shown = torch.where(dice < 8, mask, torch.where(dice == 8, noise, targets))
         ids = ids.scatter(1, slots, torch.where(weights > 0, shown, targets))
@@ -334,7 +344,7 @@ class BertPretraining(Objective):
             losses["nsp"] = F.cross_entropy(related.float(), batch.not_next, reduction="sum")
         return losses, None
 
-    def predict_words(self, top: Tensor, slots: Tensor) -> Tensor:
+    def predict_masked(self, top: Tensor, slots: Tensor) -> Tensor:
         """[batch, slots, vocabulary]: scores of every word at the chosen places, by the input's own vectors (tied)."""
         return F.linear(self.hidden(top, slots), self.encoder.words.weight, self.bias)
 
@@ -346,7 +356,7 @@ class BertPretraining(Objective):
     def word_losses(self, top: Tensor, slots: Tensor, targets: Tensor) -> Tensor:
         """[batch x slots]: the cross entropy of each target."""
         if not use_kernels(top):
-            logits = self.predict_words(top, slots)  # [batch, slots, vocabulary]
+            logits = self.predict_masked(top, slots)  # [batch, slots, vocabulary]
             return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
         room = -self.vocabulary % 64  # a GPU multiplies in tiles: it gets whole ones, and nobody looks at the rest
         words = F.pad(self.encoder.words.weight.to(top.dtype), (0, 0, 0, room))

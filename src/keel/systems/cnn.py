@@ -57,8 +57,8 @@ class Cnn(WordSystem):
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=10, batch=50, lr=1e-3)
 
-    def build_encoder(self, vocabulary: int) -> "CnnEncoder":
-        return CnnEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "CnnEncoder":
+        return CnnEncoder(self, vocab_size)
 
     def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
         raise UsageError("a cnn learns from labels, not from text alone: use keel finetune cnn FILE")
@@ -67,27 +67,27 @@ class Cnn(WordSystem):
 class CnnEncoder(Encoder):
     """What each filter says around each word; a row is the strongest answer of each filter."""
 
-    def __init__(self, system: Cnn, vocabulary: int):
+    def __init__(self, system: Cnn, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, system.filters * len(system.kernel_sizes)
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size, self.width = vocab_size, system.filters * len(system.kernel_sizes)
+        self.words = nn.Embedding(vocab_size, system.width)
         self.filters = ConvolutionFilters(system.width, dict.fromkeys(system.kernel_sizes, system.filters))
         nn.init.uniform_(self.words.weight, -0.25, 0.25)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.words(rows.ids)
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.words(batch.ids)
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        top = F.relu(self.filters(vectors, rows.lengths))
+        top = F.relu(self.filters(vectors, batch.lengths))
         return EncoderOutput(top=top, layers=[top] if all_layers else [])
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return max_over_time(output.top, rows.lengths)
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return max_over_time(output.top, batch.lengths)

@@ -44,7 +44,7 @@ class Elmo(RecurrentSystem):
 
     width: int = 512
     """Of a word and of each direction of each layer; both directions side by side are twice as wide."""
-    cells: int = 4096
+    cell_size: int = 4096
     """Of every LSTM, projected to the width."""
     layers: int = 2
     """Of each direction."""
@@ -54,13 +54,13 @@ class Elmo(RecurrentSystem):
     """Largest number in a cell; 0 lets any pass."""
     projection_clip: float = 3.0
     """Largest number in a projection; 0 lets any pass."""
-    letters: int = 50
+    max_characters: int = 50
     """Bytes of a word that are read, the marks around it included."""
-    letter_width: int = 16
+    character_dim: int = 16
     """Of a letter's vector."""
-    filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
+    character_filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
     """How many filters look at one letter, at two in a row, and so on."""
-    highways: int = 2
+    highway_layers: int = 2
     """Layers between the filters and the projection."""
     activation: Literal["relu", "tanh"] = "relu"
     """Of the filters."""
@@ -68,22 +68,22 @@ class Elmo(RecurrentSystem):
     """On what every layer reads, and on what the softmax reads."""
     bptt: int = 20
     """Words through which an error goes back; the state goes on."""
-    negatives: int = 8192
+    softmax_samples: int = 8192
     """Drawn words that a word is told from while it learns, by rank; 0 for all words."""
-    opening: bool = False
+    bos_token: bool = False
     """Whether a sentence opens with a mark of its own, as in published files, or with the end of the one before."""
 
     name: ClassVar[str] = "elmo"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {
             "width": 64,
-            "cells": 256,
-            "filters": (16, 16, 32, 64),
-            "highways": 1,
+            "cell_size": 256,
+            "character_filters": (16, 16, 32, 64),
+            "highway_layers": 1,
         },  # ours; the others are published
-        "small": {"width": 128, "cells": 1024, "highways": 1},
-        "medium": {"width": 256, "cells": 2048, "highways": 1},
-        "original": {"width": 512, "cells": 4096, "highways": 2},
+        "small": {"width": 128, "cell_size": 1024, "highway_layers": 1},
+        "medium": {"width": 256, "cell_size": 2048, "highway_layers": 1},
+        "original": {"width": 512, "cell_size": 4096, "highway_layers": 2},
     }
     pretraining_defaults: ClassVar[Train] = Train(
         epochs=10, batch=128, lr=1e-3, warmup=1000, weight_decay=0.0, log_every=50
@@ -92,31 +92,33 @@ class Elmo(RecurrentSystem):
     default_lowercase: ClassVar[bool] = False
     default_vocab_size: ClassVar[int] = 200_000
     default_min_count: ClassVar[int] = 3
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt", "negatives")
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "bptt", "softmax_samples")
     is_causal_lm: ClassVar[bool] = True
     uses_subwords: ClassVar[bool] = True
     feature_based: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        ones = ("width", "cells", "layers", "letter_width", "bptt")
-        zeros = ("highways", "negatives", "cell_clip", "projection_clip")
-        for name, least in {**dict.fromkeys(ones, 1), **dict.fromkeys(zeros, 0), "letters": 3}.items():
+        ones = ("width", "cell_size", "layers", "character_dim", "bptt")
+        zeros = ("highway_layers", "softmax_samples", "cell_clip", "projection_clip")
+        for name, least in {**dict.fromkeys(ones, 1), **dict.fromkeys(zeros, 0), "max_characters": 3}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
-        if not self.filters or min(self.filters) < 0 or not any(self.filters):
-            raise UsageError(f"filters must be counts such as 32,32,64, not {self.filters}")
-        if len(self.filters) > self.letters:
-            raise UsageError(f"a filter over {len(self.filters)} letters is too wide for words of {self.letters}")
+        if not self.character_filters or min(self.character_filters) < 0 or not any(self.character_filters):
+            raise UsageError(f"filters must be counts such as 32,32,64, not {self.character_filters}")
+        if len(self.character_filters) > self.max_characters:
+            raise UsageError(
+                f"a filter over {len(self.character_filters)} letters is too wide for words of {self.max_characters}"
+            )
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    def build_encoder(self, vocabulary: int) -> "ElmoEncoder":
-        return ElmoEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "ElmoEncoder":
+        return ElmoEncoder(self, vocab_size)
 
-    def build_objective(self, encoder: "ElmoEncoder", tokenizer: Tokenizer) -> "ElmoTraining":
+    def build_objective(self, encoder: "ElmoEncoder", tokenizer: Tokenizer) -> "ElmoPretraining":
         if len(tokenizer) <= len(tokenizer.special_ids):
             raise UsageError("this model came without words to foretell, and cannot learn on: pre-train a new one")
-        return ElmoTraining(self, encoder, tokenizer)
+        return ElmoPretraining(self, encoder, tokenizer)
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The bytes of these words between marks, as many as are read."""
@@ -127,12 +129,12 @@ class Elmo(RecurrentSystem):
             starts.append(len(parts))
             letters = marks.get(number)
             if letters is None:
-                letters = tokenizer.token_of(number).encode("utf-8", "surrogateescape")[: self.letters - 2]
+                letters = tokenizer.token_of(number).encode("utf-8", "surrogateescape")[: self.max_characters - 2]
             parts += [BEGINS, *letters, ENDS]
         return SubwordUnits(word_ids=torch.tensor(ids), unit_ids=torch.tensor(parts), unit_starts=torch.tensor(starts))
 
     def start_token(self, tokenizer: Tokenizer) -> int:
-        return tokenizer.cls_id if self.opening else super().start_token(tokenizer)
+        return tokenizer.cls_id if self.bos_token else super().start_token(tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +167,7 @@ class DistinctWords(Tensors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElmoMemory(Tensors):
+class ElmoState(Tensors):
     """What the two stacks know of each row after the words that they have read."""
 
     hidden: Tensor  # [rows, layers, 2, width]
@@ -175,17 +177,17 @@ class ElmoMemory(Tensors):
 class ElmoEncoder(Encoder):
     """Letters to words, words to the layers of two stacks."""
 
-    def __init__(self, system: Elmo, vocabulary: int):
+    def __init__(self, system: Elmo, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, 2 * system.width
-        self.letters = system.letters
-        self.room = min(system.letters, BRIEF + len(system.filters))
-        self.characters = nn.Embedding(EMPTY + 1, system.letter_width)
-        windows = {window: count for window, count in enumerate(system.filters, 1) if count}
-        self.filters = ConvolutionFilters(system.letter_width, windows)
+        self.vocab_size, self.width = vocab_size, 2 * system.width
+        self.letters = system.max_characters
+        self.room = min(system.max_characters, BRIEF + len(system.character_filters))
+        self.characters = nn.Embedding(EMPTY + 1, system.character_dim)
+        windows = {window: count for window, count in enumerate(system.character_filters, 1) if count}
+        self.filters = ConvolutionFilters(system.character_dim, windows)
         self.activation = {"relu": torch.relu, "tanh": torch.tanh}[system.activation]
         found = self.filters.width
-        self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(system.highways))
+        self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(system.highway_layers))
         """Of each, the first half of the output is the gate's, the second what comes in for what it lets go."""
         self.project = nn.Linear(found, system.width)
         self.stack = nn.ModuleList(ElmoLayer(system, residual=system.residual and n > 0) for n in range(system.layers))
@@ -204,19 +206,17 @@ class ElmoEncoder(Encoder):
 
     def read(self, letters: DistinctWords) -> Tensor:
         """[words, width]: the vector of each word by its letters alone."""
-        found = [
-            self.filters.strongest(self.characters(words)) for words in (letters.short, letters.long) if len(words)
-        ]
+        found = [self.filters.max_pool(self.characters(words)) for words in (letters.short, letters.long) if len(words)]
         x = self.activation(torch.cat(found))
         for highway in self.highways:
             gate, other = highway(x).chunk(2, -1)
             x = torch.lerp(x, torch.relu(other), gate.sigmoid())
         return self.project(x)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        assert rows.subword_units is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
-        letters, places = DistinctWords.of(self._table(rows.subword_units), self.room)
-        words = F.embedding(places[rows.ids], self.read(letters))
+    def embed(self, batch: TokenBatch) -> Tensor:
+        assert batch.subword_units is not None, "rows for ELMo carry the spelling of their words (System.spelled)"
+        letters, places = DistinctWords.of(self._table(batch.subword_units), self.room)
+        words = F.embedding(places[batch.ids], self.read(letters))
         return torch.cat([words, words], -1)
 
     def _table(self, spelling: SubwordUnits) -> Tensor:
@@ -229,34 +229,34 @@ class ElmoEncoder(Encoder):
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
-        state: ElmoMemory | None = None,
+        state: ElmoState | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
         """Both directions side by side, each layer's; a row begins with no memory unless it is given some."""
         words, _ = vectors.chunk(2, -1)
-        x = torch.stack([words, reverse_sequences(words, rows.lengths)]).transpose(1, 2)  # [2, time, batch, width]
-        found, after = self.climb(x, state or self.start(len(words)), rows.lengths - 1)
+        x = torch.stack([words, reverse_sequences(words, batch.lengths)]).transpose(1, 2)  # [2, time, batch, width]
+        found, after = self.climb(x, state or self.new_state(len(words)), batch.lengths - 1)
         layers = [vectors]
         for forwards, backwards in found:
             layers.append(
-                torch.cat([forwards.transpose(0, 1), reverse_sequences(backwards.transpose(0, 1), rows.lengths)], -1)
+                torch.cat([forwards.transpose(0, 1), reverse_sequences(backwards.transpose(0, 1), batch.lengths)], -1)
             )
         return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=after)
 
-    def start(self, rows: int) -> ElmoMemory:
+    def new_state(self, batch_size: int) -> ElmoState:
         """Of so many rows of which nothing has been read."""
         layer = self.stack[0]
         assert isinstance(layer, ElmoLayer)
         stacks, cells, width = layer.projection.shape
-        shape = rows, len(self.stack), stacks
-        return ElmoMemory(
+        shape = batch_size, len(self.stack), stacks
+        return ElmoState(
             hidden=zero_state(layer.projection, *shape, width), cells=zero_state(layer.projection, *shape, cells)
         )
 
-    def climb(self, x: Tensor, state: ElmoMemory, last: Tensor) -> tuple[list[Tensor], ElmoMemory]:
+    def climb(self, x: Tensor, state: ElmoState, last: Tensor) -> tuple[list[Tensor], ElmoState]:
         """What every layer says of x, [2, time, batch, width] each, and the memory after each row's `last` place."""
         found: list[Tensor] = []
         hidden: list[Tensor] = []
@@ -270,13 +270,13 @@ class ElmoEncoder(Encoder):
             x = x + said if layer.residual else said
             found.append(x)
         # [layers, 2, rows, ...] to rows first
-        after = ElmoMemory(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
+        after = ElmoState(hidden=torch.stack(hidden).permute(2, 0, 1, 3), cells=torch.stack(cells).permute(2, 0, 1, 3))
         return found, after
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
         """The mean over words, the marks before and after left out."""
-        place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
-        inside = (place > 0) & (place < rows.lengths[:, None] - 1)
+        place = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+        inside = (place > 0) & (place < batch.lengths[:, None] - 1)
         return (output.top * inside[..., None]).sum(1) / inside.sum(1, keepdim=True).clamp(min=1)
 
 
@@ -290,7 +290,7 @@ class ElmoLayer(nn.Module):
         super().__init__()
         self.residual = residual
         self.clips = {"cell_clip": system.cell_clip, "clip": system.projection_clip}
-        width, cells = system.width, system.cells
+        width, cells = system.width, system.cell_size
         self.into = nn.Parameter(torch.empty(2, width, 4 * cells))
         self.bias = nn.Parameter(torch.zeros(2, 4 * cells))
         self.recurrent = nn.Parameter(torch.empty(2, width, 4 * cells))
@@ -305,7 +305,7 @@ class ElmoLayer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElmoStreams(Tensors):
+class ElmoBatch(Tensors):
     """Words to read in both directions, and the one that follows each."""
 
     letters: DistinctWords
@@ -316,7 +316,7 @@ class ElmoStreams(Tensors):
     weights: Tensor | None = None  # [rows, 2, length, sums] of the targets, if they are summed up in parts
 
 
-class ElmoTraining(Objective):
+class ElmoPretraining(Objective):
     """The sum over words t_k of -log p(t_k | t_1 ... t_{k-1}; Θx, →Θ, Θs) - log p(t_k | t_{k+1} ... t_N; Θx, ←Θ, Θs):
     letters Θx and softmax Θs are shared, the stacks are not.
 
@@ -331,7 +331,7 @@ class ElmoTraining(Objective):
         self.system, self.encoder, self.tokenizer = system, encoder, tokenizer
         self.end = tokenizer.sep_id
         never = {*tokenizer.special_ids} - {tokenizer.sep_id, tokenizer.unknown_id}
-        self.sampled = SampledSoftmax(encoder.vocab_size, system.negatives, never)
+        self.sampled = SampledSoftmax(encoder.vocab_size, system.softmax_samples, never)
         self.output = nn.Parameter(torch.empty(encoder.vocab_size, system.width))
         self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         nn.init.normal_(self.output, std=system.width**-0.5)
@@ -353,39 +353,41 @@ class ElmoTraining(Objective):
         return self.encoder.input_parameters()
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(data.marked_size / self.system.bptt)
+        return math.ceil(data.stream_size / self.system.bptt)
 
-    def initial_state(self, rows: int) -> ElmoMemory:
-        return self.encoder.start(rows)
+    def initial_state(self, batch_size: int) -> ElmoState:
+        return self.encoder.new_state(batch_size)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> ElmoStreams:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ElmoBatch:
         """Readers go forwards and as many backwards; each distinct word of theirs is spelled once."""
-        numbers = torch.arange(rows.start, rows.stop)
-        read = (data.read_on(draw, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True))
-        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.draw(draw))
+        numbers = torch.arange(examples.start, examples.stop)
+        read = (
+            data.read_streams(rng, numbers, self.system.bptt, end=self.end, backwards=back) for back in (False, True)
+        )
+        return self._spelled_out(torch.stack(list(read), 1), *self.sampled.sample(rng))
 
-    def part(self, data: Documents, number: int) -> ElmoStreams:
+    def sequential_batch(self, data: Documents, number: int) -> ElmoBatch:
         directions = (False, True)
-        read = [data.read_once(number, self.system.bptt, end=self.end, backwards=back) for back in directions]
+        read = [data.read_stream_window(number, self.system.bptt, end=self.end, backwards=back) for back in directions]
         ids, weights = (torch.stack(each, 1) for each in zip(*read, strict=True))
         none_drawn = torch.empty(0, dtype=torch.long), torch.tensor(0)
         return replace(self._spelled_out(ids, *none_drawn), weights=weights)
 
-    def _spelled_out(self, ids: Tensor, drawn: Tensor, tries: Tensor) -> ElmoStreams:
+    def _spelled_out(self, ids: Tensor, drawn: Tensor, tries: Tensor) -> ElmoBatch:
         """The stretches [rows, 2, length + 1] of a step."""
         words, places = np.unique(ids[..., :-1].numpy(), return_inverse=True)
         tile = TILE if self.output.is_cuda else 1
         letters, order = DistinctWords.of(self.table[torch.from_numpy(words)], self.encoder.room, tile)
         places = order[torch.from_numpy(places).view(ids[..., :-1].shape)]
-        return ElmoStreams(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
+        return ElmoBatch(letters=letters, places=places, targets=ids[..., 1:].contiguous(), drawn=drawn, tries=tries)
 
-    def counts(self, batch: ElmoStreams) -> dict[str, Tensor]:
+    def counts(self, batch: ElmoBatch) -> dict[str, Tensor]:
         if batch.weights is not None:
             return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=True))
         words = torch.tensor(batch.targets[:, 0].numel(), device=batch.targets.device)
         return {"next": words, "previous": words, "words": words}
 
-    def forward(self, batch: ElmoStreams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: ElmoBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         words = F.embedding(batch.places, self.encoder.read(batch.letters))  # [rows, 2, length, width]
         x = words.permute(1, 2, 0, 3)
         last = torch.full(x.shape[2:3], x.shape[1] - 1, device=x.device)

@@ -16,14 +16,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.documents import Documents
-from keel.data.token_batch import SubwordUnits, TokenBatch, distinct
+from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import EncoderOutput
-from keel.systems.fasttext_classifier import END, LABEL, BagTraining, Loss, bagged, label_tree, walk
+from keel.systems.fasttext_classifier import (
+    END_OF_LINE,
+    LABEL_PREFIX,
+    BagTraining,
+    LabelLoss,
+    build_bags,
+    label_log_probs,
+    label_tree,
+)
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.static_vectors import StaticEncoder
-from keel.systems.word2vec import Windows, Word2vec, Word2vecTraining, _lines
+from keel.systems.word2vec import ContextWindows, Word2vec, Word2vecTraining, as_aligned_array
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import State
 from keel.training.plan import Train
@@ -45,7 +53,7 @@ class FastText(Word2vec):
     """Whether it is a classifier, which learns from labels: a text is then the bag of all words and n-grams in it."""
     word_ngrams: int = 1
     """Words in the longest of those stretches of words that a classifier also reads."""
-    label_loss: Loss = "softmax"
+    label_loss: LabelLoss = "softmax"
     """How a classifier tells labels apart; of several labels in one text, each for itself."""
     label_counts: tuple[int, ...] = ()
     """How often each label of a classifier came, by which its tree is built."""
@@ -77,7 +85,7 @@ class FastText(Word2vec):
             raise UsageError(f"buckets must be 1 or more, not {self.buckets}: n-grams need them")
 
     @property
-    def grams(self) -> int:
+    def ngram_vectors(self) -> int:
         """How many vectors of n-grams there are."""
         used = self.max_n > 0 or (self.supervised and self.word_ngrams > 1)
         return self.kept_buckets if self.kept_buckets >= 0 else self.buckets if used else 0
@@ -92,8 +100,10 @@ class FastText(Word2vec):
             return super().finetuning_defaults(frozen)
         return Train(optimizer="own", epochs=5, batch=1024, lr=0.1, warmup=0, evaluate_every=0, device="cpu")
 
-    def build_encoder(self, vocabulary: int) -> "FastTextEncoder":
-        return FastTextEncoder(vocabulary, self.width, self.grams, pruned=self.kept_buckets >= 0, bags=self.supervised)
+    def build_encoder(self, vocab_size: int) -> "FastTextEncoder":
+        return FastTextEncoder(
+            vocab_size, self.width, self.ngram_vectors, pruned=self.kept_buckets >= 0, bags=self.supervised
+        )
 
     @property
     def finetuning_policy(self) -> "FastTextFineTuning":
@@ -109,24 +119,24 @@ class FastText(Word2vec):
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The n-grams of these words; special pieces have none."""
-        return self.spell(ids, self.written(ids, tokenizer), len(tokenizer))
+        return self.hash_ngrams(ids, self.written_forms(ids, tokenizer), len(tokenizer))
 
-    def spell(self, ids: Sequence[int], words: list[str], vocabulary: int) -> SubwordUnits:
+    def hash_ngrams(self, ids: Sequence[int], words: list[str], vocabulary: int) -> SubwordUnits:
         """The n-grams of these words as they are written; ids beyond the vocabulary have no vector of their own."""
-        from keel.kernels.fasttext_updates import subwords
+        from keel.kernels.fasttext_updates import hash_subwords
 
-        grams, starts = subwords(words, self.min_n, self.max_n, self.buckets)
+        grams, starts = hash_subwords(words, self.min_n, self.max_n, self.buckets)
         met = range(vocabulary)
         known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
         return SubwordUnits(
             word_ids=torch.tensor(known), unit_ids=torch.from_numpy(grams), unit_starts=torch.from_numpy(starts)
         )
 
-    def written(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    def written_forms(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
         """The words as they are written; nothing for special pieces and for what fastText takes for a label."""
         specials = set(tokenizer.special_ids)
         words = ["" if number in specials else tokenizer.token_of(number) for number in ids]
-        return ["" if word.startswith(LABEL) else word for word in words] if self.supervised else words
+        return ["" if word.startswith(LABEL_PREFIX) else word for word in words] if self.supervised else words
 
 
 class FastTextFineTuning(FineTuningPolicy):
@@ -138,7 +148,7 @@ class FastTextFineTuning(FineTuningPolicy):
         return replace(self.system, supervised=True, min_n=0, max_n=0)
 
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer.with_word(END)
+        return tokenizer.with_word(END_OF_LINE)
 
     def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
         if kind in ("tags", "choice"):  # no bags of words, but one word at a time
@@ -158,12 +168,12 @@ class FastTextFineTuning(FineTuningPolicy):
         system = self.system
         if not system.supervised:
             return super().subword_inputs(ids, starts, tokenizer)
-        end = tokenizer.id_of(END)
-        used, places = distinct(np.append(ids, end))
+        end = tokenizer.id_of(END_OF_LINE)
+        used, places = distinct_ids(np.append(ids, end))
         mark = -1 if end == tokenizer.unknown_id else int(places[-1])
-        words = system.written(used.tolist(), tokenizer)
-        spelling = system.spell(used.tolist(), words, len(tokenizer))
-        return bagged(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
+        words = system.written_forms(used.tolist(), tokenizer)
+        spelling = system.hash_ngrams(used.tolist(), words, len(tokenizer))
+        return build_bags(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
 
     def custom_update(self, task: Any) -> BagTraining | None:
         if not self.system.supervised:
@@ -174,7 +184,7 @@ class FastTextFineTuning(FineTuningPolicy):
         """By a tree, each label's chance is that of the walk to it."""
         if not self.system.supervised or self.system.label_loss != "hierarchical":
             return scores
-        return walk(scores, label_tree(self.system.label_counts))
+        return label_log_probs(scores, label_tree(self.system.label_counts))
 
     @property
     def one_vs_rest(self) -> bool:
@@ -184,8 +194,8 @@ class FastTextFineTuning(FineTuningPolicy):
 class FastTextEncoder(StaticEncoder):
     """The mean of a word's own vector, if it has one, and of those of its n-grams."""
 
-    def __init__(self, vocabulary: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
-        super().__init__(vocabulary, width)
+    def __init__(self, vocab_size: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
+        super().__init__(vocab_size, width)
         # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
         self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, -(-width // 16) * 16)[:, :width])
         nn.init.uniform_(self.words.weight, -1 / width, 1 / width)
@@ -197,25 +207,25 @@ class FastTextEncoder(StaticEncoder):
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
         """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        assert rows.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
-        sums, counts = self.sums(rows.subword_units)
-        return F.embedding(rows.ids, sums / counts.clamp(min=1)[:, None])
+    def embed(self, batch: TokenBatch) -> Tensor:
+        assert batch.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
+        sums, counts = self.sum_vectors(batch.subword_units)
+        return F.embedding(batch.ids, sums / counts.clamp(min=1)[:, None])
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return self.pooled_features(rows) if self.bags else super().pool_features(output, rows)
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return self.pooled_features(batch) if self.bags else super().pool_features(output, batch)
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         if not self.bags:
-            return super().pooled_features(rows)
-        assert rows.subword_units is not None
-        sums, counts = self.sums(rows.subword_units)
-        ids = rows.ids[torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]]
-        starts = rows.lengths.cumsum(0) - rows.lengths
+            return super().pooled_features(batch)
+        assert batch.subword_units is not None
+        sums, counts = self.sum_vectors(batch.subword_units)
+        ids = batch.ids[torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]]
+        starts = batch.lengths.cumsum(0) - batch.lengths
         total = F.embedding_bag(ids, torch.cat([sums, counts[:, None]], 1), starts, mode="sum")
         return total[:, :-1] / total[:, -1:].clamp(min=1)
 
-    def present(self, spelling: SubwordUnits) -> SubwordUnits:
+    def select_buckets(self, spelling: SubwordUnits) -> SubwordUnits:
         """The spelling by rows of grams, without n-grams that a pruned model has none for."""
         if self.buckets is None:
             return spelling
@@ -226,21 +236,21 @@ class FastTextEncoder(StaticEncoder):
         sizes = words[there].bincount(minlength=len(spelling.word_ids))
         return replace(spelling, unit_ids=places[there], unit_starts=sizes.cumsum(0) - sizes)
 
-    def sums(self, spelling: SubwordUnits) -> tuple[Tensor, Tensor]:
+    def sum_vectors(self, spelling: SubwordUnits) -> tuple[Tensor, Tensor]:
         """[words, width] the sum of the vectors that each word is the mean of, and [words] their number."""
-        spelling = self.present(spelling)
+        spelling = self.select_buckets(spelling)
         known = (spelling.word_ids >= 0).to(self.words.weight.dtype)
         own = self.words(spelling.word_ids.clamp(min=0)) * known[:, None]
         grams = F.embedding_bag(spelling.unit_ids.long(), self.grams.weight, spelling.unit_starts, mode="sum")
         return own + grams, known + spelling.unit_counts
 
-    def used_embeddings(self, spelling: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
-        spelling = self.present(spelling)
-        known = spelling.word_ids >= 0
-        words, places = spelling.word_ids[known].unique(return_inverse=True)
-        grams, parts = spelling.unit_ids.long().unique(return_inverse=True)
+    def used_embeddings(self, units: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
+        units = self.select_buckets(units)
+        known = units.word_ids >= 0
+        words, places = units.word_ids[known].unique(return_inverse=True)
+        grams, parts = units.unit_ids.long().unique(return_inverse=True)
         met = {"words": words, "grams": grams}
-        return met, replace(spelling, word_ids=spelling.word_ids.masked_scatter(known, places), unit_ids=parts)
+        return met, replace(units, word_ids=units.word_ids.masked_scatter(known, places), unit_ids=parts)
 
 
 class FastTextTraining(Word2vecTraining):
@@ -254,29 +264,29 @@ class FastTextTraining(Word2vecTraining):
         self.tokenizer = tokenizer
 
     @cached_property
-    def spelling(self) -> SubwordUnits:
+    def subword_units(self) -> SubwordUnits:
         """That of all words."""
         return self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
 
     @cached_property
     def _bounds(self) -> np.ndarray:
         """[words + 1] where each word's n-grams start, and the end."""
-        return np.append(self.spelling.unit_starts.numpy(), len(self.spelling.unit_ids))
+        return np.append(self.subword_units.unit_starts.numpy(), len(self.subword_units.unit_ids))
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContextWindows:
         """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
-        from keel.kernels.context_windows import kept_words
-        from keel.kernels.fasttext_updates import draw_targets, room
+        from keel.kernels.context_windows import subsample_words
+        from keel.kernels.fasttext_updates import allocate_targets, sample_targets
 
         text, chances = self._prepared(data)
         system, bag = self.system, self.system.architecture == "cbow"
         found: list[list[np.ndarray]] = []
-        for first, last, state in self._places(data, draw, rows):
+        for first, last, state in self._chunks(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
-            count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
-            tables = room(count, system.window, system.negatives)
+            count, state = subsample_words(*text, first, last, chances.keep, state, words, sentences)
+            tables = allocate_targets(count, system.window, system.negatives)
             draws = (system.window, *chances[1:], system.negatives, bag, np.uint64(state))
-            draw_targets(words, sentences, count, *draws, *tables)
+            sample_targets(words, sentences, count, *draws, *tables)
             found.append([words[:count, None], *tables])
         centers, near, targets, sizes = (
             torch.from_numpy(np.concatenate(column)) for column in zip(*found, strict=True)
@@ -285,35 +295,39 @@ class FastTextTraining(Word2vecTraining):
         near, targets, sizes = (near if bag else centers)[some].long(), targets[some].long(), sizes[some]
         present = (torch.arange(near.shape[1]) < sizes[:, :1]).float()
         truths, compared = ((torch.arange(targets.shape[1]) < sizes[:, [column]]).float() for column in (1, 2))
-        return Windows(
-            near=near * present.long(), present=present, targets=targets * compared.long(), compared=compared,
-            truths=truths,
+        return ContextWindows(
+            context=near * present.long(), context_mask=present, targets=targets * compared.long(),
+            target_mask=compared, labels=truths,
         )  # fmt: skip
 
-    def counts(self, batch: Windows) -> dict[str, Tensor]:
-        return {"negative": batch.truths.sum().double(), "centers": torch.tensor(len(batch.near))}
+    def counts(self, batch: ContextWindows) -> dict[str, Tensor]:
+        return {"negative": batch.labels.sum().double(), "centers": torch.tensor(len(batch.context))}
 
-    def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        sums, counts = self.encoder.sums(self.spelling.take(batch.near.flatten()))
-        sums = (sums.view(*batch.near.shape, self.encoder.width) * batch.present[..., None]).sum(1)
-        v = sums / (counts.view(batch.near.shape) * batch.present).sum(1, keepdim=True)  # [centers, width]
+    def forward(self, batch: ContextWindows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        sums, counts = self.encoder.sum_vectors(self.subword_units.index_select(batch.context.flatten()))
+        sums = (sums.view(*batch.context.shape, self.encoder.width) * batch.context_mask[..., None]).sum(1)
+        v = sums / (counts.view(batch.context.shape) * batch.context_mask).sum(1, keepdim=True)  # [centers, width]
         scores = (F.embedding(batch.targets, self.contexts) @ v[..., None])[..., 0]  # [centers, targets]
-        return {"negative": -(F.logsigmoid(scores * (2 * batch.truths - 1)) * batch.compared).sum()}, None
+        return {"negative": -(F.logsigmoid(scores * (2 * batch.labels - 1)) * batch.target_mask).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.fasttext_updates import learn
+        from keel.kernels.fasttext_updates import update_fasttext
 
         text, chances = self._prepared(data)
-        vectors = _lines(self.encoder.words.weight), _lines(self.encoder.grams.weight), _lines(self.contexts)
-        system, spelled = self.system, (self.spelling.unit_ids.numpy(), self._bounds)
+        vectors = (
+            as_aligned_array(self.encoder.words.weight),
+            as_aligned_array(self.encoder.grams.weight),
+            as_aligned_array(self.contexts),
+        )
+        system, spelled = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
 
         def one(places: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
-            return learn(
+            return update_fasttext(
                 *text, *chances, firsts, lasts, states, *vectors, *spelled, system.window, system.negatives,
-                system.architecture == "cbow", np.float32(rate),
+                system.architecture == "cbow", np.float32(lr),
             )  # fmt: skip
 
-        return self._shared(list(self._places(data, draw, rows)), threads, one)
+        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)

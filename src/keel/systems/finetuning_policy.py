@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import numpy as np
 from torch import Tensor
 
-from keel.data.token_batch import SubwordUnits, distinct
+from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.training.objective import CustomUpdate
@@ -47,7 +47,7 @@ class FineTuningPolicy:
     ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
         """For those who spell: rows end to end as places in the spelling of their words, where each row starts, and
         this spelling."""
-        used, places = distinct(ids)
+        used, places = distinct_ids(ids)
         return places, starts, self.system.subword_units(used.tolist(), tokenizer)
 
     def custom_update(self, task: Any) -> CustomUpdate | None:

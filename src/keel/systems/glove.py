@@ -28,7 +28,7 @@ from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
-ROW = 4096
+CHUNK_CELLS = 4096
 """Cells in a row of training."""
 
 
@@ -74,7 +74,7 @@ class Glove(StaticSystem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(Tensors):
+class Cooccurrences(Tensors):
     """Pairs of words and how often they met."""
 
     centers: Tensor  # [pairs]
@@ -82,7 +82,7 @@ class Pairs(Tensors):
     counts: Tensor  # [pairs]
 
 
-class _Counted(NamedTuple):
+class _CooccurrenceFile(NamedTuple):
     """The cells of a corpus, on disk."""
 
     cells: np.ndarray
@@ -123,7 +123,7 @@ class GloveTraining(CustomUpdate):
             rows[self.specials, :width] = 0.0  # never met in training: an unknown word adds nothing to a mean
             self.register_parameter(f"{name}s", nn.Parameter(rows))
             self.register_buffer(f"{name}_sums", torch.ones_like(rows))
-        self._kept: dict[int, _Counted] = {}
+        self._kept: dict[int, _CooccurrenceFile] = {}
 
     def notes(self) -> list[str]:
         return [
@@ -133,46 +133,48 @@ class GloveTraining(CustomUpdate):
         ]
 
     def epoch_size(self, data: Documents) -> int:
-        return math.ceil(len(self._cells(data)) / ROW)
+        return math.ceil(len(self._cells(data)) / CHUNK_CELLS)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Pairs:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> Cooccurrences:
         """The pairs of these rows in the order in which `update` learns from them, both ways each."""
         cells = self._cells(data)
-        chosen = np.concatenate([cells[first : first + ROW] for first in self._firsts(data, draw, rows)])
+        chosen = np.concatenate(
+            [cells[first : first + CHUNK_CELLS] for first in self._chunk_starts(data, rng, examples)]
+        )
         both = torch.from_numpy(np.stack([chosen["first"], chosen["second"]], 1).astype(np.int64))
         once = torch.ones(both.shape, dtype=torch.bool)
         once[:, 1] = both[:, 0] != both[:, 1]
         counts = torch.from_numpy(np.repeat(chosen["count"], 2)).view(-1, 2)
-        return Pairs(centers=both[once], contexts=both.flip(1)[once], counts=counts[once])
+        return Cooccurrences(centers=both[once], contexts=both.flip(1)[once], counts=counts[once])
 
-    def counts(self, batch: Pairs) -> dict[str, Tensor]:
+    def counts(self, batch: Cooccurrences) -> dict[str, Tensor]:
         """The loss is told by the pairs' weights: those that are rare, and weigh next to nothing, are most of the pairs
         of a text, but none of those of a small part that is held out."""
         return {"squares": self._weights(batch).double().sum()}
 
-    def forward(self, batch: Pairs, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: Cooccurrences, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         scores = (self.centers[batch.centers] * self.contexts[batch.contexts]).sum(-1)
         return {"squares": 0.5 * (self._weights(batch) * (scores - batch.counts.log()).square()).sum()}, None
 
-    def _weights(self, batch: Pairs) -> Tensor:
+    def _weights(self, batch: Cooccurrences) -> Tensor:
         return (batch.counts / self.system.x_max).pow(self.system.alpha).clamp(max=1.0)
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.glove_updates import learn
+        from keel.kernels.glove_updates import update_glove
 
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
             raise KeelError("no two different words of the corpus stand near each other: give it more text")
-        firsts = self._firsts(data, draw, rows)
+        firsts = self._chunk_starts(data, rng, examples)
         tables = [
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
         def one(firsts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
-            return learn(cells, firsts, ROW, self.encoder.width, x_max, alpha, np.float32(rate), *tables)
+            return update_glove(cells, firsts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables)
 
         if threads == 1:
             results = [one(firsts)]
@@ -186,28 +188,28 @@ class GloveTraining(CustomUpdate):
         with torch.no_grad():
             self.encoder.words.weight.copy_((self.centers + self.contexts)[:, : self.encoder.width])
 
-    def _firsts(self, data: Documents, draw: CounterRng, rows: range) -> np.ndarray:
+    def _chunk_starts(self, data: Documents, rng: CounterRng, examples: range) -> np.ndarray:
         """The number of each row's first cell."""
-        index, _ = draw.order(torch.arange(rows.start, rows.stop), self.epoch_size(data))
-        return index.numpy() * ROW
+        index, _ = rng.epoch_order(torch.arange(examples.start, examples.stop), self.epoch_size(data))
+        return index.numpy() * CHUNK_CELLS
 
     def _cells(self, data: Documents) -> np.ndarray:
         if id(data) not in self._kept:
-            self._kept[id(data)] = _cells_of(data, self.specials, self.encoder.vocab_size, self.system)
+            self._kept[id(data)] = _count_cooccurrences(data, self.specials, self.encoder.vocab_size, self.system)
         return self._kept[id(data)].cells
 
 
-def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> _Counted:
+def _count_cooccurrences(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> _CooccurrenceFile:
     """The cells of these documents, counted anew unless the cache has them.
 
     What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
     """
-    from keel.kernels.cooccurrence import CELL, Text, count_cells
+    from keel.kernels.cooccurrence import CELL, DocumentSpans, count_cooccurrences
     from keel.kernels.word_counts import count_words
 
     ids = data.ids.numpy()
     begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
-    text = Text(ids.view(f"u{ids.itemsize}"), begins, stops)
+    text = DocumentSpans(ids.view(f"u{ids.itemsize}"), begins, stops)
     digest = hashlib.blake2b(f"1 {system.window} {vocabulary} {specials}".encode(), digest_size=16)
     for array in text:
         digest.update(array.data)
@@ -220,7 +222,7 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder) as beside:
-                count_cells(
+                count_cooccurrences(
                     text, counts, Path(beside) / "cells", window=system.window, scale=len(ids) / data.size,
                     memory=system.memory, threads=torch.get_num_threads(),
                 )  # fmt: skip
@@ -230,4 +232,4 @@ def _cells_of(data: Documents, specials: list[int], vocabulary: int, system: Glo
                 raise KeelError(f"the disk of {folder} is full: free some and run the same command again") from None
             raise KeelError(f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another place") from None
     cells = np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)
-    return _Counted(cells, data, path, new)
+    return _CooccurrenceFile(cells, data, path, new)

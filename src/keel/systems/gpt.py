@@ -18,7 +18,7 @@ from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.causal_blocks import CausalBlock, CausalStack
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
@@ -28,11 +28,11 @@ from keel.nn.transformer_blocks import Activation, Dropout, PackedSpans, product
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.transformer import TransformerSystem
 from keel.training.counter_rng import CounterRng
-from keel.training.distributed import sharded
+from keel.training.distributed import is_sharded
 from keel.training.objective import Objective, State, Tensors
 from keel.training.plan import Train
 
-MARKS = ("<|start|>", "<|delimiter|>", "<|extract|>")
+TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
 """Of the rows of a task; pre-training knows none of them."""
 
 
@@ -50,14 +50,14 @@ class Gpt(TransformerSystem):
     """Whether norms come before the sub-layers, as in GPT-2, and one after the last; GPT has them after each sum."""
     sink: bool = False
     """Whether a learned vector stands before the first token: somewhere to look when there is nothing to look at."""
-    length: int = 1024
+    sequence_length: int = 1024
     """Tokens in a row of pre-training."""
 
     name: ClassVar[str] = "gpt"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 2, "width": 128, "max_positions": 256, "length": 256},
-        "mini": {"layers": 4, "width": 256, "max_positions": 256, "length": 256},
-        "gpt1": {"pre_norm": False, "max_positions": 512, "length": 512},
+        "tiny": {"layers": 2, "width": 128, "max_positions": 256, "sequence_length": 256},
+        "mini": {"layers": 4, "width": 256, "max_positions": 256, "sequence_length": 256},
+        "gpt1": {"pre_norm": False, "max_positions": 512, "sequence_length": 512},
         "small": {"layers": 12, "width": 768},
         "medium": {"layers": 24, "width": 1024},
         "large": {"layers": 36, "width": 1280},
@@ -70,22 +70,24 @@ class Gpt(TransformerSystem):
     default_vocab_size: ClassVar[int] = 50_257
     default_sentences: ClassVar[Sentences] = "none"
     is_causal_lm: ClassVar[bool] = True
-    tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "length")
+    tunable: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout", "sequence_length")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.max_positions <= 1 << 20:
             raise UsageError(f"positions must lie between 1 and {1 << 20}, not at {self.max_positions}")
-        if not 2 <= self.length <= self.max_positions:
-            raise UsageError(f"length {self.length} must lie between 2 and positions ({self.max_positions})")
+        if not 2 <= self.sequence_length <= self.max_positions:
+            raise UsageError(
+                f"sequence_length {self.sequence_length} must lie between 2 and positions ({self.max_positions})"
+            )
 
     @property
     def max_length(self) -> int:
         """Positions beyond the rows of pre-training have vectors that nothing has taught."""
-        return self.length
+        return self.sequence_length
 
     def continued_from(self, parent: Any) -> Self:
-        return self if self.max_length >= parent.max_length else replace(self, length=parent.max_length)
+        return self if self.max_length >= parent.max_length else replace(self, sequence_length=parent.max_length)
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         """The paper's 6.25e-5 is for 768 wide; narrower networks want a larger rate."""
@@ -93,17 +95,17 @@ class Gpt(TransformerSystem):
             return Train(epochs=20, batch=32, lr=1e-3)
         return Train(epochs=3, batch=32, lr=6.25e-5 * max(1.0, 768 / self.width), warmup=0.002)
 
-    def build_encoder(self, vocabulary: int) -> "GptEncoder":
-        return GptEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "GptEncoder":
+        return GptEncoder(self, vocab_size)
 
-    def build_objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptTraining":
-        return GptTraining(self, encoder, tokenizer)
+    def build_objective(self, encoder: "GptEncoder", tokenizer: Tokenizer) -> "GptPretraining":
+        return GptPretraining(self, encoder, tokenizer)
 
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """Start A extract, or start A delimiter B extract (Radford et al. 2018, figure 1): the last mark has seen all.
         Before a task is learned there are no such marks, and the end of a text stands for each."""
         start, delimiter, extract = (
-            tokenizer.end_id if (id := tokenizer.special_token_id(mark)) is None else id for mark in MARKS
+            tokenizer.end_id if (id := tokenizer.special_token_id(mark)) is None else id for mark in TASK_TOKENS
         )
         if second is None:
             return ModelInput([start, *first, extract], [0] * (len(first) + 2), 1)
@@ -121,20 +123,20 @@ class GptFineTuning(FineTuningPolicy):
     system: Gpt
 
     def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer.with_special_tokens(MARKS)
+        return tokenizer.with_special_tokens(TASK_TOKENS)
 
     def head_defaults(self, kind: str = "") -> dict[str, Any]:
-        return {"orders": "both" if kind == "number" else "one", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
+        return {"orders": "both" if kind == "number" else "given", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
 class GptEncoder(Encoder):
     """Words + positions, causal blocks and, with pre-norm, a last norm; a row's last vector has seen all of it."""
 
-    def __init__(self, system: Gpt, vocabulary: int):
+    def __init__(self, system: Gpt, vocab_size: int):
         super().__init__()
         self.system = system
-        self.vocab_size, self.width = vocabulary, system.width
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size, self.width = vocab_size, system.width
+        self.words = nn.Embedding(vocab_size, system.width)
         self.positions = nn.Embedding(system.max_positions, system.width)
         self.sink = nn.Parameter(torch.empty(system.width)) if system.sink else None
         self.dropout = Dropout(system.dropout)
@@ -155,39 +157,39 @@ class GptEncoder(Encoder):
 
     @property
     def accepts_packed(self) -> bool:
-        return self.sink is None and self._fusible and usable(self.words.weight)
+        return self.sink is None and self._fusible and triton_usable(self.words.weight)
 
     @property
     def _fusible(self) -> bool:
         """Whether kernels take it: not with pre-norm where blocks are in parts, as each uses the next one's norm."""
-        cut = self.norm is not None and any(sharded(weight) for weight in self.stack.parameters())
+        cut = self.norm is not None and any(is_sharded(weight) for weight in self.stack.parameters())
         return self.stack.fusible and not cut
 
-    def start(self, rows: int) -> KVCache:
+    def new_state(self, batch_size: int) -> KVCache:
         """The state of so many rows of which nothing has been read."""
         system, weight = self.system, self.words.weight
-        shape = rows, system.layers, 2, system.heads, 0, system.head_dim
+        shape = batch_size, system.layers, 2, system.heads, 0, system.head_dim
         return KVCache(memory=torch.empty(shape, dtype=weight.dtype, device=weight.device))
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         # [time, width], or [1, tokens, width]
         positions = (
-            self.positions.weight[: rows.ids.shape[1]]
-            if rows.position_ids is None
-            else self.positions(rows.position_ids)
+            self.positions.weight[: batch.ids.shape[1]]
+            if batch.position_ids is None
+            else self.positions(batch.position_ids)
         )
-        return self.dropout(self.words(rows.ids) + positions)
+        return self.dropout(self.words(batch.ids) + positions)
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        spans = rows.sequence_starts is not None
+        spans = batch.sequence_starts is not None
         added = int(self.sink is not None and not spans and (state is None or state.count == 0))
         x = (
             vectors
@@ -196,29 +198,29 @@ class GptEncoder(Encoder):
         )
         if spans or (record is None and state is None and use_kernels(vectors) and self._fusible):
             assert self._fusible
-            top, layers = self._fused(x, rows, added, all_layers)
+            top, layers = self._fused(x, batch, added, all_layers)
         else:
             most = self.system.max_positions + int(self.system.sink)
-            state = None if state is None else state.grown(x.shape[1], most, product_dtype(x))
+            state = None if state is None else state.with_room(x.shape[1], most, product_dtype(x))
             top, layers = self.stack.run(x, None, all_layers=all_layers, record=record, cache=state)
             top = top if self.norm is None else self.norm(top)
-            state = None if state is None else state.after(x.shape[1])
+            state = None if state is None else state.advanced(x.shape[1])
         if all_layers:
             layers[-1] = top
         return EncoderOutput(top=top[:, added:], layers=[layer[:, added:] for layer in layers], state=state)
 
     def _fused(self, x: Tensor, rows: TokenBatch, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
         """The blocks by our kernels, for rows padded or packed; `added` vectors stand before each."""
-        spans = PackedSpans.of(rows)
+        spans = PackedSpans.from_batch(rows)
         if added:
             starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
             spans = PackedSpans(starts=starts, lengths=spans.lengths + 1, max_seqlen=spans.max_seqlen + 1)
         return self.stack.run_fused(x, spans, all_layers=all_layers, top=self.norm)
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        if rows.sequence_starts is not None:
-            return output.top[0, rows.sequence_starts + rows.lengths - 1]
-        return output.top[torch.arange(len(output.top), device=rows.ids.device), rows.lengths - 1]
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        if batch.sequence_starts is not None:
+            return output.top[0, batch.sequence_starts + batch.lengths - 1]
+        return output.top[torch.arange(len(output.top), device=batch.ids.device), batch.lengths - 1]
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)
@@ -228,20 +230,20 @@ class GptEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch(Tensors):
+class GptBatch(Tensors):
     """Pieces of text end to end, with a mark between documents."""
 
     ids: Tensor  # [rows, length + 1]
     fresh: Tensor | None = None  # [rows] how many of the last are foretold, if not all: others were, in another row
 
 
-class GptTraining(Objective):
+class GptPretraining(Objective):
     """-log p(w_i | w_<i) summed over all pieces ("next"): a softmax over the products with the words' own vectors."""
 
     def __init__(self, system: Gpt, encoder: GptEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = self.closing = tokenizer.end_id
+        self.bos_id = self.eos_id = tokenizer.end_id
         """Stands between documents, and so before each text."""
 
     def blocks(self) -> list[nn.Module]:
@@ -252,41 +254,41 @@ class GptTraining(Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not words]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.joined_size // self.system.length)
+        return -(-data.concatenated_size // self.system.sequence_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Stretch:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, epoch = draw.order(numbers, self.epoch_size(data))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> GptBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, epoch = rng.epoch_order(numbers, self.epoch_size(data))
         # Every epoch cuts elsewhere, so that what began a row does not always lack what came before it.
-        starts = index * self.system.length + epoch * (self.system.length // 3)
-        return Stretch(ids=self._read(data, starts, self.system.length + 1))
+        starts = index * self.system.sequence_length + epoch * (self.system.sequence_length // 3)
+        return GptBatch(ids=self._read(data, starts, self.system.sequence_length + 1))
 
     def _read(self, data: Documents, starts: Tensor, time: int) -> Tensor:
         """[rows, time] from the mark before the first document on, in which place 0 is."""
         places = starts[:, None] + torch.arange(time, device=starts.device) - 1
-        return data.joined(places, end=self.closing)
+        return data.read_concatenated(places, end=self.eos_id)
 
-    def counts(self, batch: Stretch) -> dict[str, Tensor]:
+    def counts(self, batch: GptBatch) -> dict[str, Tensor]:
         rows, time = batch.ids.shape
         count = batch.ids.new_full((), rows * (time - 1), dtype=torch.float32)  # a fill: no GPU is waited for
         weights = self._weights(batch)
         return {"next": count if weights is None else weights.sum((0, 1)), "tokens": count}
 
-    def forward(self, batch: Stretch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
+    def forward(self, batch: GptBatch, state: State | None = None) -> tuple[dict[str, Tensor], None]:
         ids, targets = batch.ids[:, :-1], batch.ids[:, 1:]
         top = self.encoder(TokenBatch(ids=ids, lengths=ids.new_full((len(ids),), ids.shape[1]))).top
-        return {"next": self.next_token_loss(top, targets, self._weights(batch))}, None
+        return {"next": self.nll(top, targets, self._weights(batch))}, None
 
-    def _weights(self, batch: Stretch) -> Tensor | None:
+    def _weights(self, batch: GptBatch) -> Tensor | None:
         """[rows, time, 2] of what is fresh, for the sum of all and for that of what does not end a document."""
         if batch.fresh is None:
             return None
         targets = batch.ids[:, 1:]
         place = torch.arange(targets.shape[1], device=targets.device)
         fresh = place >= targets.shape[1] - batch.fresh[:, None]
-        return torch.stack([fresh, fresh & (targets != self.closing)], -1).float()
+        return torch.stack([fresh, fresh & (targets != self.eos_id)], -1).float()
 
-    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of -log p(targets), each times its weight if it has one, by the vectors [rows, time, width] before
         them."""
         flat = None if weights is None else weights.flatten(0, 1)
@@ -294,29 +296,29 @@ class GptTraining(Objective):
 
     @property
     def window(self) -> int:
-        return self.system.length
+        return self.system.sequence_length
 
     def window_count(self, data: Documents, stride: int) -> int:
-        return 1 + max(0, -(-(data.joined_size - self.system.length) // stride))
+        return 1 + max(0, -(-(data.concatenated_size - self.system.sequence_length) // stride))
 
-    def windows(self, data: Documents, stride: int, rows: range) -> Stretch:
-        size, length = data.joined_size, min(self.system.length, data.joined_size)
+    def window_batch(self, data: Documents, stride: int, rows: range) -> GptBatch:
+        size, length = data.concatenated_size, min(self.system.sequence_length, data.concatenated_size)
         numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
         ends = (length + numbers * stride).clamp(max=size)
         fresh = torch.where(numbers == 0, length, ends - (length + (numbers - 1) * stride))
-        return Stretch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
+        return GptBatch(ids=self._read(data, ends - length, length + 1), fresh=fresh)
 
     @property
-    def longest(self) -> int:
+    def max_context(self) -> int:
         """How many ids it can read, one after the other."""
         return self.system.max_length
 
-    def begin(self, rows: int) -> KVCache:
-        return self.encoder.start(rows)
+    def new_state(self, batch_size: int) -> KVCache:
+        return self.encoder.new_state(batch_size)
 
-    def next(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
+    def step(self, ids: Tensor, state: KVCache | None = None, record: Recorder | None = None) -> tuple[Tensor, KVCache]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
-        state = self.begin(len(ids)) if state is None else state
+        state = self.new_state(len(ids)) if state is None else state
         if ids.shape[1] == 1 and state.count and record is None and not (self.training or torch.is_grad_enabled()):
             return self._step(ids[:, 0], state)
         vectors, state = self.read(ids, state, record)
@@ -326,13 +328,13 @@ class GptTraining(Objective):
         """The same for one further id of each row, the fast way."""
         self._check(state.count - int(self.system.sink) + 1)
         words = self.encoder.words.weight
-        state = state.grown(1, self.system.max_positions + int(self.system.sink), words.dtype)
+        state = state.with_room(1, self.system.max_positions + int(self.system.sink), words.dtype)
         ids = ids.to(words.device)
         if words.is_cuda:
             state = state if state.graph else replace(state, graph=DecodingGraph(self.stepping(state.memory)))
             assert state.graph is not None
-            return state.graph(ids, state.count), state.after(1)
-        return self.stepping(state.memory)(ids, state.count), state.after(1)
+            return state.graph(ids, state.count), state.advanced(1)
+        return self.stepping(state.memory)(ids, state.count), state.advanced(1)
 
     def stepping(self, memory: Tensor) -> Callable[[Tensor, Slot], Tensor]:
         """What gives [rows, vocabulary] scores after one further id of each row [rows], whose keys and values go into a
@@ -365,6 +367,6 @@ class GptTraining(Objective):
         return output.top, output.state
 
     def _check(self, count: int) -> None:
-        if count > self.longest:
-            what = f"{count} tokens are more than the {self.longest} that this model reads"
+        if count > self.max_context:
+            what = f"{count} tokens are more than the {self.max_context} that this model reads"
             raise UsageError(f"{what}: give a shorter text, or ask for less")

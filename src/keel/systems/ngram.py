@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from keel.config import cache_folder
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
-from keel.data.token_store import on_disk
+from keel.data.token_store import disk_errors
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
@@ -28,7 +28,7 @@ from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 if TYPE_CHECKING:
-    from keel.kernels.ngram_counts import Counted, Sentences
+    from keel.kernels.ngram_counts import NgramCounts, SentenceSpans
 
 SHARES = 40
 """Rows for each order: a step learns one order, a row of text is a share of its sentences."""
@@ -81,8 +81,8 @@ class Ngram(WordSystem):
     def finetuning_defaults(self, frozen: bool) -> NoReturn:
         raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
 
-    def build_encoder(self, vocabulary: int) -> "NgramEncoder":
-        return NgramEncoder(vocabulary)
+    def build_encoder(self, vocab_size: int) -> "NgramEncoder":
+        return NgramEncoder(vocab_size)
 
     @property
     def context_description(self) -> str:
@@ -98,9 +98,9 @@ class NgramEncoder(Encoder):
     Node n goes on in nodes starts[n] to starts[n + 1], by words in rising order.
     """
 
-    def __init__(self, vocabulary: int):
+    def __init__(self, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, 0
+        self.vocab_size, self.width = vocab_size, 0
         self.words: Tensor
         self.starts: Tensor
         self.backoffs: Tensor
@@ -125,10 +125,10 @@ class NgramEncoder(Encoder):
             bounds.append(int(self.starts[bounds[-1]]))
         return np.diff([*bounds, *[len(self.words)][: inner > 0]]).tolist()
 
-    def tree(self) -> "Tree":
-        return Tree(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
+    def trie(self) -> "NgramTrie":
+        return NgramTrie(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
-    def embed(self, rows: TokenBatch) -> Tensor:
+    def embed(self, batch: TokenBatch) -> Tensor:
         raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
@@ -146,7 +146,7 @@ class NgramEncoder(Encoder):
         return self
 
 
-class Tree(NamedTuple):
+class NgramTrie(NamedTuple):
     """The same as the kernels read it."""
 
     words: np.ndarray
@@ -156,7 +156,7 @@ class Tree(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Tensors):
+class SentenceBatch(Tensors):
     """Some sentences between their marks, end to end."""
 
     ids: Tensor  # [tokens]
@@ -175,15 +175,15 @@ class NgramCounting(CustomUpdate):
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening, self.closing, self.longest = tokenizer.cls_id, tokenizer.sep_id, None
+        self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
         self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
         self.never = self.words != np.arange(encoder.vocab_size)
-        self.never[self.closing] = False
+        self.never[self.eos_id] = False
         self.discounts: Tensor
         # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
         self.register_buffer("discounts", torch.zeros(system.order, 3))
-        self._counted: Counted | None = None
+        self._counted: NgramCounts | None = None
         self._remarks: list[str] = []
 
     @property
@@ -192,26 +192,26 @@ class NgramCounting(CustomUpdate):
         return int(self.discounts[:, 0].count_nonzero())
 
     def setup(self, data: Documents) -> None:
-        from keel.kernels.ngram_counts import Marks, count_ngrams
+        from keel.kernels.ngram_counts import SentenceBoundaries, count_ngrams
 
         folder, vocabulary = cache_folder(), self.encoder.vocab_size
-        with on_disk(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
-                _sentences(data), self.words, Marks(self.opening, self.closing), order=self.system.order,
-                vocabulary=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
+                _sentences(data), self.words, SentenceBoundaries(self.bos_id, self.eos_id), order=self.system.order,
+                vocab_size=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
             what = f"the places of all words take more than {self.system.memory:g} GiB"
             self._remarks.append(f"{what}: they were sorted in {self._counted.parts} parts, on disk")
         orders = self._counted.orders
-        met = np.delete(orders[0].counts, [self.closing, self.words[self.opening]])
+        met = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
         if np.count_nonzero(met) < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
         inner = sum(len(order.words) for order in orders[:-1])
         self.encoder.resize(inner + len(orders[-1].words), inner)
-        tree = self.encoder.tree()
+        tree = self.encoder.trie()
         np.concatenate([order.words for order in orders], out=tree.words)
         sizes = np.concatenate([order.sizes for order in orders[:-1]] or [np.empty(0, np.int32)])
         np.cumsum(sizes, out=tree.starts[1:])
@@ -221,68 +221,70 @@ class NgramCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return SHARES * self.system.order
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Text:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> SentenceBatch:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (rows.start, rows.stop))
-        return self._text(sentences.part(first, last))
+        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (examples.start, examples.stop))
+        return self._text(sentences.slice(first, last))
 
-    def part(self, data: Documents, number: int) -> Text:
+    def sequential_batch(self, data: Documents, number: int) -> SentenceBatch:
         sentences = _sentences(data)
         first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (number, number + 1))
-        sentences = sentences.part(first, last)
+        sentences = sentences.slice(first, last)
         text = self._text(sentences)
         closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
         inner = torch.ones_like(text.ids, dtype=torch.bool)
-        inner[text.ids == self.closing] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
-        return Text(ids=text.ids, inner=inner)
+        inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
+        return SentenceBatch(ids=text.ids, inner=inner)
 
-    def _text(self, sentences: "Sentences") -> Text:
-        from keel.kernels.ngram_counts import Marks
+    def _text(self, sentences: "SentenceSpans") -> SentenceBatch:
+        from keel.kernels.ngram_counts import SentenceBoundaries
 
-        return Text(ids=torch.from_numpy(sentences.marked(self.words, Marks(self.opening, self.closing))))
+        return SentenceBatch(
+            ids=torch.from_numpy(sentences.with_boundaries(self.words, SentenceBoundaries(self.bos_id, self.eos_id)))
+        )
 
-    def counts(self, batch: Text) -> dict[str, Tensor]:
-        words = batch.ids != self.opening
+    def counts(self, batch: SentenceBatch) -> dict[str, Tensor]:
+        words = batch.ids != self.bos_id
         if batch.inner is not None:
             words = torch.stack([words, words & batch.inner], -1)
         return {"ngram": words.sum(0).double()}
 
-    def forward(self, batch: Text, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        from keel.kernels.ngram_counts import score
+    def forward(self, batch: SentenceBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        from keel.kernels.ngram_counts import sum_log_probs
 
         ids = batch.ids.numpy()
         chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
-        total, part = score(ids, chosen, self.opening, self.learned, *self.encoder.tree())
+        total, part = sum_log_probs(ids, chosen, self.bos_id, self.learned, *self.encoder.trie())
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Learn the orders whose last row is among these; the loss is that of the first sentences."""
-        first, found = int(draw.first), 0
+        first, found = int(rng.first_example), 0
         for order in range(1, self.system.order + 1):
-            if first < order * SHARES <= first + len(rows):
+            if first < order * SHARES <= first + len(examples):
                 found += self._learn(order)
-        batch = self._text(_sentences(data).part(0, 1000))
+        batch = self._text(_sentences(data).slice(0, 1000))
         loss, words = self(batch)[0]["ngram"], self.counts(batch)["ngram"]
         return {"ngram": float(loss)}, {"ngram": float(words), "ngrams": float(found)}
 
     def _learn(self, order: int) -> int:
         """Weigh the n-grams of one order, given those one shorter; how many there are."""
-        from keel.kernels.ngram_counts import weigh, weigh_words
+        from keel.kernels.ngram_counts import estimate_ngrams, estimate_unigrams
 
         assert self._counted is not None
-        orders, tree = self._counted.orders, self.encoder.tree()
+        orders, tree = self._counted.orders, self.encoder.trie()
         counts = orders[order - 1].counts
         discounts = self._discounts(order, counts)
         if order == 1:
-            weigh_words(counts, discounts, self.never, tree.chances)
+            estimate_unigrams(counts, discounts, self.never, tree.chances)
         else:
             below = sum(len(each.words) for each in orders[: order - 2])
             offset = below + len(orders[order - 2].words)
-            links = orders[order - 1].links
-            weigh(below, offset, tree.starts, counts, links, discounts, tree.chances, tree.backoffs)
+            links = orders[order - 1].suffixes
+            estimate_ngrams(below, offset, tree.starts, counts, links, discounts, tree.chances, tree.backoffs)
         self.discounts[order - 1] = torch.from_numpy(discounts[1:])
         return int(np.count_nonzero(counts))
 
@@ -304,36 +306,36 @@ class NgramCounting(CustomUpdate):
     def notes(self) -> list[str]:
         return self._remarks
 
-    def begin(self, rows: int) -> LastWords:
-        return LastWords(ids=torch.empty(rows, 0, dtype=torch.int32))
+    def new_state(self, batch_size: int) -> LastWords:
+        return LastWords(ids=torch.empty(batch_size, 0, dtype=torch.int32))
 
-    def next(
+    def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
-        from keel.kernels.ngram_counts import spread
+        from keel.kernels.ngram_counts import next_word_log_probs
 
-        state, ids = state or self.begin(len(ids)), ids.cpu()
-        read = np.where(ids == self.opening, self.opening, self.words[ids])
-        read = np.where(ids == self.closing, self.opening, read)  # after a sentence another one starts
+        state, ids = state or self.new_state(len(ids)), ids.cpu()
+        read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
+        read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
         context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
         for row, last in zip(found, context, strict=True):
-            begins = np.flatnonzero(last == self.opening)
-            spread(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.tree(), row)
+            begins = np.flatnonzero(last == self.bos_id)
+            next_word_log_probs(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.trie(), row)
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.next(LastWords.at(ids, places, self.opening, max(1, self.system.order - 1)))[0]
+        return self.step(LastWords.context_at(ids, places, self.bos_id, max(1, self.system.order - 1)))[0]
 
 
-def _sentences(data: Documents) -> "Sentences":
-    from keel.kernels.ngram_counts import Sentences
+def _sentences(data: Documents) -> "SentenceSpans":
+    from keel.kernels.ngram_counts import SentenceSpans
 
     ids, bounds = data.ids.numpy(), data.starts.numpy()
     first, last = data.spans.numpy().T
     sizes = last - first
     numbers = np.arange(sizes.sum()) + np.repeat(first - (sizes.cumsum() - sizes), sizes)
-    return Sentences(ids.view(f"u{ids.itemsize}"), bounds[numbers], bounds[numbers + 1])
+    return SentenceSpans(ids.view(f"u{ids.itemsize}"), bounds[numbers], bounds[numbers + 1])

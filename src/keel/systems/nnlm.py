@@ -18,7 +18,7 @@ from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Recorder
-from keel.nn.huffman import huffman
+from keel.nn.huffman import huffman_tree
 from keel.systems.static_vectors import LastWords, StaticEncoder, StaticSystem
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State, Tensors
@@ -67,13 +67,13 @@ class Nnlm(StaticSystem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ngrams(Tensors):
+class NgramBatch(Tensors):
     """Words to foretell, and what to foretell them from."""
 
     context: Tensor  # [rows, length, order - 1]
     words: Tensor  # [rows, length]
     present: Tensor  # [rows, length] 1 where there is one
-    drawn: Tensor  # [rows, length, negatives], or none
+    negatives: Tensor  # [rows, length, negatives], or none
 
 
 class NnlmTraining(Objective):
@@ -86,9 +86,9 @@ class NnlmTraining(Objective):
     def __init__(self, system: Nnlm, encoder: StaticEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = tokenizer.cls_id
+        self.bos_id = tokenizer.cls_id
         """Stands before the first word of a document."""
-        self.closing = self.longest = None
+        self.eos_id = self.max_context = None
         self.specials = tokenizer.special_ids
         inputs = (system.order - 1) * system.width
         self.project = nn.Linear(inputs, system.hidden)
@@ -126,36 +126,36 @@ class NnlmTraining(Objective):
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.chunk_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Ngrams:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        index, _ = draw.order(numbers, self.epoch_size(data))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> NgramBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        index, _ = rng.epoch_order(numbers, self.epoch_size(data))
         order, length = self.system.order, self.system.chunk_length
         token = index[:, None] * length + torch.arange(1 - order, length, device=numbers.device)
-        place, document = data.find(token.clamp(0, data.size - 1))
+        place, document = data.locate_token(token.clamp(0, data.size - 1))
         ids = data.read(place).unfold(1, order, 1)  # [rows, length, order]
         same = document.unfold(1, order, 1)
         before = (same[..., :-1] == same[..., -1:]) & (token.unfold(1, order, 1)[..., :-1] >= 0)
         drawn = ids.new_zeros(*ids.shape[:2], 0)
         if self.system.loss in ("negative", "nce"):
-            bits = draw.bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
+            bits = rng.random_bits("noise", numbers, length * self.system.negatives) >> 10  # 53 of them
             drawn = torch.searchsorted(self._noise(numbers.device)[0], bits, right=True).view(*ids.shape[:2], -1)
-        return Ngrams(
-            context=torch.where(before, ids[..., :-1], self.opening),
+        return NgramBatch(
+            context=torch.where(before, ids[..., :-1], self.bos_id),
             words=ids[..., -1],
             present=(token[:, order - 1 :] < data.size).float(),
-            drawn=drawn,
+            negatives=drawn,
         )
 
-    def counts(self, batch: Ngrams) -> dict[str, Tensor]:
+    def counts(self, batch: NgramBatch) -> dict[str, Tensor]:
         words = batch.present.sum()
         return {self.system.loss: words, "softmax": words, "words": words}
 
-    def forward(self, batch: Ngrams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: NgramBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         features = self.features(batch.context)
         if not self.training or self.system.loss in ("softmax", "hierarchical"):
-            losses = -self.log_chances(features, batch.words)
+            losses = -self.log_probs(features, batch.words)
         else:
-            losses = self._contrasts(features, batch.words, batch.drawn)
+            losses = self._contrasts(features, batch.words, batch.negatives)
         name = self.system.loss if self.training else "softmax"
         return {name: (losses * batch.present).sum()}, None
 
@@ -165,15 +165,15 @@ class NnlmTraining(Objective):
         hidden = torch.tanh(self.project(x))
         return torch.cat([hidden, x], -1) if self.system.direct_connections else hidden
 
-    def begin(self, rows: int) -> LastWords:
-        shape = rows, self.system.order - 1
-        return LastWords(ids=torch.full(shape, self.opening, device=self.output.weight.device))
+    def new_state(self, batch_size: int) -> LastWords:
+        shape = batch_size, self.system.order - 1
+        return LastWords(ids=torch.full(shape, self.bos_id, device=self.output.weight.device))
 
-    def next(
+    def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
         """[rows, vocabulary] scores of what comes after these further ids [rows, time], and the last words read."""
-        before = (state or self.begin(len(ids))).ids
+        before = (state or self.new_state(len(ids))).ids
         context = torch.cat([before, ids.to(before.device)], 1)[:, 1 - self.system.order :]
         scores = self.output(self.features(context))
         if self.system.loss == "hierarchical":
@@ -185,9 +185,9 @@ class NnlmTraining(Objective):
 
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.next(LastWords.at(ids, places, self.opening, self.system.order - 1))[0]
+        return self.step(LastWords.context_at(ids, places, self.bos_id, self.system.order - 1))[0]
 
-    def log_chances(self, features: Tensor, words: Tensor) -> Tensor:
+    def log_probs(self, features: Tensor, words: Tensor) -> Tensor:
         """[...]: log p(word), among all words, of each word after its context."""
         if self.system.loss == "hierarchical":
             nodes, signs = (table[words] for table in self._tree(words.device))  # [..., depth]
@@ -238,7 +238,7 @@ class NnlmTraining(Objective):
     def _tree(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """[vocabulary, depth]: the nodes on the way to each word, and the signs of the turns."""
         if device not in self._derived:
-            tree = huffman(self.counts_of_words.cpu().numpy())
+            tree = huffman_tree(self.counts_of_words.cpu().numpy())
             self._derived[device] = (
                 torch.from_numpy(tree.nodes).long().to(device),
                 torch.from_numpy(tree.signs).to(device),

@@ -56,8 +56,8 @@ class Onehot(WordSystem):
     def finetuning_policy(self) -> "OnehotFineTuning":
         return OnehotFineTuning(self)
 
-    def build_encoder(self, vocabulary: int) -> "OnehotEncoder":
-        return OnehotEncoder(vocabulary, self.weighting)
+    def build_encoder(self, vocab_size: int) -> "OnehotEncoder":
+        return OnehotEncoder(vocab_size, self.weighting)
 
     def build_objective(self, encoder: "OnehotEncoder", tokenizer: Tokenizer) -> "OnehotCounting":
         return OnehotCounting(encoder, tokenizer)
@@ -76,34 +76,34 @@ class OnehotEncoder(Encoder):
     With tfidf a row has length one.
     """
 
-    def __init__(self, vocabulary: int, weights: Weights):
+    def __init__(self, vocab_size: int, weights: Weights):
         super().__init__()
-        self.vocab_size = self.width = vocabulary
+        self.vocab_size = self.width = vocab_size
         self.weights = weights
-        self.weight = nn.Parameter(torch.ones(vocabulary))
+        self.weight = nn.Parameter(torch.ones(vocab_size))
         """Of each word: what tuning may change."""
 
     @property
     def sparse(self) -> bool:
         return True
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        if rows.ids.numel() * self.width > MOST:
-            what = f"one-hot vectors for {rows.ids.numel():,} words of {self.width:,} do not fit into memory"
+    def embed(self, batch: TokenBatch) -> Tensor:
+        if batch.ids.numel() * self.width > MOST:
+            what = f"one-hot vectors for {batch.ids.numel():,} words of {self.width:,} do not fit into memory"
             raise KeelError(f"{what}: ask for one vector a text, or give fewer words at once")
-        return F.one_hot(rows.ids, self.width).to(self.weight.dtype)
+        return F.one_hot(batch.ids, self.width).to(self.weight.dtype)
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return self._weigh((output.top * self._inside(rows)[..., None]).sum(1))
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return self._weigh((output.top * self._inside(batch)[..., None]).sum(1))
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same without [batch, time, vocabulary] in between."""
-        counts = self.weight.new_zeros(len(rows.ids), self.width)
-        return self._weigh(counts.scatter_add_(1, rows.ids, self._inside(rows)))
+        counts = self.weight.new_zeros(len(batch.ids), self.width)
+        return self._weigh(counts.scatter_add_(1, batch.ids, self._inside(batch)))
 
-    def _inside(self, rows: TokenBatch) -> Tensor:
-        place = torch.arange(rows.ids.shape[1], device=rows.ids.device)
-        return (place < rows.lengths[:, None]).to(self.weight.dtype)
+    def _inside(self, batch: TokenBatch) -> Tensor:
+        place = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+        return (place < batch.lengths[:, None]).to(self.weight.dtype)
 
     def _weigh(self, counts: Tensor) -> Tensor:
         """[batch, vocabulary] counts as features."""
@@ -112,7 +112,7 @@ class OnehotEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bag(Tensors):
+class WordCounts(Tensors):
     """How often each word stands in some text."""
 
     words: Tensor  # [vocabulary]
@@ -142,21 +142,21 @@ class OnehotCounting(CustomUpdate):
     def epoch_size(self, data: Documents) -> int:
         return len(data.spans)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Bag:
-        return Bag(words=torch.from_numpy(self._count(data, rows)[0]))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordCounts:
+        return WordCounts(words=torch.from_numpy(self._count(data, examples)[0]))
 
-    def counts(self, batch: Bag) -> dict[str, Tensor]:
+    def counts(self, batch: WordCounts) -> dict[str, Tensor]:
         return {"unigram": batch.words.sum()}
 
-    def forward(self, batch: Bag, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: WordCounts, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         smoothed = self.words.double() + 1
         return {"unigram": -(batch.words * (smoothed / smoothed.sum()).log()).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        first = int(draw.first)
-        counted = range(first, min(first + len(rows), len(data.spans)))  # a second time would tell nothing new
+        first = int(rng.first_example)
+        counted = range(first, min(first + len(examples), len(data.spans)))  # a second time would tell nothing new
         words, holders = self._count(data, counted)
         self.words += torch.from_numpy(words)
         self.holders += torch.from_numpy(holders)
@@ -165,16 +165,16 @@ class OnehotCounting(CustomUpdate):
             if self.encoder.weights == "tfidf":
                 self.encoder.weight.copy_(((1 + self.documents) / (1 + self.holders)).log() + 1)
             self.encoder.weight[self.specials] = 0.0
-        found = self(Bag(words=torch.from_numpy(words)))[0]["unigram"]
+        found = self(WordCounts(words=torch.from_numpy(words)))[0]["unigram"]
         return {"unigram": float(found)}, {"unigram": float(words.sum()), "words": float(words.sum())}
 
     def _count(self, data: Documents, documents: range) -> tuple[np.ndarray, np.ndarray]:
         """[vocabulary] how often each word stands in these documents, and in how many of them; marks left out."""
-        from keel.kernels.word_counts import count_holders, count_words
+        from keel.kernels.word_counts import count_documents, count_words
 
         ids, bounds = data.ids.numpy(), data.starts.numpy()
         begins, ends = bounds[data.spans[documents.start : documents.stop].numpy().T]
         stretches = ids.view(f"u{ids.itemsize}"), begins, ends, self.encoder.vocab_size
-        words, holders = count_words(*stretches), count_holders(*stretches)
+        words, holders = count_words(*stretches), count_documents(*stretches)
         words[self.specials] = holders[self.specials] = 0
         return words, holders

@@ -91,45 +91,45 @@ class Rnn(RecurrentSystem):
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
 
-    def build_encoder(self, vocabulary: int) -> "RnnEncoder":
-        return RnnEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "RnnEncoder":
+        return RnnEncoder(self, vocab_size)
 
-    def build_objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnTraining":
-        return RnnTraining(self, encoder, tokenizer)
+    def build_objective(self, encoder: "RnnEncoder", tokenizer: Tokenizer) -> "RnnPretraining":
+        return RnnPretraining(self, encoder, tokenizer)
 
 
 class RnnEncoder(Encoder):
     """Words, and the states after each of them in every layer; a row is the mean of the top ones."""
 
-    def __init__(self, system: Rnn, vocabulary: int):
+    def __init__(self, system: Rnn, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, system.width * (1 + system.bidirectional)
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size, self.width = vocab_size, system.width * (1 + system.bidirectional)
+        self.words = nn.Embedding(vocab_size, system.width)
         shape = system.cell, system.width, system.width, system.layers
         self.forwards = RecurrentLayers(*shape, dropout=system.dropout)
         self.backwards = RecurrentLayers(*shape, dropout=system.dropout) if system.bidirectional else None
         self.dropout = nn.Dropout(system.dropout)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.dropout(self.words(rows.ids))
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.dropout(self.words(batch.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        layers, state = self.forwards(vectors, rows.lengths, state)
+        layers, state = self.forwards(vectors, batch.lengths, state)
         layers = [vectors, *layers]
         if self.backwards is not None:
-            turn = reverse_sequences(vectors, rows.lengths)
-            back = [turn, *self.backwards(turn, rows.lengths)[0]]
+            turn = reverse_sequences(vectors, batch.lengths)
+            back = [turn, *self.backwards(turn, batch.lengths)[0]]
             pairs = zip(layers, back, strict=True)
-            layers = [torch.cat([one, reverse_sequences(other, rows.lengths)], -1) for one, other in pairs]
+            layers = [torch.cat([one, reverse_sequences(other, batch.lengths)], -1) for one, other in pairs]
             state = None  # what reads backwards comes from a text that is still unread
         return EncoderOutput(top=layers[-1], layers=layers if all_layers else [], state=state)
 
@@ -142,7 +142,7 @@ class RnnEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streams(Tensors):
+class RnnBatch(Tensors):
     """Stretches of text, each of which goes on where the same row of the step before stopped."""
 
     forwards: Tensor  # [rows, length + 1]
@@ -151,14 +151,14 @@ class Streams(Tensors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memories(Tensors):
+class RnnState(Tensors):
     """The states of readers in each direction, each as its stack has it."""
 
     forwards: Tensors
     backwards: Tensors | None = None
 
 
-class RnnTraining(Objective):
+class RnnPretraining(Objective):
     """-log p(x_t | H_{t-1}) summed over all words ("next"), by O_t = H_t W_hq + b_q, a softmax over O_t.
 
     The backward network adds its own, p(x_t | what follows) ("previous"). W_hq are the words' own vectors if tied.
@@ -167,9 +167,9 @@ class RnnTraining(Objective):
     def __init__(self, system: Rnn, encoder: RnnEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
-        self.opening = self.closing = tokenizer.sep_id
+        self.bos_id = self.eos_id = tokenizer.sep_id
         """Stands after each sentence, and so before each text."""
-        self.longest = None
+        self.max_context = None
         self.bias = nn.Parameter(torch.zeros(encoder.vocab_size))
         self.output = (
             None if system.tie_embeddings else nn.Parameter(torch.empty_like(encoder.words.weight).uniform_(-0.1, 0.1))
@@ -183,25 +183,29 @@ class RnnTraining(Objective):
         return [weight for weight in self.encoder.input_parameters() if weight is not self._table]
 
     def epoch_size(self, data: Documents) -> int:
-        return -(-data.marked_size // self.system.bptt)
+        return -(-data.stream_size // self.system.bptt)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Streams:
-        numbers = torch.arange(rows.start, rows.stop, device=data.ids.device)
-        window = draw, numbers, self.system.bptt
-        return Streams(
-            forwards=data.read_on(*window, end=self.closing),
-            backwards=data.read_on(*window, end=self.closing, backwards=True) if self.system.bidirectional else None,
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> RnnBatch:
+        numbers = torch.arange(examples.start, examples.stop, device=data.ids.device)
+        window = rng, numbers, self.system.bptt
+        return RnnBatch(
+            forwards=data.read_streams(*window, end=self.eos_id),
+            backwards=data.read_streams(*window, end=self.eos_id, backwards=True)
+            if self.system.bidirectional
+            else None,
         )
 
-    def part(self, data: Documents, number: int) -> Streams:
+    def sequential_batch(self, data: Documents, number: int) -> RnnBatch:
         directions = (False, True) if self.system.bidirectional else (False,)
-        read = [data.read_once(number, self.system.bptt, end=self.closing, backwards=back) for back in directions]
+        read = [
+            data.read_stream_window(number, self.system.bptt, end=self.eos_id, backwards=back) for back in directions
+        ]
         ids, weights = zip(*read, strict=True)
-        return Streams(
+        return RnnBatch(
             forwards=ids[0], backwards=ids[1] if self.system.bidirectional else None, weights=torch.stack(weights, 1)
         )
 
-    def counts(self, batch: Streams) -> dict[str, Tensor]:
+    def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
         if batch.weights is not None:
             return dict(zip(("next", "previous"), batch.weights.sum((0, 2)).unbind(), strict=False))
         rows, length = batch.forwards.shape
@@ -209,13 +213,14 @@ class RnnTraining(Objective):
         names = ("next", "tokens") if batch.backwards is None else ("next", "previous", "tokens")
         return dict.fromkeys(names, count)
 
-    def initial_state(self, rows: int) -> Memories:
+    def initial_state(self, batch_size: int) -> RnnState:
         back = self.encoder.backwards
-        return Memories(
-            forwards=self.encoder.forwards.start(rows), backwards=None if back is None else back.start(rows)
+        return RnnState(
+            forwards=self.encoder.forwards.new_state(batch_size),
+            backwards=None if back is None else back.new_state(batch_size),
         )
 
-    def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
+    def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:
         losses: dict[str, Tensor] = {}
         weights = None if batch.weights is None else batch.weights[:, 0]
         losses["next"], forwards = self._read(self.encoder.forwards, batch.forwards, weights, state and state.forwards)
@@ -226,7 +231,7 @@ class RnnTraining(Objective):
             losses["previous"], backwards = self._read(
                 self.encoder.backwards, batch.backwards, weights, state and state.backwards
             )
-        return losses, Memories(forwards=forwards, backwards=backwards)
+        return losses, RnnState(forwards=forwards, backwards=backwards)
 
     def _read(
         self, stack: RecurrentLayers, ids: Tensor, weights: Tensor | None, state: Tensors | None
@@ -234,9 +239,9 @@ class RnnTraining(Objective):
         """The loss of all words but the first, each foretold from those before it, and the state after the last one."""
         vectors = self.encoder.dropout(self.encoder.words(ids[:, :-1]))
         layers, after = stack(vectors, state=state)
-        return self.next_token_loss(layers[-1], ids[:, 1:], weights), after
+        return self.nll(layers[-1], ids[:, 1:], weights), after
 
-    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def nll(self, top: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """The sum of weights * -log p(targets) by the states before them, [rows, time, width], as in pre-training."""
         return self._softmax(self._dropped(top), targets, weights)
 
@@ -247,10 +252,10 @@ class RnnTraining(Objective):
     def _dropped(self, top: Tensor) -> Tensor:
         return self.encoder.dropout(top)
 
-    def begin(self, rows: int) -> Tensors:
-        return self.encoder.forwards.start(rows)
+    def new_state(self, batch_size: int) -> Tensors:
+        return self.encoder.forwards.new_state(batch_size)
 
-    def next(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
+    def step(self, ids: Tensor, state: Tensors | None = None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
         """[rows, vocabulary] scores of what follows these further ids [rows, time], and the state after them."""
         layers, after = self.encoder.forwards(self.encoder.words(ids.to(self.bias.device)), state=state)
         return torch.addmm(self.bias, layers[-1][:, -1], self._table.T), after
@@ -258,7 +263,7 @@ class RnnTraining(Objective):
     def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
         """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
         device = self.bias.device
-        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.begin(len(ids)))
+        layers, _ = self.encoder.forwards(self.encoder.words(ids.to(device)), state=self.new_state(len(ids)))
         return torch.addmm(self.bias, layers[-1].flatten(0, 1)[places.to(device)], self._table.T)
 
     @property

@@ -41,18 +41,20 @@ class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     """Of the reader."""
     scoring: Scoring = "additive"
     """How a state is compared with a word: additive, w tanh(W_q q + W_k k), or dot, q · W_k k / sqrt(width)."""
-    hidden: int = 512
+    attention_dim: int = 512
     """Numbers inside the additive score, which query and key are brought to."""
     dropout: float = 0.3
     """On words, on what is read and before the softmax."""
 
     name: ClassVar[str] = "seq2seq"
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"width": 1000, "hidden": 1000, "tie_embeddings": False}}
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"width": 1000, "attention_dim": 1000, "tie_embeddings": False}
+    }
     pretraining_defaults: ClassVar[Train] = Train(epochs=20, batch=128, lr=1e-3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "layers", "hidden"):
+        for name in ("width", "layers", "attention_dim"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -61,14 +63,14 @@ class Seq2seq(EncoderDecoderSystem, RecurrentSystem):
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20, batch=128, lr=1e-3, warmup=0.02, clip=1.0)
 
-    def build_encoder(self, vocabulary: int) -> "Seq2seqEncoder":
-        return Seq2seqEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "Seq2seqEncoder":
+        return Seq2seqEncoder(self, vocab_size)
 
-    def build_decoder(self, encoder: "Seq2seqEncoder", vocabulary: int) -> "Seq2seqDecoder":
-        return Seq2seqDecoder(self, encoder, vocabulary)
+    def build_decoder(self, encoder: "Seq2seqEncoder", vocab_size: int) -> "Seq2seqDecoder":
+        return Seq2seqDecoder(self, encoder, vocab_size)
 
 
-def vectors_of(table: Tensor, ids: Tensor) -> Tensor:
+def scaled_embeddings(table: Tensor, ids: Tensor) -> Tensor:
     """[..., width]: their vectors times sqrt(width), as a Transformer has it: numbers of about 1 go in, from a table by
     which words are foretold as well. With far smaller ones it takes long until the network learns to look."""
     return F.embedding(ids, table) * table.shape[1] ** 0.5
@@ -77,10 +79,10 @@ def vectors_of(table: Tensor, ids: Tensor) -> Tensor:
 class Seq2seqEncoder(Encoder):
     """h_j: the states of a reader forwards and of one backwards, side by side, at each word."""
 
-    def __init__(self, system: Seq2seq, vocabulary: int):
+    def __init__(self, system: Seq2seq, vocab_size: int):
         super().__init__()
-        self.vocab_size = vocabulary
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size = vocab_size
+        self.words = nn.Embedding(vocab_size, system.width)
         self.reader = RecurrentLayers(
             system.cell, system.width, system.width, system.layers, bidirectional=True, dropout=system.dropout
         )
@@ -88,19 +90,19 @@ class Seq2seqEncoder(Encoder):
         self.dropout = nn.Dropout(system.dropout)
         nn.init.normal_(self.words.weight, std=system.width**-0.5)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.dropout(vectors_of(self.words.weight, rows.ids))
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.dropout(scaled_embeddings(self.words.weight, batch.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        layers, _ = self.reader(vectors, rows.lengths)
+        layers, _ = self.reader(vectors, batch.lengths)
         top = self.dropout(layers[-1])
         return EncoderOutput(top=top, layers=[*layers[:-1], top] if all_layers else [])
 
@@ -113,7 +115,7 @@ class Seq2seqEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Tensors):
+class AttentionSource(Tensors):
     """All that is computed once of the texts that are written from. c_i enters the state and the read-out by a product
     with a matrix each: as c_i is a sum over j, the products are taken of each h_j beforehand, and then summed."""
 
@@ -125,7 +127,7 @@ class Source(Tensors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(Tensors):
+class Seq2seqState(Tensors):
     """What the writer knows of each row after the words that it has written."""
 
     hidden: Tensor  # [rows, width]
@@ -135,31 +137,31 @@ class Written(Tensors):
 class Seq2seqDecoder(Decoder):
     """The network that writes; `record` is shown "alignment", alpha [rows, time, source]."""
 
-    def __init__(self, system: Seq2seq, encoder: Seq2seqEncoder, vocabulary: int):
+    def __init__(self, system: Seq2seq, encoder: Seq2seqEncoder, vocab_size: int):
         width = system.width
-        super().__init__(encoder, vocabulary, width, shared=system.shared_vocabulary)
+        super().__init__(encoder, vocab_size, width, shared=system.shared_vocabulary)
         self.first = nn.Linear(width, width)
         additive = system.scoring == "additive"
-        self.key = nn.Linear(encoder.width, system.hidden if additive else width, bias=False)
-        self.query = nn.Linear(width, system.hidden, bias=False) if additive else None
-        self.weigh = nn.Parameter(torch.randn(system.hidden) * system.hidden**-0.5) if additive else None
+        self.key = nn.Linear(encoder.width, system.attention_dim if additive else width, bias=False)
+        self.query = nn.Linear(width, system.attention_dim, bias=False) if additive else None
+        self.weigh = nn.Parameter(torch.randn(system.attention_dim) * system.attention_dim**-0.5) if additive else None
         cell = nn.LSTMCell if system.cell == "lstm" else nn.GRUCell
         self.cell = cell(width + encoder.width, width)  # y_{i-1} and c_i side by side
         self.answer = nn.Linear(2 * width + encoder.width, width)  # s_i, y_{i-1}, c_i
         self.dropout = nn.Dropout(system.dropout)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-        self.output = None if system.tie_embeddings else nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.output = None if system.tie_embeddings else nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
         if self.words is not None:
             nn.init.normal_(self.words.weight, std=width**-0.5)
         if system.cell == "lstm":
             nn.init.ones_(self.cell.bias_ih.data[width : 2 * width])  # the forget gate starts open
 
-    def read(self, output: EncoderOutput, rows: TokenBatch) -> Source:
+    def project_source(self, output: EncoderOutput, batch: TokenBatch) -> AttentionSource:
         vectors, width = output.top, self.width
         with torch.autocast(vectors.device.type, enabled=False):  # as in Recurrent: states keep all their bits
             vectors = vectors.to(self.bias.dtype)
-            inside = torch.arange(vectors.shape[1], device=vectors.device) < rows.lengths[:, None]
-            return Source(
+            inside = torch.arange(vectors.shape[1], device=vectors.device) < batch.lengths[:, None]
+            return AttentionSource(
                 keys=self.key(vectors),
                 gates=F.linear(vectors, self.cell.weight_ih[:, width:]),
                 answers=F.linear(vectors, self.answer.weight[:, 2 * width :]),
@@ -167,25 +169,27 @@ class Seq2seqDecoder(Decoder):
                 first=self.first(vectors[:, 0, -width:]).tanh(),  # of the reader that has come from the end
             )
 
-    def begin(self, source: Tensors, rows: int) -> Written:
-        assert isinstance(source, Source)
-        hidden = source.first.repeat_interleave(rows // len(source.first), 0)
-        return Written(hidden=hidden, cells=torch.zeros_like(hidden) if isinstance(self.cell, nn.LSTMCell) else None)
+    def new_state(self, source: Tensors, batch_size: int) -> Seq2seqState:
+        assert isinstance(source, AttentionSource)
+        hidden = source.first.repeat_interleave(batch_size // len(source.first), 0)
+        return Seq2seqState(
+            hidden=hidden, cells=torch.zeros_like(hidden) if isinstance(self.cell, nn.LSTMCell) else None
+        )
 
     def forward(
-        self, ids: Tensor, source: Tensors, state: Written | None = None, *, record: Recorder | None = None
-    ) -> tuple[Tensor, Written]:
+        self, ids: Tensor, source: Tensors, state: Seq2seqState | None = None, *, record: Recorder | None = None
+    ) -> tuple[Tensor, Seq2seqState]:
         """[rows, time, width]: what foretells the id after each of `ids`, and the state after the last of them.
 
         Within the loop stands only what needs the state before: one product with it for the query and the gates, the
         weights, and the sum by them.
         """
-        assert isinstance(source, Source)
-        state = state or self.begin(source, len(ids))
+        assert isinstance(source, AttentionSource)
+        state = state or self.new_state(source, len(ids))
         hidden, cells, width = state.hidden, state.cells, self.width
         texts, beams = len(source.first), len(ids) // len(source.first)
         with torch.autocast(ids.device.type, enabled=False):
-            words = self.dropout(vectors_of(self.table(), ids))  # [rows, time, width]: y_{i-1}
+            words = self.dropout(scaled_embeddings(self.word_embeddings(), ids))  # [rows, time, width]: y_{i-1}
             inputs = F.linear(words, self.cell.weight_ih[:, :width], self.cell.bias_ih).unbind(1)
             matrix, bias = self.cell.weight_hh, self.cell.bias_hh
             joined = None if len(inputs) == 1 else self.query  # for one word, joining costs more than a second product
@@ -211,9 +215,9 @@ class Seq2seqDecoder(Decoder):
             told = (F.linear(told, self.answer.weight[:, : 2 * width], self.answer.bias) + contexts).tanh()
         if record is not None:
             record("alignment", 0, alphas.flatten(0, 1))
-        return self.dropout(told), Written(hidden=hidden, cells=cells)
+        return self.dropout(told), Seq2seqState(hidden=hidden, cells=cells)
 
-    def energies(self, query: Tensor, source: Source) -> Tensor:
+    def energies(self, query: Tensor, source: AttentionSource) -> Tensor:
         """e [texts, beams, source] of queries [texts, beams, hidden], w_v · tanh(W_q q + W_k k) or q · W_k k / sqrt(d):
         all beams of a text look at one copy of it."""
         if self.weigh is None:
@@ -232,5 +236,5 @@ class Seq2seqDecoder(Decoder):
         new = torch.addcmul(given[:, 2 * self.width :], reset, kept[:, 2 * self.width :]).tanh()
         return torch.lerp(new, hidden, stay), None
 
-    def scores(self, vectors: Tensor) -> Tensor:
-        return F.linear(vectors, self.table() if self.output is None else self.output, self.bias)
+    def logits(self, vectors: Tensor) -> Tensor:
+        return F.linear(vectors, self.word_embeddings() if self.output is None else self.output, self.bias)

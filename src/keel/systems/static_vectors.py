@@ -48,8 +48,8 @@ class StaticSystem(WordSystem):
     default_vocab_size: ClassVar[int] = 1_000_000
     default_min_count: ClassVar[int] = 5
 
-    def build_encoder(self, vocabulary: int) -> "StaticEncoder":
-        return StaticEncoder(vocabulary, self.width)
+    def build_encoder(self, vocab_size: int) -> "StaticEncoder":
+        return StaticEncoder(vocab_size, self.width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class LastWords(Tensors):
     ids: Tensor  # [rows, words]
 
     @staticmethod
-    def at(ids: Tensor, places: Tensor, opening: int, words: int) -> Tensor:
+    def context_at(ids: Tensor, places: Tensor, opening: int, words: int) -> Tensor:
         """[places, words] the last ones up to each of these places of rows [rows, time], counted through all rows."""
         before = ids.new_full((len(ids), words - 1), opening)
         return torch.cat([before, ids], 1).unfold(1, words, 1).flatten(0, 1)[places]
@@ -68,12 +68,12 @@ class LastWords(Tensors):
 class StaticEncoder(Encoder):
     """A vector for each word whatever stands around it; a row is the mean of its words."""
 
-    def __init__(self, vocabulary: int, width: int):
+    def __init__(self, vocab_size: int, width: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, width
+        self.vocab_size, self.width = vocab_size, width
         # nn.Embedding would draw numbers of its own, for nothing; without memory to draw into, that takes seconds.
-        self.words = nn.Embedding.from_pretrained(torch.empty(vocabulary, width), freeze=False)
+        self.words = nn.Embedding.from_pretrained(torch.empty(vocab_size, width), freeze=False)
         nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.words(rows.ids)
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.words(batch.ids)

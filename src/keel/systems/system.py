@@ -37,7 +37,7 @@ class System(Validated):
     """Times that a word must come to be one of them, where pieces are words."""
     tunable: ClassVar[tuple[str, ...]] = ()
     """The fields that may change when a trained model goes on learning from text."""
-    default_pool: ClassVar[Literal["own", "concat"]] = "own"
+    default_pool: ClassVar[Literal["default", "concat"]] = "default"
     """How a task sums up its rows unless told otherwise; own is by its encoder's summary."""
     default_sentences: ClassVar[Sentences] = "split"
     """How sentences are told apart in the text that it learns from, unless told otherwise."""
@@ -87,11 +87,11 @@ class System(Validated):
         """How to fine-tune it, or the head alone on a frozen encoder."""
         raise NotImplementedError
 
-    def build_encoder(self, vocabulary: int) -> Encoder:
+    def build_encoder(self, vocab_size: int) -> Encoder:
         """A new encoder for that many ids, with random weights."""
         raise NotImplementedError
 
-    def build_decoder(self, encoder: Any, vocabulary: int) -> Decoder:
+    def build_decoder(self, encoder: Any, vocab_size: int) -> Decoder:
         """A new decoder over such an encoder that writes so many ids; those of equal vocabularies may share vectors."""
         next_token_loss = "foretells how a text goes on and does not rewrite it"
         what = next_token_loss if self.is_causal_lm else "reads text and writes none"
@@ -162,7 +162,7 @@ class EncoderDecoderSystem(System):
 class CausalLMObjective(Protocol):
     """An objective that can say how well rows of vectors foretell the ids that follow."""
 
-    def next_token_loss(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def nll(self, top: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """The sum of weights * -log p(targets), both [rows, time], by an encoder's top [rows, time, width]."""
         ...
 
@@ -180,7 +180,7 @@ class WindowedEvaluation(Protocol):
         """How many windows foretell each token of a text once, if each lies `stride` tokens further on."""
         ...
 
-    def windows(self, data: Any, stride: int, rows: range) -> Tensors:
+    def window_batch(self, data: Any, stride: int, rows: range) -> Tensors:
         """Some of them as a batch: a token is foretold from at least window - stride before it, if there are any.
 
         Each loss and count of it is two: of all that is foretold, and of that less the ends of documents.
@@ -192,6 +192,6 @@ class WindowedEvaluation(Protocol):
 class SequentialEvaluation(Protocol):
     """An objective that foretells a text from its start to its end in so many parts as it has rows."""
 
-    def part(self, data: Any, number: int) -> Tensors:
+    def sequential_batch(self, data: Any, number: int) -> Tensors:
         """One of them as a batch, each loss and count of which is two, as those of `Windowed.windows`."""
         ...

@@ -105,12 +105,12 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     """Blocks that read."""
     decoder_layers: int = 6
     """Blocks that write."""
-    positions: Literal["sincos", "learned", "none"] = "sincos"
+    position_encoding: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """How places are told apart: by waves of many lengths, by a vector learned for each, or not at all."""
     pre_norm: bool = False
     """Whether norms come before the sub-layers, which makes deep stacks easier to train, not after as published."""
     label_smoothing: float = 0.1
-    length: int = 256
+    max_positions: int = 256
     """The longest row, read or written."""
 
     name: ClassVar[str] = "transformer"
@@ -136,21 +136,24 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
     def __post_init__(self) -> None:
         TransformerSystem.__post_init__(self)
         EncoderDecoderSystem.__post_init__(self)
-        for name, most in (("decoder_layers", 1000), ("length", 65_536)):
+        for name, most in (("decoder_layers", 1000), ("max_positions", 65_536)):
             if not 1 <= getattr(self, name) <= most:
                 raise UsageError(f"{name} must lie between 1 and {most}, not at {getattr(self, name)}")
-        if self.positions == "sincos" and self.width % 2:
-            raise UsageError(f"sines and cosines come in pairs: make width {self.width} even, or positions learned")
+        if self.position_encoding == "sinusoidal" and self.width % 2:
+            raise UsageError(
+                f"sines and cosines come in pairs: make width {self.width} even, or position_encoding learned"
+            )
 
     @property
     def max_length(self) -> int:
-        return self.length
+        return self.max_positions
 
     @property
     def finetuning_policy(self) -> FineTuningPolicy:
         """Where places have learned vectors, there are as many as a row is long."""
         return FineTuningPolicy(
-            self, (*super().finetuning_policy.fields, *([] if self.positions == "learned" else ["length"]))
+            self,
+            (*super().finetuning_policy.fields, *([] if self.position_encoding == "learned" else ["max_positions"])),
         )
 
     def finetuning_defaults(self, frozen: bool) -> Train:
@@ -159,11 +162,11 @@ class Transformer(EncoderDecoderSystem, TransformerSystem):
             self.pretraining_defaults, steps=0, epochs=30, batch=64, lr=(self.width * 4000) ** -0.5, warmup=0.04
         )
 
-    def build_encoder(self, vocabulary: int) -> "TransformerEncoder":
-        return TransformerEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "TransformerEncoder":
+        return TransformerEncoder(self, vocab_size)
 
-    def build_decoder(self, encoder: "TransformerEncoder", vocabulary: int) -> "TransformerDecoder":
-        return TransformerDecoder(self, encoder, vocabulary)
+    def build_decoder(self, encoder: "TransformerEncoder", vocab_size: int) -> "TransformerDecoder":
+        return TransformerDecoder(self, encoder, vocab_size)
 
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """A [SEP], or A [SEP] B [SEP]."""
@@ -185,20 +188,26 @@ class PositionEmbedding(nn.Module):
 
     def __init__(self, system: Transformer):
         super().__init__()
-        self.length, self.kind = system.length, system.positions
-        self.learned = nn.Embedding(system.length, system.width) if system.positions == "learned" else None
+        self.max_positions, self.kind = system.max_positions, system.position_encoding
+        self.learned = (
+            nn.Embedding(system.max_positions, system.width) if system.position_encoding == "learned" else None
+        )
         self.dropout = Dropout(system.dropout)
 
     def forward(self, words: Tensor, begin: int = 0) -> Tensor:
         """[batch, time, width] to the same; the first of these words stands at `begin`."""
         end, width = begin + words.shape[1], words.shape[2]
-        if end > self.length:
-            remedy = "make a shorter one of it, or train with a larger --system.length"
-            raise KeelError(f"a row of {end} tokens is longer than the {self.length} that this model takes: {remedy}")
+        if end > self.max_positions:
+            remedy = "make a shorter one of it, or train with a larger --system.max_positions"
+            raise KeelError(
+                f"a row of {end} tokens is longer than the {self.max_positions} that this model takes: {remedy}"
+            )
         x = words * width**0.5
         if self.kind != "none":
             table = (
-                sinusoidal_positions(self.length, width, words.device) if self.learned is None else self.learned.weight
+                sinusoidal_positions(self.max_positions, width, words.device)
+                if self.learned is None
+                else self.learned.weight
             )
             x = x + table[begin:end]
         return self.dropout(x)
@@ -207,10 +216,10 @@ class PositionEmbedding(nn.Module):
 class TransformerEncoder(Encoder):
     """Words with their places through a stack of blocks."""
 
-    def __init__(self, system: Transformer, vocabulary: int):
+    def __init__(self, system: Transformer, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width = vocabulary, system.width
-        self.words = nn.Embedding(vocabulary, system.width)
+        self.vocab_size, self.width = vocab_size, system.width
+        self.words = nn.Embedding(vocab_size, system.width)
         self.places = PositionEmbedding(system)
         self.stack = TransformerStack(
             TransformerBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.layers)
@@ -219,19 +228,19 @@ class TransformerEncoder(Encoder):
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.places(self.words(rows.ids))
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.places(self.words(batch.ids))
 
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        top, layers = self.stack.run(vectors, padding_mask(rows), all_layers=all_layers, record=record)
+        top, layers = self.stack.run(vectors, padding_mask(batch), all_layers=all_layers, record=record)
         top = self.norm(top)
         if all_layers:
             layers[-1] = top
@@ -253,7 +262,7 @@ def initialize(module: nn.Module) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory(Tensors):
+class EncoderMemory(Tensors):
     """What was read, as every layer of a decoder looks at it: projected once, whatever is written from it."""
 
     vectors: Tensor  # [texts, layers, 2, heads, time, head width]: keys and values
@@ -279,15 +288,15 @@ class DecoderBlock(TransformerBlock):
     ) -> Tensor:
         """[rows, time, width] to the same; `memory` is [texts, 2, heads, source time, head width]."""
         shown = record and (lambda name, value: record(f"masked_{name}", value))
-        x = self.around(self.attention_norm, x, lambda x: self.attention(x, None, shown, past=past))
-        x = self.around(self.cross_norm, x, lambda x: self.look_across(x, memory, inside, record))
-        return self.around(self.output_norm, x, self.feed_forward)
+        x = self.residual(self.attention_norm, x, lambda x: self.attention(x, None, shown, past=past))
+        x = self.residual(self.cross_norm, x, lambda x: self.cross_attend(x, memory, inside, record))
+        return self.residual(self.output_norm, x, self.feed_forward)
 
     def remember(self, top: Tensor) -> Tensor:
         """[texts, 2, heads, time, head width]: what it looks at of texts that were read [texts, time, width]."""
         return self.cross.keys_and_values(top).transpose(0, 1)
 
-    def look_across(self, x: Tensor, memory: Tensor, inside: Tensor | None, record: Record | None) -> Tensor:
+    def cross_attend(self, x: Tensor, memory: Tensor, inside: Tensor | None, record: Record | None) -> Tensor:
         """Cross attention: every place asks all that was read. Rows that write from one text ask it side by side."""
         rows, time, width = x.shape
 
@@ -304,9 +313,9 @@ class TransformerDecoder(Decoder):
     """Words with their places through a stack of blocks that also look at what was read; the words' own vectors say
     which comes next."""
 
-    def __init__(self, system: Transformer, encoder: TransformerEncoder, vocabulary: int):
-        super().__init__(encoder, vocabulary, system.width, shared=system.shared_vocabulary and system.tie_embeddings)
-        self.output = None if system.tie_embeddings else nn.Linear(system.width, vocabulary, bias=False)
+    def __init__(self, system: Transformer, encoder: TransformerEncoder, vocab_size: int):
+        super().__init__(encoder, vocab_size, system.width, shared=system.shared_vocabulary and system.tie_embeddings)
+        self.output = None if system.tie_embeddings else nn.Linear(system.width, vocab_size, bias=False)
         self.places = PositionEmbedding(system)
         self.stack = nn.ModuleList(
             DecoderBlock(**system.block, pre_norm=system.pre_norm) for _ in range(system.decoder_layers)
@@ -314,32 +323,32 @@ class TransformerDecoder(Decoder):
         self.norm = nn.LayerNorm(system.width, eps=system.norm_epsilon) if system.pre_norm else nn.Identity()
         self.apply(initialize)
 
-    def read(self, output: EncoderOutput, rows: TokenBatch) -> Memory:
+    def project_source(self, output: EncoderOutput, batch: TokenBatch) -> EncoderMemory:
         vectors = torch.stack([block.remember(output.top) for block in self._layers], 1)
-        return Memory(vectors=vectors, inside=padding_mask(rows))
+        return EncoderMemory(vectors=vectors, inside=padding_mask(batch))
 
-    def begin(self, source: Tensors, rows: int) -> KVCache:
-        assert isinstance(source, Memory)
+    def new_state(self, source: Tensors, batch_size: int) -> KVCache:
+        assert isinstance(source, EncoderMemory)
         shape = source.vectors.shape
-        return KVCache(memory=source.vectors.new_empty((rows, *shape[1:4], 0, shape[5])), spare=ROOM)
+        return KVCache(memory=source.vectors.new_empty((batch_size, *shape[1:4], 0, shape[5])), spare=ROOM)
 
     def forward(
         self, ids: Tensor, source: Tensors, state: KVCache | None = None, *, record: Recorder | None = None
     ) -> tuple[Tensor, KVCache | None]:
         """A state is written on in place, without gradients: whoever goes on from one twice takes its rows first."""
-        assert isinstance(source, Memory)
+        assert isinstance(source, EncoderMemory)
         assert state is None or not torch.is_grad_enabled(), "with a state it writes, and learns nothing"
         begin, time = 0 if state is None else state.count, ids.shape[1]
-        x = self.places(F.embedding(ids, self.table()), begin)
-        state = state and state.grown(time, self.places.length, state.memory.dtype)
+        x = self.places(F.embedding(ids, self.word_embeddings()), begin)
+        state = state and state.with_room(time, self.places.max_positions, state.memory.dtype)
         for number, block in enumerate(self._layers):
             shown = None if record is None else lambda name, value, layer=number: record(name, layer, value)
             past = None if state is None else state.layer(number)
             x = block(x, source.vectors[:, number], source.inside, past, shown)
-        return self.norm(x), state and state.after(time)
+        return self.norm(x), state and state.advanced(time)
 
-    def scores(self, vectors: Tensor) -> Tensor:
-        return F.linear(vectors, self.table() if self.output is None else self.output.weight)
+    def logits(self, vectors: Tensor) -> Tensor:
+        return F.linear(vectors, self.word_embeddings() if self.output is None else self.output.weight)
 
     def blocks(self) -> list[nn.Module]:
         return list(self.stack)

@@ -19,7 +19,7 @@ from keel.errors import UsageError
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.recurrent import zero_state
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.systems.rnn import Memories, RecurrentSystem, RnnTraining, Streams
+from keel.systems.rnn import RecurrentSystem, RnnBatch, RnnPretraining, RnnState
 from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
@@ -35,7 +35,7 @@ class Ulmfit(RecurrentSystem):
 
     width: int = 400
     """Of the words' vectors and of the last layer, which is compared with them."""
-    hidden: int = 1152
+    hidden_size: int = 1152
     """Of the layers before the last (1150 as published)."""
     layers: int = 3
     """LSTMs, each reading the output of the one before."""
@@ -58,23 +58,23 @@ class Ulmfit(RecurrentSystem):
 
     name: ClassVar[str] = "ulmfit"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "hidden": 128, "layers": 2},
-        "mini": {"width": 128, "hidden": 256, "layers": 2},
-        "small": {"width": 256, "hidden": 640},
-        "base": {"width": 400, "hidden": 1152},
-        "published": {"width": 400, "hidden": 1150},
+        "tiny": {"width": 64, "hidden_size": 128, "layers": 2},
+        "mini": {"width": 128, "hidden_size": 256, "layers": 2},
+        "small": {"width": 256, "hidden_size": 640},
+        "base": {"width": 400, "hidden_size": 1152},
+        "published": {"width": 400, "hidden_size": 1150},
     }
     pretraining_defaults: ClassVar[Train] = Train(
         epochs=10, batch=64, lr=5e-3, schedule="trapezoid", cooldown=0.5, beta1=0.7, beta2=0.99, epsilon=1e-8, clip=0.12
     )
     is_causal_lm: ClassVar[bool] = True
     tunable: ClassVar[tuple[str, ...]] = (*DROPOUTS, "bptt", "ar", "tar")
-    default_pool: ClassVar[Literal["own", "concat"]] = "concat"
+    default_pool: ClassVar[Literal["default", "concat"]] = "concat"
     bidirectional: ClassVar[bool] = False
     tie_embeddings: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("width", "hidden", "layers"):
+        for name in ("width", "hidden_size", "layers"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.bptt < 2:
@@ -111,11 +111,11 @@ class Ulmfit(RecurrentSystem):
             beta2=0.99,
         )
 
-    def build_encoder(self, vocabulary: int) -> "UlmfitEncoder":
-        return UlmfitEncoder(self, vocabulary)
+    def build_encoder(self, vocab_size: int) -> "UlmfitEncoder":
+        return UlmfitEncoder(self, vocab_size)
 
-    def build_objective(self, encoder: "UlmfitEncoder", tokenizer: Tokenizer) -> "UlmfitTraining":
-        return UlmfitTraining(self, encoder, tokenizer)
+    def build_objective(self, encoder: "UlmfitEncoder", tokenizer: Tokenizer) -> "UlmfitPretraining":
+        return UlmfitPretraining(self, encoder, tokenizer)
 
 
 def locked(vectors: Tensor, share: float, training: bool) -> Tensor:
@@ -125,7 +125,7 @@ def locked(vectors: Tensor, share: float, training: bool) -> Tensor:
     return vectors * F.dropout(vectors.new_ones(len(vectors), 1, vectors.shape[2]), share)
 
 
-class Layer(nn.Module):
+class WeightDropLstm(nn.Module):
     """An LSTM (see rnn.py for its formulas) of whose weights from state to state a share is left out of each step."""
 
     parts = 4
@@ -155,32 +155,32 @@ class Layer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UlmfitMemory(Tensors):
+class UlmfitState(Tensors):
     """What layers of unequal width know of each row after the places they have read, side by side."""
 
     hidden: Tensor  # [rows, all widths]
     cells: Tensor  # as hidden
 
 
-class Stack(nn.Module):
+class AwdLstm(nn.Module):
     """Layers of unequal width, each reading the output of the one before."""
 
     def __init__(self, system: Ulmfit):
         super().__init__()
-        widths = [system.width, *[system.hidden] * (system.layers - 1), system.width]
+        widths = [system.width, *[system.hidden_size] * (system.layers - 1), system.width]
         self.dropout, self.widths = system.layer_dropout, widths[1:]
-        self.layers = nn.ModuleList(Layer(*shape, system.weight_dropout) for shape in pairwise(widths))
+        self.layers = nn.ModuleList(WeightDropLstm(*shape, system.weight_dropout) for shape in pairwise(widths))
 
-    def start(self, rows: int) -> UlmfitMemory:
-        zeros = zero_state(next(self.parameters()), rows, sum(self.widths))
-        return UlmfitMemory(hidden=zeros, cells=zeros.clone())
+    def new_state(self, batch_size: int) -> UlmfitState:
+        zeros = zero_state(next(self.parameters()), batch_size, sum(self.widths))
+        return UlmfitState(hidden=zeros, cells=zeros.clone())
 
     def forward(
-        self, vectors: Tensor, lengths: Tensor | None = None, state: UlmfitMemory | None = None
-    ) -> tuple[list[Tensor], UlmfitMemory]:
+        self, vectors: Tensor, lengths: Tensor | None = None, state: UlmfitState | None = None
+    ) -> tuple[list[Tensor], UlmfitState]:
         """[batch, time, width] of each layer, and the state after the last place, which means nothing where a row has
         padding."""
-        state = state or self.start(len(vectors))
+        state = state or self.new_state(len(vectors))
         found: list[Tensor] = []
         after: list[tuple[Tensor, Tensor]] = []
         # Autocast would take fp16 here whatever it was told (see rnn.py).
@@ -192,7 +192,7 @@ class Stack(nn.Module):
                 found.append(x)
                 after.append((last[0], last[1]))
         hidden, cells = (torch.cat(parts, 1) for parts in zip(*after, strict=True))
-        return found, UlmfitMemory(hidden=hidden, cells=cells)
+        return found, UlmfitState(hidden=hidden, cells=cells)
 
 
 class UlmfitEncoder(Encoder):
@@ -200,15 +200,15 @@ class UlmfitEncoder(Encoder):
 
     backwards = None
 
-    def __init__(self, system: Ulmfit, vocabulary: int):
+    def __init__(self, system: Ulmfit, vocab_size: int):
         super().__init__()
-        self.vocab_size, self.width, self.system = vocabulary, system.width, system
-        self.words = nn.Embedding(vocabulary, system.width)
-        self.forwards = Stack(system)
+        self.vocab_size, self.width, self.system = vocab_size, system.width, system
+        self.words = nn.Embedding(vocab_size, system.width)
+        self.forwards = AwdLstm(system)
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.read(rows.ids)
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.read(batch.ids)
 
     def read(self, ids: Tensor) -> Tensor:
         """[batch, time, width] the vectors of words [batch, time], some of which are left out wherever they stand."""
@@ -221,13 +221,13 @@ class UlmfitEncoder(Encoder):
     def contextualize(
         self,
         vectors: Tensor,
-        rows: TokenBatch,
+        batch: TokenBatch,
         *,
         state: State | None = None,
         all_layers: bool = False,
         record: Recorder | None = None,
     ) -> EncoderOutput:
-        layers, state = self.forwards(vectors, rows.lengths, state)
+        layers, state = self.forwards(vectors, batch.lengths, state)
         every = [vectors, *layers]
         kept = [every[number] for number in self.layer_numbers] if all_layers else []
         return EncoderOutput(top=layers[-1], layers=kept, state=state)
@@ -241,7 +241,7 @@ class UlmfitEncoder(Encoder):
         return list(self.forwards.layers)
 
 
-class UlmfitTraining(RnnTraining):
+class UlmfitPretraining(RnnPretraining):
     """-log p(x_t | those before) summed over all words ("next"), and in training ("steady")
 
     activation |m * h_t|^2 + slowness |h_t - h_{t-1}|^2, both a mean over numbers and a sum over places; m drops out.
@@ -253,11 +253,11 @@ class UlmfitTraining(RnnTraining):
     def __init__(self, system: Any, encoder: Any, tokenizer: Tokenizer):
         super().__init__(system, encoder, tokenizer)
 
-    def counts(self, batch: Streams) -> dict[str, Tensor]:
+    def counts(self, batch: RnnBatch) -> dict[str, Tensor]:
         counts = super().counts(batch)
         return {**counts, "steady": counts["next"]}
 
-    def forward(self, batch: Streams, state: Memories | None = None) -> tuple[dict[str, Tensor], Memories]:
+    def forward(self, batch: RnnBatch, state: RnnState | None = None) -> tuple[dict[str, Tensor], RnnState]:
         ids = batch.forwards
         layers, after = self.encoder.forwards(self.encoder.read(ids[:, :-1]), state=state and state.forwards)
         top = self._dropped(layers[-1])
@@ -267,7 +267,7 @@ class UlmfitTraining(RnnTraining):
             share = top.shape[1] / changes.shape[1]  # of a place fewer, as much as of all
             squares = self.system.ar * top.square().mean(-1).sum()
             losses["steady"] = squares + self.system.tar * share * changes.square().mean(-1).sum()
-        return losses, Memories(forwards=after)
+        return losses, RnnState(forwards=after)
 
     def _dropped(self, top: Tensor) -> Tensor:
         return locked(top, self.system.dropout, self.training)

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
-from keel.nn.huffman import Tree, huffman
+from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.static_vectors import StaticEncoder, StaticSystem
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
@@ -72,17 +72,17 @@ class Word2vec(StaticSystem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows(Tensors):
+class ContextWindows(Tensors):
     """Windows written out, one center each, for those who want to see the loss."""
 
-    near: Tensor  # [centers, 2 x window] words around each center
-    present: Tensor  # [centers, 2 x window] 1 where there is one
+    context: Tensor  # [centers, 2 x window] words around each center
+    context_mask: Tensor  # [centers, 2 x window] 1 where there is one
     targets: Tensor  # [centers, targets] the center, then drawn words; or the nodes of the tree on the way down to it
-    compared: Tensor  # [centers, targets] 1 where there is one
-    truths: Tensor  # [centers, targets] 1 where yes is right: for the center, or where the way goes left
+    target_mask: Tensor  # [centers, targets] 1 where there is one
+    labels: Tensor  # [centers, targets] 1 where yes is right: for the center, or where the way goes left
 
 
-class _Text(NamedTuple):
+class _CorpusArrays(NamedTuple):
     """A corpus as the kernels read it."""
 
     ids: np.ndarray
@@ -90,19 +90,19 @@ class _Text(NamedTuple):
     begins: np.ndarray  # where each document starts
     ends: np.ndarray  # words up to each document's end
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Text":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_CorpusArrays":
         return self  # nobody writes into it
 
 
-class _Chances(NamedTuple):
+class SamplingTables(NamedTuple):
     """How words are drawn."""
 
     keep: np.ndarray  # [vocabulary] uint64: the chance to stay in the text, in 2^32
-    chances: np.ndarray  # [vocabulary] uint32: Walker's alias method, in 2^32
-    others: np.ndarray  # [vocabulary] int32
+    probabilities: np.ndarray  # [vocabulary] uint32: Walker's alias method, in 2^32
+    aliases: np.ndarray  # [vocabulary] int32
 
 
-_Place = tuple[int, int, np.uint64]
+_Chunk = tuple[int, int, np.uint64]
 """Of a row the numbers of its first word and the one past the last, and the state of its draws."""
 
 
@@ -124,9 +124,9 @@ class Word2vecTraining(CustomUpdate):
             encoder.words.weight[self.specials] = 0.0  # never met in training: an unknown word adds nothing to a mean
         if system.loss == "hierarchical":  # a model that goes on with other text keeps its tree
             self.register_buffer("counts_of_tree", torch.zeros(encoder.vocab_size))
-        self._texts: dict[int, _Text] = {}
-        self._chances: _Chances | None = None
-        self._grown: Tree | None = None
+        self._texts: dict[int, _CorpusArrays] = {}
+        self._chances: SamplingTables | None = None
+        self._grown: HuffmanTree | None = None
 
     def setup(self, data: Documents) -> None:
         """Count the words of what is learned from: by that they are drawn, whatever is read, and their tree grows."""
@@ -139,91 +139,91 @@ class Word2vecTraining(CustomUpdate):
         if (counts > 0).sum() < 2:
             remedy = "give it more text, or lower --min-count"
             raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
-        self._chances = _chances_of(counts, self.system.subsample, self.system.sampling_power)
+        self._chances = sampling_tables(counts, self.system.subsample, self.system.sampling_power)
         if self.system.loss == "hierarchical" and not self.counts_of_tree.any():
             self.counts_of_tree.copy_(torch.from_numpy(counts))
 
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(data.size / self.system.chunk_length)
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Windows:
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContextWindows:
         """The windows of these rows: the very same that `update` learns from."""
-        from keel.kernels.context_windows import draw_windows, kept_words, tables
+        from keel.kernels.context_windows import allocate_windows, sample_windows, subsample_words
 
         text, chances = self._prepared(data)
         tree, negatives = self._tree, self._negatives
         found = []
-        for first, last, state in self._places(data, draw, rows):
+        for first, last, state in self._chunks(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
-            count, state = kept_words(*text, first, last, chances.keep, state, words, sentences)
-            filled = tables(last - first, self.system.window, negatives, tree)
+            count, state = subsample_words(*text, first, last, chances.keep, state, words, sentences)
+            filled = allocate_windows(last - first, self.system.window, negatives, tree)
             draws = (self.system.window, *chances[1:], negatives, self.block, tree, np.uint64(state))
-            count = draw_windows(words, sentences, count, *draws, *filled)
+            count = sample_windows(words, sentences, count, *draws, *filled)
             found.append([table[:count] for table in filled])
         near, targets, truths, sizes = (torch.from_numpy(np.concatenate(column)) for column in zip(*found, strict=True))
         present, compared = (
             torch.arange(value.shape[1]) < sizes[:, [column]] for column, value in enumerate((near, targets))
         )
-        return Windows(
-            near=torch.where(present, near, 0).long(),
-            present=present.float(),
+        return ContextWindows(
+            context=torch.where(present, near, 0).long(),
+            context_mask=present.float(),
             targets=targets.long(),
-            compared=compared.float(),
-            truths=truths[:, : targets.shape[1]] * compared,
+            target_mask=compared.float(),
+            labels=truths[:, : targets.shape[1]] * compared,
         )
 
-    def counts(self, batch: Windows) -> dict[str, Tensor]:
-        centers = (batch.present.sum(1) > 0).sum()
-        predictions = batch.present.sum() if self.system.architecture == "skipgram" else centers
+    def counts(self, batch: ContextWindows) -> dict[str, Tensor]:
+        centers = (batch.context_mask.sum(1) > 0).sum()
+        predictions = batch.context_mask.sum() if self.system.architecture == "skipgram" else centers
         return {self.system.loss: predictions.double(), "centers": centers}
 
-    def forward(self, batch: Windows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        v = self.encoder.words(batch.near)  # [centers, near, width]
+    def forward(self, batch: ContextWindows, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+        v = self.encoder.words(batch.context)  # [centers, near, width]
         u = F.embedding(batch.targets, self.contexts)  # [centers, targets, width]
-        present = batch.present
+        present = batch.context_mask
         if self.system.architecture == "cbow":
             v = ((v * present[..., None]).sum(1) / present.sum(1, keepdim=True))[:, None]
             present = torch.ones_like(present[:, :1])
         scores = v @ u.transpose(1, 2)  # [centers, near or 1, targets]
-        signs = 2 * batch.truths[:, None] - 1
-        weights = present[..., None] * batch.compared[:, None]
+        signs = 2 * batch.labels[:, None] - 1
+        weights = present[..., None] * batch.target_mask[:, None]
         return {self.system.loss: -(F.logsigmoid(scores * signs) * weights).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        from keel.kernels.word2vec_updates import learn
+        from keel.kernels.word2vec_updates import update_word2vec
 
         text, chances = self._prepared(data)
         tree = self._tree
-        inputs, outputs = _lines(self.encoder.words.weight), _lines(self.contexts)
+        inputs, outputs = as_aligned_array(self.encoder.words.weight), as_aligned_array(self.contexts)
         bag = self.system.architecture == "cbow"
 
-        def one(places: Sequence[_Place]) -> tuple[float, int]:
+        def one(places: Sequence[_Chunk]) -> tuple[float, int]:
             firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
-            return learn(
+            return update_word2vec(
                 *text, *chances, tree, firsts, lasts, states, inputs, outputs, self.system.window, self._negatives,
-                self.block, bag, np.float32(rate),
+                self.block, bag, np.float32(lr),
             )  # fmt: skip
 
-        return self._shared(list(self._places(data, draw, rows)), threads, one)
+        return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)
 
-    def _shared(
-        self, places: Sequence[_Place], threads: int, one: Callable[[Sequence[_Place]], tuple[float, int]]
+    def _run_threads(
+        self, places: Sequence[_Chunk], threads: int, one: Callable[[Sequence[_Chunk]], tuple[float, int]]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """What `update` gives, if each thread learns from its share of the places by `one`: losses and predictions."""
         shares = [places[number::threads] for number in range(min(threads, len(places)))]
-        found = list(map(one, shares) if threads == 1 else _pool(threads).map(one, shares))
+        found = list(map(one, shares) if threads == 1 else _thread_pool(threads).map(one, shares))
         loss, predictions = (sum(column) for column in zip(*found, strict=True))
         words = sum(last - first for first, last, _ in places)
         return {self.system.loss: loss}, {self.system.loss: predictions, "words": words}
 
-    def _places(self, data: Documents, draw: CounterRng, rows: range) -> Iterator[_Place]:
+    def _chunks(self, data: Documents, rng: CounterRng, examples: range) -> Iterator[_Chunk]:
         size = self.epoch_size(data)
-        for row in rows:
-            epoch, place = divmod(int(draw.first) + row, size)
-            first = int(_order(draw.seed, epoch, size)[place]) * self.system.chunk_length
-            seed = seed_of(draw.seed, int(draw.step), "row", row)
+        for row in examples:
+            epoch, place = divmod(int(rng.first_example) + row, size)
+            first = int(_epoch_order(rng.seed, epoch, size)[place]) * self.system.chunk_length
+            seed = derive_seed(rng.seed, int(rng.step), "row", row)
             yield first, min(first + self.system.chunk_length, data.size), np.uint64(seed)
 
     @property
@@ -237,52 +237,52 @@ class Word2vecTraining(CustomUpdate):
     def _negatives(self) -> int:
         return self.system.negatives if self.system.loss == "negative" else 0
 
-    def _prepared(self, data: Documents) -> tuple[_Text, _Chances]:
+    def _prepared(self, data: Documents) -> tuple[_CorpusArrays, SamplingTables]:
         """These documents as the kernels read them, and how words are drawn."""
         if self._chances is None:
             self.setup(data)
         assert self._chances is not None
         return self._text(data), self._chances
 
-    def _text(self, data: Documents) -> _Text:
+    def _text(self, data: Documents) -> _CorpusArrays:
         if id(data) not in self._texts:
             ids, bounds = data.ids.numpy(), data.starts.numpy()
             begins = np.ascontiguousarray(bounds[data.spans[:, 0].numpy()])
-            self._texts[id(data)] = _Text(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
+            self._texts[id(data)] = _CorpusArrays(ids.view(f"u{ids.itemsize}"), bounds, begins, data.ends.numpy())
         return self._texts[id(data)]
 
     @property
-    def _tree(self) -> Tree:
+    def _tree(self) -> HuffmanTree:
         """The tree of all words, none for negative sampling; by the counts of what was first learned from."""
         if self.system.loss == "negative":
             return NO_TREE
         if self._grown is None:
             # In float32, as folders keep numbers: the tree of a model that was saved is the same.
-            self._grown = huffman(self.counts_of_tree.numpy())
+            self._grown = huffman_tree(self.counts_of_tree.numpy())
         return self._grown
 
 
-NO_TREE = Tree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(0, np.int32))
+NO_TREE = HuffmanTree(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(0, np.int32))
 
 
 @lru_cache(maxsize=4)
-def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+def _epoch_order(seed: int, epoch: int, size: int) -> np.ndarray:
     """The rows of an epoch in its own order: all at once costs little more than those of a step."""
-    return CounterRng(seed=seed, step=0, first=epoch * size).order(torch.arange(size), size)[0].numpy()
+    return CounterRng(seed=seed, step=0, first_example=epoch * size).epoch_order(torch.arange(size), size)[0].numpy()
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _thread_pool(threads: int) -> ThreadPoolExecutor:
     """Threads that wait for the next step instead of being made for it."""
     return ThreadPoolExecutor(threads, "learn")
 
 
-def _lines(parameter: Tensor) -> np.ndarray:
+def as_aligned_array(parameter: Tensor) -> np.ndarray:
     """The numbers of a parameter, each row in whole cache lines: it is moved to such a place when first asked for."""
-    from keel.kernels.simd import padded
+    from keel.kernels.simd import round_up_to_lanes
 
     rows, width = parameter.shape
-    size = padded(width)
+    size = round_up_to_lanes(width)
     if parameter.stride() != (size, 1) or parameter.data_ptr() % 64:
         wide = torch.zeros(rows, size)
         wide[:, :width] = parameter.data
@@ -290,7 +290,7 @@ def _lines(parameter: Tensor) -> np.ndarray:
     return parameter.data.as_strided((rows, size), (size, 1)).numpy()
 
 
-def _chances_of(counts: np.ndarray, subsample: float, power: float) -> _Chances:
+def sampling_tables(counts: np.ndarray, subsample: float, power: float) -> SamplingTables:
     """Keep a word with chance sqrt(t/f) + t/f for its share f of the text; draw it by counts^power."""
     share = counts / counts.sum()
     keep = np.ones_like(share)
@@ -300,7 +300,7 @@ def _chances_of(counts: np.ndarray, subsample: float, power: float) -> _Chances:
     keep = np.where(counts > 0, keep, 0.0)
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0.0)
     chances, others = alias_table(weights)
-    return _Chances(
+    return SamplingTables(
         (keep * 2**32).astype(np.uint64),
         np.minimum(chances * 2**32, 2**32 - 1).astype(np.uint32),
         others.astype(np.int32),

@@ -63,11 +63,11 @@ class Wordclass(WordSystem):
     def finetuning_policy(self) -> FineTuningPolicy:
         return NoFineTuning(self, "word classes are learned from text: say keel pretrain wordclass CORPUS first")
 
-    def build_encoder(self, vocabulary: int) -> "WordclassEncoder":
-        return WordclassEncoder(vocabulary, self.classes)
+    def build_encoder(self, vocab_size: int) -> "WordclassEncoder":
+        return WordclassEncoder(vocab_size, self.classes)
 
-    def build_objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "WordclassLearning":
-        return WordclassLearning(encoder, tokenizer)
+    def build_objective(self, encoder: "WordclassEncoder", tokenizer: Tokenizer) -> "BrownClustering":
+        return BrownClustering(encoder, tokenizer)
 
 
 class WordclassEncoder(Encoder):
@@ -77,14 +77,14 @@ class WordclassEncoder(Encoder):
     fine classes are features that a linear head can use, and words are the nearer, the longer they go the same way.
     """
 
-    def __init__(self, vocabulary: int, classes: int):
+    def __init__(self, vocab_size: int, classes: int):
         super().__init__()
-        self.vocab_size, self.size, self.width = vocabulary, classes, 2 * classes - 2
+        self.vocab_size, self.size, self.width = vocab_size, classes, 2 * classes - 2
         self.classes: Tensor
         self.counts: Tensor
         self.merges: Tensor
-        self.register_buffer("classes", torch.full((vocabulary,), float(classes)))  # of each word; the last is none
-        self.register_buffer("counts", torch.zeros(vocabulary))  # how often each word came up
+        self.register_buffer("classes", torch.full((vocab_size,), float(classes)))  # of each word; the last is none
+        self.register_buffer("counts", torch.zeros(vocab_size))  # how often each word came up
         # [classes - 1, 2] which nodes of the tree met in the n-th merge, to be node classes + n; -1 before that
         self.register_buffer("merges", torch.full((classes - 1, 2), -1.0))
         self.vectors = nn.Parameter(torch.zeros(classes + 1, self.width))
@@ -106,7 +106,7 @@ class WordclassEncoder(Encoder):
         lines = (f"{path}\t{tokenizer.token_of(word)}\t{-count}\n" for path, count, word in known)
         return {"classes.tsv": "".join(lines)}
 
-    def grow(self) -> None:
+    def build_vectors(self) -> None:
         """Make the vectors from the merges there are."""
         above = np.eye(self.size + 1, 2 * self.size - 1, dtype=bool)
         above[self.size] = False
@@ -116,19 +116,19 @@ class WordclassEncoder(Encoder):
         with torch.no_grad():
             self.vectors.copy_(torch.from_numpy(above[:, :-1]))  # all are under the root, which tells nothing
 
-    def table(self) -> Tensor:
+    def word_embeddings(self) -> Tensor:
         return self.vectors[self.classes.long()]
 
-    def embed(self, rows: TokenBatch) -> Tensor:
-        return self.vectors[self.classes[rows.ids].long()]
+    def embed(self, batch: TokenBatch) -> Tensor:
+        return self.vectors[self.classes[batch.ids].long()]
 
-    def pool_features(self, output: EncoderOutput, rows: TokenBatch) -> Tensor:
-        return (output.top * self._shares(rows)[..., None]).sum(1)
+    def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:
+        return (output.top * self._shares(batch)[..., None]).sum(1)
 
-    def pooled_features(self, rows: TokenBatch) -> Tensor:
+    def pooled_features(self, batch: TokenBatch) -> Tensor:
         """The same by the shares of classes in a row, not word by word."""
-        shares = self.vectors.new_zeros(len(rows.ids), self.size + 1)
-        return shares.scatter_add_(1, self.classes[rows.ids].long(), self._shares(rows)) @ self.vectors
+        shares = self.vectors.new_zeros(len(batch.ids), self.size + 1)
+        return shares.scatter_add_(1, self.classes[batch.ids].long(), self._shares(batch)) @ self.vectors
 
     def _shares(self, rows: TokenBatch) -> Tensor:
         inside = torch.arange(rows.ids.shape[1], device=rows.ids.device) < rows.lengths[:, None]
@@ -136,7 +136,7 @@ class WordclassEncoder(Encoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(Tensors):
+class WordBigrams(Tensors):
     """Words side by side."""
 
     before: Tensor  # [rows, time]
@@ -144,7 +144,7 @@ class Pairs(Tensors):
     present: Tensor  # [rows, time] 1 where both are words of one sentence
 
 
-class _Corpus(NamedTuple):
+class BigramCounts(NamedTuple):
     """Words by their frequency, and which stand side by side how often."""
 
     order: np.ndarray  # [words] ids, the most frequent first
@@ -157,7 +157,7 @@ class _Corpus(NamedTuple):
     before_counts: np.ndarray
 
 
-class WordclassLearning(CustomUpdate):
+class BrownClustering(CustomUpdate):
     """Words become classes in the order of their frequency; of one class too many the best two merge; then all do.
 
     The loss is that of Brown's bigram model, p(w | v) = p(class of w | class of v) p(w | its class), smoothed by one.
@@ -182,26 +182,26 @@ class WordclassLearning(CustomUpdate):
         self.register_buffer("joint", torch.zeros(size, size, dtype=torch.float64))  # counts of classes side by side
         self.register_buffer("shared", torch.full((size, size), -1e300, dtype=torch.float64))  # see the kernel
         self.register_buffer("following", torch.zeros(size, size))  # joint, before the tree was made
-        self._kept: dict[int, _Corpus] = {}
+        self._kept: dict[int, BigramCounts] = {}
 
     def epoch_size(self, data: Documents) -> int:
         """A word each and, for the tree, a merge each; no more words come up than there are."""
         return self.encoder.vocab_size + self.encoder.size - 1
 
-    def batch(self, data: Documents, draw: CounterRng, rows: range) -> Pairs:
-        token = torch.arange(rows.start, rows.stop)[:, None] * STRETCH + torch.arange(STRETCH)
-        place, _ = data.find(token.clamp(max=data.size - 1))
+    def batch(self, data: Documents, rng: CounterRng, examples: range) -> WordBigrams:
+        token = torch.arange(examples.start, examples.stop)[:, None] * STRETCH + torch.arange(STRETCH)
+        place, _ = data.locate_token(token.clamp(max=data.size - 1))
         sentence = torch.searchsorted(data.starts, place, right=True)
         words = data.read(place)
         special = torch.isin(words, torch.tensor(self.specials))
         present = (token < data.size) & ~special
         present = present[:, 1:] & present[:, :-1] & (sentence[:, 1:] == sentence[:, :-1])
-        return Pairs(before=words[:, :-1], words=words[:, 1:], present=present.double())
+        return WordBigrams(before=words[:, :-1], words=words[:, 1:], present=present.double())
 
-    def counts(self, batch: Pairs) -> dict[str, Tensor]:
+    def counts(self, batch: WordBigrams) -> dict[str, Tensor]:
         return {"bigram": batch.present.sum()}
 
-    def forward(self, batch: Pairs, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
+    def forward(self, batch: WordBigrams, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
         classes, words = self.encoder.classes.long(), self.encoder.counts.double() + 1
         in_class = words.new_zeros(len(self.following)).index_add_(0, classes, words)
         follows = self.following.double() + 1
@@ -210,12 +210,12 @@ class WordclassLearning(CustomUpdate):
         return {"bigram": -(chances * batch.present).sum()}, None
 
     def update(
-        self, data: Documents, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """The sum of losses is what merges lost of the mutual information, times the number of pairs of words."""
         corpus = self._prepared(data)
         words, first = len(corpus.order), int(self.done)
-        last = min(first + len(rows), words + self.encoder.size - 1)
+        last = min(first + len(examples), words + self.encoder.size - 1)
         lost = 0.0
         for stop in sorted({min(max(first, words), last), last}):  # the tree begins when all words have a class
             lost += self._work(corpus, first, stop)
@@ -223,10 +223,10 @@ class WordclassLearning(CustomUpdate):
             if stop <= words:
                 self._settle(corpus)
         self.done.fill_(max(first, last))
-        self.encoder.grow()
-        return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(rows))}
+        self.encoder.build_vectors()
+        return {"lost": lost}, {"lost": float(corpus.after_counts.sum()), "words": float(len(examples))}
 
-    def _work(self, corpus: _Corpus, first: int, last: int) -> float:
+    def _work(self, corpus: BigramCounts, first: int, last: int) -> float:
         """Rows first to last, all of words or all of the tree; what their merges lost."""
         from keel.kernels import brown_clustering
 
@@ -236,9 +236,9 @@ class WordclassLearning(CustomUpdate):
         merges = np.full((last - first, 3), -1.0)
         alive = np.zeros(len(joint), bool)
         alive[slots[slots >= 0]] = True
-        brown_clustering.learn(
+        brown_clustering.merge_classes(
             first, last, words, *corpus[2:], slots, joint, turned, shared, alive,
-            brown_clustering.known_logarithms(1 << 16), merges,
+            brown_clustering.n_log_n_table(1 << 16), merges,
         )  # fmt: skip
         self.slots[:words] = torch.from_numpy(slots)
         self.joint.copy_(torch.from_numpy(joint))
@@ -248,7 +248,7 @@ class WordclassLearning(CustomUpdate):
                 self.nodes[kept], self.nodes[gone] = self.encoder.size + row, -1
         return float(merges[merges[:, 0] >= 0, 2].sum())
 
-    def _settle(self, corpus: _Corpus) -> None:
+    def _settle(self, corpus: BigramCounts) -> None:
         """Give the classes as they are to the encoder: leaves of a tree that is still to come."""
         words, size = len(corpus.order), self.encoder.size
         slots = self.slots[:words].long()
@@ -262,10 +262,10 @@ class WordclassLearning(CustomUpdate):
         self.following.zero_()
         self.following[: len(leaves), : len(leaves)] = self.joint[leaves][:, leaves].to(self.following)
 
-    def _prepared(self, data: Documents) -> _Corpus:
+    def _prepared(self, data: Documents) -> BigramCounts:
         """The words of a corpus and their neighbours, counted once."""
         if id(data) not in self._kept:
-            self._kept = {id(data): _count(data, self.encoder.vocab_size, self.specials)}
+            self._kept = {id(data): count_bigrams(data, self.encoder.vocab_size, self.specials)}
             words = len(self._kept[id(data)].order)
             if words < self.encoder.size:
                 what = f"the corpus has {words:,} words that come up, too few for {self.encoder.size:,} classes"
@@ -273,8 +273,8 @@ class WordclassLearning(CustomUpdate):
         return self._kept[id(data)]
 
 
-def _count(data: Documents, vocabulary: int, specials: list[int]) -> _Corpus:
-    from keel.kernels.word_counts import count_words, neighbours
+def count_bigrams(data: Documents, vocabulary: int, specials: list[int]) -> BigramCounts:
+    from keel.kernels.word_counts import count_words, fill_bigram_keys
 
     ids, bounds = data.ids.numpy(), data.starts.numpy()
     ids = ids.view(f"u{ids.itemsize}")
@@ -295,14 +295,14 @@ def _count(data: Documents, vocabulary: int, specials: list[int]) -> _Corpus:
     room = np.empty(max(min(CHUNK, int((ends - begins).sum())), int((ends - begins).max())), np.int64)
     sentence = 0
     while sentence < len(begins):
-        count, sentence = neighbours(ids, begins, ends, sentence, rank, size, room)
+        count, sentence = fill_bigram_keys(ids, begins, ends, sentence, rank, size, room)
         new, times = np.unique(room[:count], return_counts=True)
         keys, places = np.unique(np.concatenate([keys, new]), return_inverse=True)
         sums = np.bincount(places, np.concatenate([sums, times]), len(keys)).astype(np.int64)
     left, right = np.divmod(keys, size)
     turned = np.argsort(right, kind="stable")
     places = np.arange(size + 1)
-    return _Corpus(
+    return BigramCounts(
         order, counts[order], right, np.searchsorted(left, places), sums,
         left[turned], np.searchsorted(right[turned], places), sums[turned],
     )  # fmt: skip

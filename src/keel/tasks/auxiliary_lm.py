@@ -44,20 +44,20 @@ class AuxiliaryLM(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return self.task.epoch_size(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
-        return self.task.batch(data, draw, rows)
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
+        return self.task.batch(data, rng, examples)
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
-        assert batch.rows is not None
-        return {**self.task.counts(batch), "language": has_next_token(batch.rows).sum()}
+        assert batch.inputs is not None
+        return {**self.task.counts(batch), "language": has_next_token(batch.inputs).sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        rows, objective = batch.rows, self.objective
+        rows, objective = batch.inputs, self.objective
         assert rows is not None
         assert isinstance(objective, CausalLMObjective)
         output = self.task.encoder(rows)
-        task = self.task.loss(batch, self.task.select_features_of(output, rows, batch.asked))
-        language = objective.next_token_loss(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
+        task = self.task.loss(batch, self.task.features_from_output(output, rows, batch.selection))
+        language = objective.nll(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
         return {"loss": task, "language": self.weight * language}, state
 
 

@@ -9,20 +9,20 @@ from torch.nn import functional as F
 from keel.data.collation import EncodedExamples, TokenSelection
 from keel.data.examples import Examples, Labels
 from keel.data.predictions import Predictions
-from keel.data.tag_schemes import OUTSIDE, fits
+from keel.data.tag_schemes import OUTSIDE, is_entity_tag
 from keel.data.tagged_files import looks_tagged
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
-from keel.metrics.scores import Scores, score
+from keel.metrics.scores import Scores, score_labels
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.pooling import Pool, pooled
+from keel.nn.pooling import Pool, pool_tokens
 from keel.systems.system import System
 from keel.tasks.task import HeadSettings, Task
 
 
-class Classify(Task):
+class TextClassification(Task):
     """logits = W dropout(summary) + b, the head of BERT's paper and of Hugging Face's sequence classification.
 
     With a network, W reads what that makes of all vectors of the text.
@@ -30,15 +30,15 @@ class Classify(Task):
 
     name: ClassVar[str] = "classify"
     head_fields: ClassVar[tuple[str, ...]] = (*HeadSettings.NETWORK, "pool", "mix", "lm_loss")
-    pool: Pool = "own"
+    pool: Pool = "default"
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
         if self.network is None:
-            self.pool = system.default_pool if self.head.pool == "own" else self.head.pool
-        elif self.head.pool != "own":
+            self.pool = system.default_pool if self.head.pool == "default" else self.head.pool
+        elif self.head.pool != "default":
             raise UsageError("--network sums a text up in a way of its own: leave out --pool")
-        if self.pool != "own":
+        if self.pool != "default":
             if encoder.sparse:
                 raise UsageError(f"{system.name} has no vector for each word, only one for a text: leave out --pool")
             for parameter in encoder.pooler_parameters():  # nothing would teach them
@@ -51,7 +51,7 @@ class Classify(Task):
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:
         names = examples.names
-        entities = OUTSIDE in names and any("-" in name for name in names) and all(map(fits, names))
+        entities = OUTSIDE in names and any("-" in name for name in names) and all(map(is_entity_tag, names))
         bare = examples.kind is None and not examples.columns and examples.seconds is None
         if entities or (bare and looks_tagged(examples.texts)):
             what = f"{examples.source} looks like words and their tags, and {cls.name} takes labelled texts"
@@ -60,31 +60,35 @@ class Classify(Task):
 
     def select_features(self, rows: TokenBatch, asked: TokenSelection | None = None) -> Tensor:
         if self.network is not None:
-            return self.network.whole(self.mixed_layers(rows), rows.lengths)
-        return self.encoder.pooled_features(rows) if self.pool == "own" else super().select_features(rows)
+            return self.network.max_pooled(self.mixed_layers(rows), rows.lengths)
+        return self.encoder.pooled_features(rows) if self.pool == "default" else super().select_features(rows)
 
-    def select_features_of(
+    def features_from_output(
         self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
     ) -> Tensor:
-        return self.encoder.pool_features(output, rows) if self.pool == "own" else pooled(output.top, rows, self.pool)
+        return (
+            self.encoder.pool_features(output, rows)
+            if self.pool == "default"
+            else pool_tokens(output.top, rows, self.pool)
+        )
 
     def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch, outputs]: logits, or the number itself."""
         if self.network is not None:
             return self.classifier(picked)
-        summary = self.encoder.pool_projection(picked) if self.pool == "own" else picked
+        summary = self.encoder.pool_projection(picked) if self.pool == "default" else picked
         return self.system.finetuning_policy.label_logits(self.classifier(self.dropout(summary)))
 
     @property
     def settings(self) -> dict[str, Any]:
-        return super().settings | ({} if self.pool == "own" else {"pool": self.pool})
+        return super().settings | ({} if self.pool == "default" else {"pool": self.pool})
 
     def head_parameters(self) -> list[nn.Parameter]:
         # What next sentence prediction has left in BERT's pooler is a poor feature, and a head that went around the
         # pooler would be no BERT to other libraries.
-        return self.encoder.pooler_parameters() if self.network is None and self.pool == "own" else []
+        return self.encoder.pooler_parameters() if self.network is None and self.pool == "default" else []
 
-    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
+    def example_losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """Cross entropy, its mean over labels that each stand alone, or the squared error."""
         if self.labels.kind == "one":
             return F.cross_entropy(response, targets, reduction="none")
@@ -98,12 +102,12 @@ class Classify(Task):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
         logits = torch.zeros(len(data.examples), self.labels.outputs)
         for index, response in self.predict_all_logits(data, batch):
-            shares = torch.from_numpy(data.shares[index])[:, None]
-            logits.index_add_(0, torch.from_numpy(data.owners[index]), response * shares)
+            shares = torch.from_numpy(data.weights[index])[:, None]
+            logits.index_add_(0, torch.from_numpy(data.example_indices[index]), response * shares)
         if self.labels.kind == "number":
             return Predictions(self.labels, logits[:, 0].numpy())
         apart = self.labels.kind == "several" or self.system.finetuning_policy.one_vs_rest
         return Predictions(self.labels, (logits.sigmoid() if apart else logits.softmax(1)).numpy())
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
-        return score(examples, predictions)
+        return score_labels(examples, predictions)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from keel.data.collation import EncodedExamples, TaskBatch, pad_sequences
-from keel.data.examples import ANY, Columns, Examples, Labels
-from keel.data.input_windows import Flat, build_packed_inputs
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Examples, Labels
+from keel.data.input_windows import FlatTokens, build_packed_inputs
 from keel.data.parallel_text import read_aligned
 from keel.data.predictions import GeneratedPredictions, GeneratedText, Predictions
 from keel.data.sentence_splitting import detect_language
@@ -24,12 +24,12 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.beam_search import BeamSearch, Hypothesis, Stopped, beam_search
-from keel.generation.decoding_trace import Trace
+from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted, beam_search
+from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.thread_pool import run_in_threads
 from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
-from keel.metrics.translation_scores import metrics, score_texts
+from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Decoder, DecodingState, Encoder, Recorder
 from keel.systems.system import EncoderDecoderSystem, System
 from keel.tasks.task import Task
@@ -51,30 +51,30 @@ LONGER = 20
 class SequenceToSequenceBatch(TaskBatch):
     """What is read, and what is to be written: `targets` are [batch, time] its pieces, then the closing mark."""
 
-    ids: Tensor  # [batch, time]: the piece before each target, first the opening mark
-    lengths: Tensor  # [batch] of the targets with their mark
+    decoder_ids: Tensor  # [batch, time]: the piece before each target, first the opening mark
+    target_lengths: Tensor  # [batch] of the targets with their mark
 
 
 class SequenceToSequenceGenerator:
     """What decoding asks of a task about to write from some texts."""
 
-    def __init__(self, decoder: Decoder, source: Tensors, opening: int, closing: int, longest: int):
-        self.decoder, self.source, self.opening, self.closing = decoder, source, opening, closing
-        self.longest = longest
+    def __init__(self, decoder: Decoder, source: Tensors, bos_id: int, eos_id: int, max_context: int):
+        self.decoder, self.source, self.bos_id, self.eos_id = decoder, source, bos_id, eos_id
+        self.max_context = max_context
 
-    def begin(self, rows: int) -> DecodingState:
-        return DecodingState(source=self.source, own=self.decoder.begin(self.source, rows))
+    def new_state(self, batch_size: int) -> DecodingState:
+        return DecodingState(source=self.source, own=self.decoder.new_state(self.source, batch_size))
 
-    def next(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
+    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, DecodingState]:
         assert isinstance(state, DecodingState)
         vectors, own = self.decoder(ids.to(self.source.device), state.source, state.own, record=record)
-        return self.decoder.scores(vectors[:, -1]), replace(state, own=own)
+        return self.decoder.logits(vectors[:, -1]), replace(state, own=own)
 
 
 class SequenceToSequence(Task):
     """-log p(target | source), summed over the target's pieces; labels smoothed as the system has it."""
 
-    name: ClassVar[str] = "rewrite"
+    name: ClassVar[str] = "seq2seq"
     head_fields: ClassVar[tuple[str, ...]] = ()
     system: EncoderDecoderSystem
     decoding: BeamSearch = BeamSearch()
@@ -86,7 +86,7 @@ class SequenceToSequence(Task):
         tokenizer: Tokenizer,
         labels: Labels,
         *,
-        longer: int = LONGER,
+        extra_length: int = LONGER,
         **settings: Any,
     ):
         if settings.get("frozen"):
@@ -94,13 +94,13 @@ class SequenceToSequence(Task):
         if isinstance(system, EncoderDecoderSystem):  # others have no decoder, and refuse below
             system = replace(system, shared_vocabulary=labels.tokenizer is None)
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        self.target = labels.tokenizer or tokenizer
-        self.decoder = system.build_decoder(encoder, len(self.target))
-        self.longer = longer
+        self.target_tokenizer = labels.tokenizer or tokenizer
+        self.decoder = system.build_decoder(encoder, len(self.target_tokenizer))
+        self.extra_length = extra_length
         """By how many tokens a target that it learned from is at most longer than twice its source."""
 
     @classmethod
-    def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+    def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         return read_aligned(source, columns, on_event)
 
     @classmethod
@@ -111,9 +111,9 @@ class SequenceToSequence(Task):
         return Labels(kind="text")
 
     @classmethod
-    def check_labels(cls, examples: Examples, labels: Labels) -> None:
+    def check_scorable(cls, examples: Examples, labels: Labels) -> None:
         _with_targets(examples)
-        metrics()
+        sacrebleu_metrics()
 
     @classmethod
     def train_tokenizers(
@@ -141,16 +141,16 @@ class SequenceToSequence(Task):
     def load_head_from(self, other: Task) -> None:
         assert isinstance(other, SequenceToSequence)
         self.decoder.load_state_dict(other.decoder.state_dict())
-        self.longer = max(self.longer, other.longer)
+        self.extra_length = max(self.extra_length, other.extra_length)
 
     @property
     def settings(self) -> dict[str, Any]:
-        return super().settings | ({} if self.longer == LONGER else {"longer": self.longer})
+        return super().settings | ({} if self.extra_length == LONGER else {"extra_length": self.extra_length})
 
     @contextmanager
     def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
-        assert data.written_starts is not None
-        self.longer = max(self.longer, int((np.diff(data.written_starts) - 2 * data.lengths).max()))
+        assert data.target_starts is not None
+        self.extra_length = max(self.extra_length, int((np.diff(data.target_starts) - 2 * data.lengths).max()))
         yield data  # what is written may be any word
 
     def blocks(self) -> list[nn.Module]:
@@ -162,17 +162,17 @@ class SequenceToSequence(Task):
         """Sources as rows of ids and, if `labelled`, targets with their closing mark; pairs too long for the model are
         left out, sources without a target are cut, and both is said."""
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
-        sources = Flat(*self.tokenizer.encode_flat(examples.texts))
+        sources = FlatTokens(*self.tokenizer.encode_flat(examples.texts))
         self._tell_unknown(self.tokenizer, sources, examples.texts, examples, on_event)
         written: dict[str, np.ndarray] = {}
         long = sources.lengths > room
         if labelled:
             _with_targets(examples)
-            targets = Flat(*self.target.encode_flat(examples.values))
-            self._tell_unknown(self.target, targets, examples.values, examples, on_event)
+            targets = FlatTokens(*self.target_tokenizer.encode_flat(examples.values))
+            self._tell_unknown(self.target_tokenizer, targets, examples.values, examples, on_event)
             long = self._too_long(sources, targets)
             if long.any():
-                what = f"{long.sum():,} of {len(examples):,} pairs, such as {examples.places[int(long.argmax())]}"
+                what = f"{long.sum():,} of {len(examples):,} pairs, such as {examples.locations[int(long.argmax())]}"
                 note(on_event, f"{what}, have a text of more than {room} tokens: they are left out")
                 examples = examples.take(np.flatnonzero(~long).tolist())
                 if not examples:
@@ -181,52 +181,52 @@ class SequenceToSequence(Task):
                     )
                 sources, targets = _those(sources, ~long), _those(targets, ~long)
             ends = np.cumsum(targets.lengths)
-            written["written"] = np.insert(targets.ids, ends, self.target.sep_id).astype(np.int32)
-            written["written_starts"] = np.append(0, ends + np.arange(1, len(ends) + 1))
+            written["target_ids"] = np.insert(targets.ids, ends, self.target_tokenizer.sep_id).astype(np.int32)
+            written["target_starts"] = np.append(0, ends + np.arange(1, len(ends) + 1))
         elif long.any():
-            first = examples.places[int(long.argmax())]
+            first = examples.locations[int(long.argmax())]
             what = f"{long.sum():,} of {len(examples):,} texts, such as {first}, have more than {room} tokens"
             note(on_event, f"{what}: only the first {room} are read; give shorter ones, such as sentences")
             sources = _cut(sources, room)
         rows = build_packed_inputs(self.system, self.tokenizer, sources, None, room)
         return self._laid_out(examples, rows, targets=None, batch_size=batch_size, **written)
 
-    def _too_long(self, sources: Flat, targets: Flat) -> np.ndarray:
+    def _too_long(self, sources: FlatTokens, targets: FlatTokens) -> np.ndarray:
         """[pairs] whether the model cannot take one."""
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
         return (sources.lengths > room) | (targets.lengths >= self.system.max_length)
 
     @staticmethod
     def _tell_unknown(
-        tokenizer: Tokenizer, flat: Flat, texts: list[str], examples: Examples, on_event: OnEvent
+        tokenizer: Tokenizer, flat: FlatTokens, texts: list[str], examples: Examples, on_event: OnEvent
     ) -> None:
-        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has("unk") else 0
+        count = int((flat.ids == tokenizer.unknown_id).sum()) if tokenizer.has_special_token("unk") else 0
         if count:
             word = tokenizer.unknown_words(texts)[0]
             what = f"{count:,} of {len(flat.ids):,} pieces, such as {word!r}, are unknown to the model"
             note(on_event, f"{examples.source}: {what} and read as [UNK]; bpe knows every symbol (--tokenizer)")
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> SequenceToSequenceBatch:
-        return self._pairs(data, data.drawn(draw, rows))
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> SequenceToSequenceBatch:
+        return self._pairs(data, data.step_indices(rng, examples))
 
     def _pairs(self, data: EncodedExamples, index: np.ndarray) -> SequenceToSequenceBatch:
-        assert data.written is not None, "to learn, examples are prepared with their targets"
-        assert data.written_starts is not None
+        assert data.target_ids is not None, "to learn, examples are prepared with their targets"
+        assert data.target_starts is not None
         multiple = grid_of(self)
-        targets = pad_sequences(data.written, data.written_starts, index, multiple)
+        targets = pad_sequences(data.target_ids, data.target_starts, index, multiple)
         return SequenceToSequenceBatch(
-            rows=data.rows(index, multiple),
-            ids=torch.cat([torch.full_like(targets[:, :1], self.target.cls_id), targets[:, :-1]], 1),
+            inputs=data.padded_batch(index, multiple),
+            decoder_ids=torch.cat([torch.full_like(targets[:, :1], self.target_tokenizer.cls_id), targets[:, :-1]], 1),
             targets=targets,
-            lengths=torch.from_numpy(np.diff(data.written_starts)[index]),
-            shares=torch.from_numpy(data.shares[index]),
+            target_lengths=torch.from_numpy(np.diff(data.target_starts)[index]),
+            weights=torch.from_numpy(data.weights[index]),
             features=None,
         )
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         """Pieces, not texts: a long one has more to say."""
         assert isinstance(batch, SequenceToSequenceBatch)
-        pieces = batch.lengths.sum().float()
+        pieces = batch.target_lengths.sum().float()
         return {"loss": pieces, "tokens": pieces}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
@@ -235,7 +235,9 @@ class SequenceToSequence(Task):
         if not r_drop:
             return {"loss": self._losses(batch)[0].sum()}, state
         # R-Drop (Liang et al. 2021): 1/2 (CE_1 + CE_2 + r_drop times the mean of KL(1, 2) and KL(2, 1)).
-        losses, _, scores = self._losses(batch.take(torch.arange(len(batch.ids), device=batch.ids.device).repeat(2)))
+        losses, _, scores = self._losses(
+            batch.index_select(torch.arange(len(batch.decoder_ids), device=batch.decoder_ids.device).repeat(2))
+        )
         one, other = scores.float().log_softmax(-1).chunk(2)
         apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
         if scores.is_cuda:
@@ -245,31 +247,31 @@ class SequenceToSequence(Task):
     @staticmethod
     def _inside(batch: SequenceToSequenceBatch) -> Tensor:
         """[batch, time] whether a place belongs to its target."""
-        return torch.arange(batch.ids.shape[1], device=batch.ids.device) < batch.lengths[:, None]
+        return torch.arange(batch.decoder_ids.shape[1], device=batch.decoder_ids.device) < batch.target_lengths[:, None]
 
     def _losses(self, batch: SequenceToSequenceBatch) -> tuple[Tensor, Tensor, Tensor]:
         """[pieces] the loss of each, to which row it belongs, and the scores [pieces, words] that it comes from; on a
         GPU also of those beyond a target, where it is 0: so shapes are the same in every step."""
-        assert batch.rows is not None
-        source = self.decoder.read(self.encoder(batch.rows), batch.rows)
-        vectors, _ = self.decoder(batch.ids, source)
+        assert batch.inputs is not None
+        source = self.decoder.project_source(self.encoder(batch.inputs), batch.inputs)
+        vectors, _ = self.decoder(batch.decoder_ids, source)
         inside = self._inside(batch)
         owners = torch.arange(len(inside), device=inside.device)[:, None].expand_as(inside)
         smoothing = self.system.label_smoothing if self.training else 0.0
         if not vectors.is_cuda:
-            scores = self.decoder.scores(vectors[inside])
+            scores = self.decoder.logits(vectors[inside])
             return smoothed_cross_entropy(scores, batch.targets[inside], smoothing), owners[inside], scores
-        scores = self.decoder.scores(vectors.flatten(0, 1))
+        scores = self.decoder.logits(vectors.flatten(0, 1))
         losses = smoothed_cross_entropy(scores, batch.targets.flatten(), smoothing)
         return losses * inside.flatten(), owners.flatten(), scores
 
-    def losses_of(self, data: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:
+    def target_losses(self, data: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:
         """[rows] -log p of each target, and of how many pieces."""
-        assert data.written_starts is not None
+        assert data.target_starts is not None
         device = next(self.parameters()).device
-        found, lengths = np.zeros(len(data)), np.diff(data.written_starts)
-        with self.evaluating():
-            for index in _batches(lengths, TEXTS[device.type], SCORED // len(self.target)):
+        found, lengths = np.zeros(len(data)), np.diff(data.target_starts)
+        with self.eval_mode():
+            for index in _batches(lengths, TEXTS[device.type], SCORED // len(self.target_tokenizer)):
                 batch = self._pairs(data, index).to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
                     losses, owners, _ = self._losses(batch)
@@ -278,7 +280,7 @@ class SequenceToSequence(Task):
         return found, lengths
 
     @property
-    def texts_at_once(self) -> int:
+    def inference_batch_size(self) -> int:
         """As many are worth handing in together."""
         return TEXTS[next(self.parameters()).device.type] * self._cores
 
@@ -288,13 +290,13 @@ class SequenceToSequence(Task):
 
     def _share(self, texts: int) -> int:
         """Of so many texts, how many go into a batch: all cores are to have work."""
-        return max(1, min(self.texts_at_once // self._cores, -(-texts // self._cores)))
+        return max(1, min(self.inference_batch_size // self._cores, -(-texts // self._cores)))
 
-    def writer(self, rows: TokenBatch) -> SequenceToSequenceGenerator:
+    def generator(self, rows: TokenBatch) -> SequenceToSequenceGenerator:
         """What writes from these texts, one row for each or several."""
-        source = self.decoder.read(self.encoder(rows), rows)
+        source = self.decoder.project_source(self.encoder(rows), rows)
         return SequenceToSequenceGenerator(
-            self.decoder, source, self.target.cls_id, self.target.sep_id, self.system.max_length
+            self.decoder, source, self.target_tokenizer.cls_id, self.target_tokenizer.sep_id, self.system.max_length
         )
 
     def predict(
@@ -311,7 +313,7 @@ class SequenceToSequence(Task):
             best: list[list[Hypothesis]] = []
             try:
                 best = self._hypotheses(data, index, halted=halted)
-            except Stopped as stopped:
+            except SearchInterrupted as stopped:
                 best = stopped.found
                 raise
             finally:
@@ -319,65 +321,68 @@ class SequenceToSequence(Task):
                     found[number] = self._texts(hypotheses)
 
         batches = _batches(data.lengths, batch or self._share(len(data)))
-        with self.evaluating():
+        with self.eval_mode():
             try:
                 run_in_threads(write, batches, next(self.parameters()).device, halted)
             except KeyboardInterrupt:
-                raise Stopped(found) from None
+                raise SearchInterrupted(found) from None
         self._tell_cut(data, found, on_event)
         return GeneratedPredictions(self.labels, np.array([texts[0].score for texts in found]), found)
 
-    def traced(
-        self, data: EncodedExamples, trace: Trace, on_event: OnEvent = ignore
+    def predict_traced(
+        self, data: EncodedExamples, trace: DecodingTrace, on_event: OnEvent = ignore
     ) -> tuple[list[list[GeneratedText]], list[list[int]]]:
         """The best texts for each source, all searched for at once, and the ids of the best with its end; the trace
         sees how."""
-        with self.evaluating():
+        with self.eval_mode():
             try:
                 best = self._hypotheses(data, np.arange(len(data)), trace)
-            except Stopped as stopped:
-                raise Stopped([*map(self._texts, stopped.found)]) from None
+            except SearchInterrupted as stopped:
+                raise SearchInterrupted([*map(self._texts, stopped.found)]) from None
         found = [*map(self._texts, best)]
         self._tell_cut(data, found, on_event)
-        return found, [first.closed for first, *_ in best]
+        return found, [first.ids_with_eos for first, *_ in best]
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[GeneratedText]:
         return [
-            GeneratedText(self.target.decode(each.ids), each.score, each.log_probability, ended=each.ended)
+            GeneratedText(self.target_tokenizer.decode(each.ids), each.score, each.log_prob, ended=each.finished)
             for each in hypotheses
         ]
 
     def _tell_cut(self, data: EncodedExamples, found: list[list[GeneratedText]], on_event: OnEvent) -> None:
         cut = [number for number, (best, *_) in enumerate(found) if not best.ended]
         if cut:
-            what = f"{len(cut):,} of {len(found):,} texts, such as that for {data.examples.places[cut[0]]}"
-            size = self.limits(data.lengths[cut[:1]])[0]
+            what = f"{len(cut):,} of {len(found):,} texts, such as that for {data.examples.locations[cut[0]]}"
+            size = self.max_new_tokens(data.lengths[cut[:1]])[0]
             note(on_event, f"{what}, had not ended after {size} tokens and are cut off: --length-penalty 0 may help")
 
-    def limits(self, lengths: np.ndarray) -> list[int]:
+    def max_new_tokens(self, lengths: np.ndarray) -> list[int]:
         """How many tokens may be written from rows of so many, the closing mark counted."""
-        return np.minimum(2 * lengths + self.longer, self.system.max_length).tolist()
+        return np.minimum(2 * lengths + self.extra_length, self.system.max_length).tolist()
 
     def _hypotheses(
-        self, data: EncodedExamples, index: np.ndarray, trace: Trace | None = None, halted: Event | None = None
+        self, data: EncodedExamples, index: np.ndarray, trace: DecodingTrace | None = None, halted: Event | None = None
     ) -> list[list[Hypothesis]]:
         device = next(self.parameters()).device
-        rows = data.rows(index, grid_of(self)).to(device)
-        banned = {*self.target.special_ids} - {self.target.sep_id}
+        rows = data.padded_batch(index, grid_of(self)).to(device)
+        banned = {*self.target_tokenizer.special_ids} - {self.target_tokenizer.sep_id}
         prompts: list[list[int]] = [[]] * len(index)
         with torch.inference_mode(), autocast(self.precision, device):
             return beam_search(
-                self.writer(rows), prompts, self.decoding, tokens=self.limits(data.lengths[index]), banned=banned,
-                trace=trace, halted=halted,
+                self.generator(rows), prompts, self.decoding, max_new_tokens=self.max_new_tokens(data.lengths[index]),
+                banned=banned, trace=trace, cancelled=halted,
             )  # fmt: skip
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         """BLEU and chrF by sacrebleu, the share that is right to the letter, and -log p of the targets by piece."""
         assert isinstance(predictions, GeneratedPredictions)
-        self.check_labels(examples, self.labels)
-        sources, targets = self.tokenizer.encode_flat(examples.texts), self.target.encode_flat(examples.values)
-        fitting = np.flatnonzero(~self._too_long(Flat(*sources), Flat(*targets))).tolist()
-        losses = self.losses_of(self.encode_examples(examples.take(fitting))) if fitting else None
+        self.check_scorable(examples, self.labels)
+        sources, targets = (
+            self.tokenizer.encode_flat(examples.texts),
+            self.target_tokenizer.encode_flat(examples.values),
+        )
+        fitting = np.flatnonzero(~self._too_long(FlatTokens(*sources), FlatTokens(*targets))).tolist()
+        losses = self.target_losses(self.encode_examples(examples.take(fitting))) if fitting else None
         return score_texts(examples, predictions, losses)
 
 
@@ -402,12 +407,12 @@ def grid_of(task: SequenceToSequence) -> int:
     return GRID if next(task.parameters()).is_cuda else 1
 
 
-def _those(flat: Flat, chosen: np.ndarray) -> Flat:
+def _those(flat: FlatTokens, chosen: np.ndarray) -> FlatTokens:
     """Some of the texts alone."""
-    return Flat(flat.ids[np.repeat(chosen, flat.lengths)], flat.lengths[chosen])
+    return FlatTokens(flat.ids[np.repeat(chosen, flat.lengths)], flat.lengths[chosen])
 
 
-def _cut(flat: Flat, most: int) -> Flat:
+def _cut(flat: FlatTokens, most: int) -> FlatTokens:
     """Of each text the first pieces, at most so many."""
     places = np.arange(len(flat.ids)) - np.repeat(np.cumsum(flat.lengths) - flat.lengths, flat.lengths)
-    return Flat(flat.ids[places < most], np.minimum(flat.lengths, most))
+    return FlatTokens(flat.ids[places < most], np.minimum(flat.lengths, most))

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
-from keel.data.examples import ANY, Columns, Example, Examples, Labels
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels
 from keel.data.input_windows import PackedInputs
-from keel.data.predictions import Predictions, TagPredictions, cuts_words
-from keel.data.tag_schemes import Scheme, allowed, fits, scheme_of
-from keel.data.tagged_sentences import read_sentences, split_words
+from keel.data.predictions import Predictions, TagPredictions, is_segmentation
+from keel.data.tag_schemes import Scheme, allowed_transitions, detect_scheme, is_entity_tag
+from keel.data.tagged_sentences import read_tagged_sentences, split_words
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -38,7 +38,7 @@ CHUNK = 512
 """Sentences whose chains are searched together."""
 
 
-class Tag(Task):
+class TokenClassification(Task):
     """logits = W dropout(vector of the word's first piece) + b; a CRF adds what may follow what."""
 
     name: ClassVar[str] = "tag"
@@ -58,28 +58,28 @@ class Tag(Task):
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
         self.crf = Crf(labels.outputs) if self.head.crf else None
-        self.scheme: Scheme = scheme_of([name] for name in labels.names)
+        self.scheme: Scheme = detect_scheme([name] for name in labels.names)
 
     @classmethod
-    def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
-        return read_sentences(source, columns, on_event)
+    def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
+        return read_tagged_sentences(source, columns, on_event)
 
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:
         if examples.kind is None and not any(example.words for example in examples):
             what = f"{examples.source} was read as text without tags"
-            raise KeelError(f"{what}: put each word's tag after it, in a column, and say --form columns if it is so")
+            raise KeelError(f"{what}: put each word's tag after it, in a column, and say --format columns if it is so")
         return super().label_schema(examples)
 
     @classmethod
-    def check_labels(cls, examples: Examples, labels: Labels) -> None:
+    def check_scorable(cls, examples: Examples, labels: Labels) -> None:
         if examples.kind != "tags":
             raise KeelError(f"{examples.source} has no tags to compare with: put each word's tag after it, in a column")
-        scheme = scheme_of([name] for name in labels.names)
-        others = ((each, name) for each in examples for name in each.names if not fits(name))
+        scheme = detect_scheme([name] for name in labels.names)
+        others = ((each, name) for each in examples for name in each.names if not is_entity_tag(name))
         if scheme != "none" and (odd := next(others, None)):
             what = f"{odd[1]!r} in this sentence is no {scheme.removesuffix('1')} tag, as those of the model are"
-            raise KeelError(f"{odd[0].where}: {what}: give a file with such tags, or name their --label-column")
+            raise KeelError(f"{odd[0].location}: {what}: give a file with such tags, or name their --label-column")
 
     @classmethod
     def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
@@ -87,15 +87,15 @@ class Tag(Task):
             return WordSystem.finetuning_defaults(system, frozen)
         return super().finetuning_defaults(system, frozen, network=network)
 
-    def is_one(self, item: Any) -> bool:
+    def is_single_input(self, item: Any) -> bool:
         return isinstance(item, str | tuple)
 
-    def example(self, item: Any, number: int) -> Example:
+    def make_example(self, item: Any, number: int) -> Example:
         match item:
             case str():
                 return Example(item, None, None, f"text {number + 1}")
             case list() | tuple() if all(isinstance(word, str) and word for word in item):
-                return read_sentences([list(item)])[0] if item else Example("", None, None, f"text {number + 1}")
+                return read_tagged_sentences([list(item)])[0] if item else Example("", None, None, f"text {number + 1}")
         wanted = "a text or a list of its words"
         raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
 
@@ -107,7 +107,7 @@ class Tag(Task):
         if targets is not None and (targets < 0).any():
             raise KeelError(self._strange(examples))
         spelled = self.head.characters != "none"
-        sentences = [self.words_of(example) for example in examples]
+        sentences = [self.split_into_words(example) for example in examples]
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], None).ids)
         pieces = self._pieces(sentences, max(1, min(PIECES, room // 2)), examples.source, on_event)
         framed, counts, asked, asked_counts, asked_words = [], [], [], [], []
@@ -131,20 +131,20 @@ class Tag(Task):
             note(on_event, f"{examples.source}: {what}; every word is tagged once")
         return self._laid_out(
             examples,
-            PackedInputs.of(framed, np.array(counts)),
+            PackedInputs.from_inputs(framed, np.array(counts)),
             targets=targets,
             batch_size=batch_size,
-            shares=np.ones(len(framed), np.float32),
-            asked=np.array(asked, np.int64),
-            asked_starts=np.cumsum([0, *asked_counts]),
+            weights=np.ones(len(framed), np.float32),
+            selected=np.array(asked, np.int64),
+            selected_starts=np.cumsum([0, *asked_counts]),
             **(
-                {"letters": character_units(list(pieces)), "asked_words": np.array(asked_words, np.int64)}
+                {"characters": character_units(list(pieces)), "selected_words": np.array(asked_words, np.int64)}
                 if spelled
                 else {}
             ),
         )
 
-    def words_of(self, example: Example) -> tuple[str, ...]:
+    def split_into_words(self, example: Example) -> tuple[str, ...]:
         """The words of an example; of running text those that a reader sees, Chinese by the character.
 
         Parts of speech, though, are those of whole words.
@@ -156,7 +156,7 @@ class Tag(Task):
     ) -> dict[str, list[int]]:
         """The pieces of each distinct word: one at least."""
         distinct = list(dict.fromkeys(word for words in sentences for word in words))
-        found = self.tokenizer.encode_words(distinct, spell=self.system.uses_subwords)
+        found = self.tokenizer.encode_words(distinct, oov_ids=self.system.uses_subwords)
         if empty := [word for word, ids in zip(distinct, found, strict=True) if not ids]:
             what = f"{counted(len(empty), 'word')}, such as {empty[0]!r}, with nothing that the tokenizer reads"
             note(on_event, f"{source}: {what}: they are read as unknown words")
@@ -168,33 +168,33 @@ class Tag(Task):
         example, tag = next((each, name) for each in examples for name in each.names if name not in names)
         known = ", ".join(map(repr, self.labels.names[:10])) + (", ..." if len(names) > 10 else "")
         what = f"the tag {tag!r} of this sentence did not occur in training, which knew {known}"
-        return f"{example.where}: {what}: correct it, or train with it"
+        return f"{example.location}: {what}: correct it, or train with it"
 
-    def select_features_of(
+    def features_from_output(
         self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
     ) -> Tensor:
         assert asked is not None
-        return asked.of(output.top)
+        return asked.gather(output.top)
 
     def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch, words, tags]: scores."""
         if self.network is not None:
             assert asked is not None
-            return self.classifier(self.network(picked, asked.counts, asked.words, asked.letters))
+            return self.classifier(self.network(picked, asked.counts, asked.character_indices, asked.characters))
         return self.classifier(self.dropout(picked))
 
-    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
+    def example_losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """-log p of the tags of each row."""
         assert asked is not None
         if self.crf is not None:
             return -self.crf(response, targets, asked.counts)
         losses = F.cross_entropy(response.flatten(0, 1), targets.flatten(), reduction="none")
-        return losses.view_as(targets).where(asked.inside, 0.0).sum(1)
+        return losses.view_as(targets).where(asked.mask, 0.0).sum(1)
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
         """Words, not sentences: a long one has more to say."""
-        assert batch.asked is not None
-        words = batch.asked.counts.sum().to(batch.shares.dtype)
+        assert batch.selection is not None
+        words = batch.selection.counts.sum().to(batch.weights.dtype)
         return {"loss": words, "words": words}
 
     def predict(
@@ -203,15 +203,15 @@ class Tag(Task):
         """Tags for all words; a CRF sees a sentence as a whole, however many windows it was read in."""
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
-        assert data.asked is not None
+        assert data.selected is not None
         # What blanks stand between characters that were given one by one is of our making, and no end of a word.
-        glued = cuts_words(self.labels)
+        glued = is_segmentation(self.labels)
         texts = [
-            ("".join(example.words) if glued and example.words else example.text, self.words_of(example))
+            ("".join(example.words) if glued and example.words else example.text, self.split_into_words(example))
             for example in data.examples
         ]
-        logits = torch.zeros(len(data.asked), self.labels.outputs)
-        if len(data.asked):
+        logits = torch.zeros(len(data.selected), self.labels.outputs)
+        if len(data.selected):
             for numbers, response in self.predict_all_logits(data, batch):
                 logits[numbers] = response
         if self.crf is None:
@@ -226,7 +226,7 @@ class Tag(Task):
         numbers, chances = torch.zeros(len(logits)).long(), torch.zeros(len(logits))
         crf = Crf(self.labels.outputs)
         crf.load_state_dict({name: value.cpu() for name, value in self.crf.state_dict().items()})
-        possible = allowed(self.labels.names, self.scheme)
+        possible = allowed_transitions(self.labels.names, self.scheme)
         starts = np.cumsum(lengths) - lengths
         order = np.argsort(-lengths, kind="stable")
         for first in range(0, len(order), CHUNK):
@@ -244,7 +244,7 @@ class Tag(Task):
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, TagPredictions)
-        self.check_labels(examples, self.labels)
+        self.check_scorable(examples, self.labels)
         return score_tags(examples, predictions)
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from keel.config import Validated
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
-from keel.data.examples import ANY, Columns, Example, Examples, Labels, read_examples
-from keel.data.input_windows import Flat, PackedInputs, build_packed_inputs
+from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples
+from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
-from keel.data.token_batch import TokenBatch, distinct
+from keel.data.token_batch import TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
@@ -55,11 +55,11 @@ class HeadSettings(Validated):
     """What reads how each word is spelled, so that words have more than their vectors."""
     crf: bool = False
     """Judge the tags of a sentence as a chain, by which may follow which."""
-    pool: Pool = "own"
+    pool: Pool = "default"
     """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
     mix: bool = False
     """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
-    orders: Literal["own", "one", "both"] = "own"
+    orders: Literal["default", "given", "both"] = "default"
     """Of a pair: read it as it stands, or both ways round, the two summaries added; own is the system's way."""
     lm_loss: float = 0.0
     """Weight of a second loss, on foretelling each next token of the same rows (GPT-1: 0.5)."""
@@ -138,7 +138,7 @@ class Task(Objective):
                 parameter.requires_grad_(True)
 
     @classmethod
-    def read(cls, source: Any, columns: Columns = ANY, on_event: OnEvent = ignore) -> Examples:
+    def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
         """The examples of a file, a list or a DataFrame, in the form that this task learns from."""
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
@@ -148,7 +148,7 @@ class Task(Objective):
         return examples.labels
 
     @classmethod
-    def check_labels(cls, examples: Examples, labels: Labels) -> None:
+    def check_scorable(cls, examples: Examples, labels: Labels) -> None:
         """Refuse examples on which a model that has learned these labels cannot be scored."""
         labels.targets(examples)
 
@@ -165,7 +165,7 @@ class Task(Objective):
         """The pieces of a new model, and if they are others those that it writes, each learned from texts by a kind
         unless told; a kind that the text decides is said."""
         if separate:
-            raise UsageError(f"--separate is for --task rewrite, which reads and writes, not for {cls.name}")
+            raise UsageError(f"--separate is for --task seq2seq, which reads and writes, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]
         return learn(examples.texts + (examples.seconds or []) + choices, system.label_tokenizer), None
 
@@ -200,7 +200,7 @@ class Task(Objective):
         return other
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def eval_mode(self) -> Iterator[None]:
         """Nothing is dropped out meanwhile."""
         was_training = self.training
         self.eval()
@@ -209,7 +209,7 @@ class Task(Objective):
         finally:
             self.train(was_training)
 
-    def example(self, item: Any, number: int) -> Example:
+    def make_example(self, item: Any, number: int) -> Example:
         """What somebody asks about, without a label."""
         match item:
             case str() if not self.pair:
@@ -219,13 +219,13 @@ class Task(Objective):
         wanted = "a pair (first text, second text)" if self.pair else "a text"
         raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
 
-    def is_one(self, item: Any) -> bool:
+    def is_single_input(self, item: Any) -> bool:
         """Whether this is one thing to ask about, not many."""
         return isinstance(item, str) or (self.pair and isinstance(item, tuple))
 
     def select_features(self, rows: TokenBatch, asked: TokenSelection | None = None) -> Tensor:
         """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
-        return self.select_features_of(self.encoder(rows), rows, asked)
+        return self.features_from_output(self.encoder(rows), rows, asked)
 
     def mixed_layers(self, rows: TokenBatch) -> Tensor:
         """[batch, time, width]: what the encoder gives, or the mix of all its layers if there is one."""
@@ -233,7 +233,7 @@ class Task(Objective):
             return self.encoder(rows).top
         return self.mix(torch.stack(self.encoder(rows, all_layers=True).layers, -2))
 
-    def select_features_of(
+    def features_from_output(
         self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
     ) -> Tensor:
         """[batch, ..., width]: what the head reads of an output's top."""
@@ -247,7 +247,7 @@ class Task(Objective):
         """The encoder's own weights that `respond` uses: they learn though the encoder is frozen."""
         return []
 
-    def losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
+    def example_losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
         """[batch]: how wrong each response is."""
         raise NotImplementedError
 
@@ -265,20 +265,20 @@ class Task(Objective):
         """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
         targets = self.labels.targets(examples) if labelled else None
         spell = self.system.uses_subwords
-        firsts = Flat(*self.tokenizer.encode_flat(examples.texts, spell=spell))
+        firsts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=spell))
         seconds = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
-            seconds = Flat(*self.tokenizer.encode_flat(others, spell=spell))
+            seconds = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=spell))
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
         rows = self.build_packed_inputs(firsts, seconds, room)
-        counts = rows.counts // self.sequences_per_window
+        counts = rows.window_counts // self.sequences_per_window
         if long := int((counts > 1).sum()):
             what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
             note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
         return self._laid_out(examples, rows, targets=targets, batch_size=batch_size)
 
-    def build_packed_inputs(self, firsts: Flat, seconds: Flat | None, room: int) -> PackedInputs:
+    def build_packed_inputs(self, firsts: FlatTokens, seconds: FlatTokens | None, room: int) -> PackedInputs:
         """The texts as rows of the system's frame; those longer than `room` have several."""
         return build_packed_inputs(self.system, self.tokenizer, firsts, seconds, room)
 
@@ -294,19 +294,19 @@ class Task(Objective):
             ids=ids,
             segments=segments if self.pair and segments.any() and len(segments) == len(ids) else None,
             starts=starts,
-            owners=np.repeat(np.arange(len(examples)), counts),
-            spelling=spelling,
+            example_indices=np.repeat(np.arange(len(examples)), counts),
+            subword_units=spelling,
             **{
-                "shares": shares,
-                "groups": None
+                "weights": shares,
+                "group_starts": None
                 if self.sequences_per_window == 1
                 else np.arange(0, len(starts), self.sequences_per_window),
                 **more,
             },
         )
         # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
-        keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.asked is not None)
-        keeps = keeps and (data.asked is None or len(data.asked) > 0)
+        keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.selected is not None)
+        keeps = keeps and (data.selected is None or len(data.selected) > 0)
         return replace(data, features=self._features(data)) if keeps else data
 
     @contextmanager
@@ -316,13 +316,13 @@ class Task(Objective):
         if self.frozen or not isinstance(words, nn.Embedding):
             yield data
             return
-        if data.spelling is None:
-            used, ids = distinct(data.ids)
+        if data.subword_units is None:
+            used, ids = distinct_ids(data.ids)
             narrow = replace(data, ids=ids)
             met = {"words": torch.from_numpy(used).long()}
         else:
-            met, spelling = self.encoder.used_embeddings(data.spelling)
-            narrow = replace(data, spelling=spelling)
+            met, spelling = self.encoder.used_embeddings(data.subword_units)
+            narrow = replace(data, subword_units=spelling)
         whole = {
             name: (table, met[name].to(table.weight.device))
             for name, table in self.encoder.named_children()
@@ -347,36 +347,36 @@ class Task(Objective):
     def epoch_size(self, data: EncodedExamples) -> int:
         return len(data)
 
-    def batch(self, data: EncodedExamples, draw: CounterRng, rows: range) -> TaskBatch:
+    def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
         assert data.targets is not None, "to learn, examples are prepared with their labels"
-        index, members = data.members(data.drawn(draw, rows))
+        index, members = data.expand_groups(data.step_indices(rng, examples))
         chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
-        asked, numbers = data.asked_of(index, chosen)
+        asked, numbers = data.select_tokens(index, chosen)
         firsts = index if members is None else index[members[:, 0].numpy()]
         return TaskBatch(
-            rows=chosen,
-            targets=data.targets[data.owners[firsts] if asked is None else numbers],
-            shares=torch.from_numpy(data.shares[firsts]),
+            inputs=chosen,
+            targets=data.targets[data.example_indices[firsts] if asked is None else numbers],
+            weights=torch.from_numpy(data.weights[firsts]),
             features=None if data.features is None else data.features[numbers],
-            asked=asked,
-            members=members,
+            selection=asked,
+            group_members=members,
         )
 
     def counts(self, batch: TaskBatch) -> dict[str, Tensor]:
-        return {"loss": batch.shares.sum(), "examples": batch.shares.sum()}
+        return {"loss": batch.weights.sum(), "examples": batch.weights.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        return {"loss": self.loss(batch, self._picked(batch.rows, batch.asked, batch.features))}, state
+        return {"loss": self.loss(batch, self._picked(batch.inputs, batch.selection, batch.features))}, state
 
     def loss(self, batch: TaskBatch, picked: Tensor) -> Tensor:
         """The sum of a batch's losses, by what was picked of each row."""
-        response = self._respond(picked, batch.asked).float()
-        if batch.members is not None:
-            response = self.joined(response, batch.members)
+        response = self._respond(picked, batch.selection).float()
+        if batch.group_members is not None:
+            response = self.combine_groups(response, batch.group_members)
         # Not a dot product: autocast would take that in bf16.
-        return (self.losses(response, batch.targets, batch.asked) * batch.shares).sum()
+        return (self.example_losses(response, batch.targets, batch.selection) * batch.weights).sum()
 
-    def joined(self, response: Tensor, members: Tensor) -> Tensor:
+    def combine_groups(self, response: Tensor, members: Tensor) -> Tensor:
         """[groups, ...]: one response from those to all rows of a group, by `TaskBatch.members`."""
         raise NotImplementedError
 
@@ -394,8 +394,12 @@ class Task(Objective):
     def _rows(self, data: EncodedExamples, index: np.ndarray) -> TokenBatch:
         """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
         on_gpu = next(self.encoder.parameters()).is_cuda
-        apart = self.network is not None and data.asked is None  # a network reads rows side by side
-        return data.packed(index) if on_gpu and self.encoder.accepts_packed and not apart else data.rows(index)
+        apart = self.network is not None and data.selected is None  # a network reads rows side by side
+        return (
+            data.packed_batch(index)
+            if on_gpu and self.encoder.accepts_packed and not apart
+            else data.padded_batch(index)
+        )
 
     def _picked(self, rows: TokenBatch | None, asked: TokenSelection | None, features: Tensor | None) -> Tensor:
         """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
@@ -405,7 +409,7 @@ class Task(Objective):
         if not self._apart(asked):
             return self.select_features(rows, asked)
         layers = self.encoder(rows, all_layers=True).layers
-        return torch.stack([self.select_features_of(EncoderOutput(top=layer), rows, asked) for layer in layers], -2)
+        return torch.stack([self.features_from_output(EncoderOutput(top=layer), rows, asked) for layer in layers], -2)
 
     def _each(
         self, data: EncodedExamples, batch: int, read: Callable[[Tensor, TokenSelection | None], Tensor]
@@ -413,22 +417,22 @@ class Task(Objective):
         device = next(self.parameters()).device
         # The longest first: should memory not suffice, it shows at once.
         order = np.argsort(-data.lengths, kind="stable")
-        with self.evaluating():
+        with self.eval_mode():
             for start in range(0, len(order), batch):
                 index = order[start : start + batch]
                 rows = self._rows(data, index)
-                asked, numbers = data.asked_of(index, rows)
+                asked, numbers = data.select_tokens(index, rows)
                 features = None if data.features is None else data.features[numbers].to(device)
                 rows, asked = rows.to(device), asked and asked.to(device)
                 with torch.inference_mode(), autocast(self.precision, device):
                     found = read(self._picked(rows, asked, features), asked).float()
-                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.inside])
+                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.mask])
 
     def _features(self, data: EncodedExamples) -> Tensor:
         """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU
         that has much more room, so that no step waits for it."""
         features = torch.empty(0)
-        count = len(data.owners) if data.asked is None else len(data.asked)
+        count = len(data.example_indices) if data.selected is None else len(data.selected)
         batch = 512 if next(self.parameters()).is_cuda else 64  # a GPU waits for launches, a CPU for its cache
         for index, picked in self._each(data, batch, lambda picked, asked: picked):
             if not len(features):

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from keel.events import OnEvent, note
 from keel.training.counter_rng import CounterRng
-from keel.training.device_errors import brief, from_compiler
+from keel.training.device_errors import error_tail, is_compiler_error
 from keel.training.objective import Objective, Tensors
 from keel.training.plan import StepPlan, Train
 
-AHEAD = 2
+PREFETCH_STEPS = 2
 """Steps whose batches are drawn while the GPU works, where tokens do not fit on it."""
 ROOM = 0.25
 """Share of a GPU's free memory that data may take to live there."""
@@ -35,10 +35,10 @@ def batch_source(objective: Objective, data: Any, train: Train, device: torch.de
     if objective.prefetched:
         return PrefetchedBatches(objective, data, train.seed, device)
     free, _ = torch.cuda.mem_get_info(device)
-    if data.bytes() <= ROOM * free:
+    if data.nbytes() <= ROOM * free:
         return GpuBatches(objective, data.to(device), train, on_event)
-    what = f"{data.bytes() / 2**30:.1f} GiB of tokens would take too much of the GPU's memory"
-    note(on_event, f"{what}: they stay outside, {AHEAD} batches are kept ready")
+    what = f"{data.nbytes() / 2**30:.1f} GiB of tokens would take too much of the GPU's memory"
+    note(on_event, f"{what}: they stay outside, {PREFETCH_STEPS} batches are kept ready")
     return PrefetchedBatches(objective, data, train.seed, device)
 
 
@@ -63,7 +63,9 @@ class GpuBatches:
 
     def get(self, place: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> Drawn:
         numbers = (
-            torch.tensor([place.step, place.first, place.rows]).pin_memory().to(self.data.device, non_blocking=True)
+            torch.tensor([place.step, place.first_example, place.batch_size])
+            .pin_memory()
+            .to(self.data.device, non_blocking=True)
         )
         if place.phase not in self.compiled:
             self.compiled[place.phase] = self._compile(place.phase, numbers)
@@ -76,7 +78,9 @@ class GpuBatches:
         rows = range(max(1, round(self.train.batch * self.objective.phases()[phase].batch_share)))
 
         def draw(numbers: Tensor) -> Tensors:
-            place = CounterRng(seed=self.train.seed, step=numbers[0], first=numbers[1], rows=numbers[2], phase=phase)
+            place = CounterRng(
+                seed=self.train.seed, step=numbers[0], first_example=numbers[1], batch_size=numbers[2], phase=phase
+            )
             return self.objective.batch(self.data, place, rows)
 
         draw(numbers)  # what is computed once and kept must not be computed inside the compiled function
@@ -86,9 +90,9 @@ class GpuBatches:
         try:
             compiled(numbers)
         except Exception as error:
-            if not from_compiler(error):
+            if not is_compiler_error(error):
                 raise
-            note(self.on_event, f"batches cannot be compiled here, which costs speed alone ({brief(error)})")
+            note(self.on_event, f"batches cannot be compiled here, which costs speed alone ({error_tail(error)})")
             return draw
         return compiled
 
@@ -115,7 +119,9 @@ class PrefetchedBatches:
 
 
 def _draw_of(seed: int, place: StepPlan) -> CounterRng:
-    return CounterRng(seed=seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
+    return CounterRng(
+        seed=seed, step=place.step, first_example=place.first_example, batch_size=place.batch_size, phase=place.phase
+    )
 
 
 def _counted(objective: Objective, batches: list[Any]) -> Drawn:

@@ -27,7 +27,7 @@ class CarriedState:
 
     def parts(self, place: StepPlan, parts: list[range]) -> list[Tensors] | None:
         """The state of each part of a step's rows; the first one where the step before had other rows."""
-        state = self._at(place.rows, place.phase)
+        state = self._at(place.batch_size, place.phase)
         self.written = parts
         return None if state is None else [state.slice_examples(part) for part in parts]
 
@@ -35,7 +35,7 @@ class CarriedState:
         if rows not in self.kept:
             self.kept[rows] = self.objective.initial_state(rows)
         elif self.last != (rows, phase) and (state := self.kept[rows]) is not None:
-            state.fill(self.objective.initial_state(rows))
+            state.copy_from(self.objective.initial_state(rows))
         self.last = rows, phase
         return self.kept[rows]
 
@@ -49,7 +49,7 @@ class CarriedState:
             for mine, value in zip(whole, state.tensors(), strict=True):
                 for part in self.written:
                     mine[part.start : part.stop] = value[part.start : part.stop]
-            return {f"{PREFIX}{number}": self.world.total(value) for number, value in enumerate(whole)}
+            return {f"{PREFIX}{number}": self.world.sum_over_processes(value) for number, value in enumerate(whole)}
         return {f"{PREFIX}{number}": value for number, value in enumerate(state.tensors())}
 
     def restore(self, tensors: Mapping[str, Tensor], last: Sequence[int], step: int) -> None:

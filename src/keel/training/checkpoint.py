@@ -21,7 +21,7 @@ from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, note
-from keel.training.distributed import World, like, whole
+from keel.training.distributed import World, gather_tensor, shard_like
 from keel.training.objective import Objective
 
 TENSORS = "weights.safetensors"
@@ -32,7 +32,7 @@ SUMS = "sums.json"
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Only one run at a time may write into a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def digest(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
@@ -134,9 +134,9 @@ class Checkpoints:
         files = {TENSORS: weights, OPTIMIZER: moments} | ({EXTRA: extra} if extra else {})
         copies: dict[str, dict[str, Tensor]] = {}
         for file, tensors in files.items():
-            gathered = ((name, whole(value.detach())) for name, value in tensors.items())
-            copies[file] = {name: _copied(value) for name, value in gathered if world.leads}
-        if world.leads:
+            gathered = ((name, gather_tensor(value.detach())) for name, value in tensors.items())
+            copies[file] = {name: _copied(value) for name, value in gathered if world.is_main}
+        if world.is_main:
             text = json.dumps({"step": step, **state})
             writer = ThreadPoolExecutor(1, "checkpoint")
             self._writing = writer.submit(self._write, step, copies, text, state.get("best_step"))
@@ -155,7 +155,7 @@ class Checkpoints:
             for name, values in tensors.items():
                 save_file(values, folder / name)
             (folder / STATE).write_text(state)
-            (folder / SUMS).write_text(json.dumps({name: digest(folder / name) for name in (*tensors, STATE)}))
+            (folder / SUMS).write_text(json.dumps({name: file_checksum(folder / name) for name in (*tensors, STATE)}))
 
         # What is as far or further was found damaged, or this run would have gone on from there.
         for damaged in self.steps():
@@ -174,7 +174,7 @@ class Checkpoints:
             try:
                 sums = json.loads((self.path(step) / SUMS).read_text())
                 files = {TENSORS, OPTIMIZER, STATE, *sums}
-                wrong = [name for name in sorted(files) if digest(self.path(step) / name) != sums[name]]
+                wrong = [name for name in sorted(files) if file_checksum(self.path(step) / name) != sums[name]]
                 if not wrong:
                     return json.loads((self.path(step) / STATE).read_text())
                 fault = f"the checksum of {wrong[0]} does not fit"
@@ -191,12 +191,12 @@ class Checkpoints:
         weights = load_file(self.path(step) / TENSORS)
         with torch.no_grad():
             for name, value in objective.state_dict().items():
-                value.copy_(like(weights[name], value))
+                value.copy_(shard_like(weights[name], value))
         parameters = dict(objective.named_parameters())
         for key, value in load_file(self.path(step) / OPTIMIZER).items():
             kind, name = key.split(".", 1)
             parameter = parameters[name]
-            held = value.to(parameter.device) if value.ndim == 0 else like(value, parameter)
+            held = value.to(parameter.device) if value.ndim == 0 else shard_like(value, parameter)
             optimizer.state[parameter][kind] = held
 
     def load_extra(self, step: int) -> dict[str, Tensor]:

@@ -53,12 +53,12 @@ def _number(part: int | str) -> int:
 _number._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
-def seed_of(*parts: int | str) -> int:
+def derive_seed(*parts: int | str) -> int:
     """A non-negative seed for `torch.manual_seed`, another one for any other parts."""
     return _word(*parts) & (2**63 - 1)
 
 
-def shuffled(index: Tensor, size: int, key: Tensor, rounds: int = 32) -> Tensor:
+def permute_index(index: Tensor, size: int, key: Tensor, rounds: int = 32) -> Tensor:
     """Where `index` goes in a pseudo-random permutation of range(size) chosen by `key`; nothing is stored.
 
     The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each round pairs x with pivot - x and swaps the pair or not.
@@ -77,17 +77,17 @@ class CounterRng:
 
     seed: int
     step: int | Tensor
-    first: int | Tensor
+    first_example: int | Tensor
     """How many rows the steps before this one drew: what is read in order goes on from there."""
-    rows: int | Tensor = 0
+    batch_size: int | Tensor = 0
     """How many rows the step has in all: so many readers go through a stream side by side."""
     phase: int = 0
     """Which part of the training the step is in."""
 
-    def bits(self, name: str, rows: Tensor, count: int = 1) -> Tensor:
+    def random_bits(self, name: str, examples: Tensor, count: int = 1) -> Tensor:
         """[rows, count] integers of 63 random bits; `name` tells the draws of a row apart."""
-        column = torch.arange(count, device=rows.device)
-        key = mix(rows * GAMMA + self._key(name))
+        column = torch.arange(count, device=examples.device)
+        key = mix(examples * GAMMA + self._key(name))
         return mix(key[:, None] + column * GAMMA) & (2**63 - 1)
 
     def _key(self, name: str) -> int | Tensor:
@@ -97,12 +97,12 @@ class CounterRng:
         key = mix((self.step ^ _word(self.seed)) + GAMMA)
         return mix((key ^ _number(name)) + GAMMA)
 
-    def below(self, name: str, rows: Tensor, high: Tensor | int, count: int = 1) -> Tensor:
+    def randint(self, name: str, examples: Tensor, high: Tensor | int, count: int = 1) -> Tensor:
         """[rows, count] integers from 0 to `high` - 1."""
-        return self.bits(name, rows, count) % high
+        return self.random_bits(name, examples, count) % high
 
-    def order(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    def epoch_order(self, examples: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """[rows] indices into `size` items, each once an epoch in an order of its own, and the epoch of each."""
-        place = self.first + rows
+        place = self.first_example + examples
         epoch = torch.div(place, size, rounding_mode="floor")
-        return shuffled(place % size, size, mix(epoch * GAMMA + _word(self.seed, "epoch"))), epoch
+        return permute_index(place % size, size, mix(epoch * GAMMA + _word(self.seed, "epoch"))), epoch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from keel.events import OnEvent, note
-from keel.training.device_errors import OutOfMemoryError, brief
+from keel.training.device_errors import OutOfMemoryError, error_tail
 from keel.training.objective import Tensors
 
 WARM = 2
@@ -63,7 +63,8 @@ class StepGraphs:
                 self.clear()
                 self.off = True
                 note(
-                    self.on_event, f"steps cannot be captured as graphs here, which costs speed alone ({brief(error)})"
+                    self.on_event,
+                    f"steps cannot be captured as graphs here, which costs speed alone ({error_tail(error)})",
                 )
                 return update(batches, counts, seed)
         captured = self.captured[shape]

@@ -38,7 +38,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def leads() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one that speaks and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
@@ -73,10 +73,10 @@ class World:
             atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
         world = cls(dist.get_rank(), size, place)
         yield world
-        world.wait()  # nobody leaves while another still talks
+        world.barrier()  # nobody leaves while another still talks
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
     def part(self, rows: range, of: int = 1, number: int = 0) -> range:
@@ -87,19 +87,19 @@ class World:
     @contextmanager
     def first(self) -> Iterator[None]:
         """The leading process goes through first; the others follow when it is done."""
-        if not self.leads:
-            self.wait()
+        if not self.is_main:
+            self.barrier()
         yield
-        if self.leads:
-            self.wait()
+        if self.is_main:
+            self.barrier()
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum_over_processes(self, values: Tensor) -> Tensor:
         """The sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         if self.size > 1:
             dist.barrier()
 
@@ -122,7 +122,7 @@ class World:
         return objective
 
 
-def hold_gradients(wrapped: nn.Module, hold: bool) -> AbstractContextManager[None]:
+def defer_gradient_sync(wrapped: nn.Module, hold: bool) -> AbstractContextManager[None]:
     """While micro-batches accumulate, gradients stay at home until the last one."""
     if synchronize := getattr(wrapped, "set_requires_gradient_sync", None):  # it is sharded
         synchronize(not hold)
@@ -131,19 +131,19 @@ def hold_gradients(wrapped: nn.Module, hold: bool) -> AbstractContextManager[Non
     return nullcontext()
 
 
-def sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     """Whether several processes hold a part of it each (a DTensor: that module alone takes sixty megabytes)."""
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Any) -> Tensor:
+def gather_tensor(tensor: Any) -> Tensor:
     """The tensor in one piece, wherever its parts lie (every process must ask)."""
-    return tensor.full_tensor() if sharded(tensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def like(value: Tensor, model: Any) -> Tensor:
+def shard_like(value: Tensor, model: Any) -> Tensor:
     """`value` placed and cut as `model` is."""
-    if sharded(model):
+    if is_sharded(model):
         from torch.distributed.tensor import distribute_tensor
 
         return distribute_tensor(value.to(model.device), model.device_mesh, model.placements)

@@ -17,9 +17,9 @@ import torch
 from keel.config import to_dict
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.training.batch_loading import AHEAD
+from keel.training.batch_loading import PREFETCH_STEPS
 from keel.training.checkpoint import Checkpoints
-from keel.training.distributed import World, whole
+from keel.training.distributed import World, gather_tensor
 from keel.training.loss_totals import LossTotals
 from keel.training.objective import Objective
 from keel.training.plan import Plan, Train
@@ -59,7 +59,7 @@ def fit(
     else, beside the settings in `train`, makes this the same run; `sources` says in words what its fingerprints are of.
     """
     with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
-        heard = on_event if world.leads else ignore
+        heard = on_event if world.is_main else ignore
         # Shards stay inside: the caller's own network gets the whole weights back.
         sharded = world.size > 1 and train.parallel == "fsdp"
         working = deepcopy(objective) if sharded else objective
@@ -72,7 +72,7 @@ def fit(
             for parameter in learning:  # of which some may have waited for their epoch
                 parameter.requires_grad_(True)
         if sharded:
-            objective.load_state_dict({name: whole(value) for name, value in working.state_dict().items()})
+            objective.load_state_dict({name: gather_tensor(value) for name, value in working.state_dict().items()})
         return history
 
 
@@ -102,7 +102,7 @@ class _Run:
         identity: dict[str, Any],
         sources: dict[str, str],
     ):
-        least = min(stretch.rows for stretch in Plan(1_000_000, train, objective.phases()).stretches)
+        least = min(stretch.batch_size for stretch in Plan(1_000_000, train, objective.phases()).segments)
         if least < world.size * train.accumulate:
             raise UsageError(
                 f"{least} rows of a step are too few for {world.size} processes with {train.accumulate} micro-batches"
@@ -127,7 +127,7 @@ class _Run:
     def go(self, stopping: threading.Event) -> History:
         step, plan = self.resume() or (0, self.first_plan())
         levels = self.stepper.levels
-        if step == 0 and (reached := levels.reached(plan.at(plan.steps - 1))) < len(levels):
+        if step == 0 and (reached := levels.reached(plan.step_plan(plan.steps - 1))) < len(levels):
             remedy = f"for all of them, --epochs {len(levels)} or more"
             note(self.on_event, f"this run will be over when {reached} of {len(levels)} levels learn: {remedy}")
         if step == 0:
@@ -146,7 +146,7 @@ class _Run:
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
                 self.assess(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
-            stop, due = self.agreed(stopping.is_set(), due and self.world.leads)
+            stop, due = self.agreed(stopping.is_set(), due and self.world.is_main)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
             regular = regular or (self.train.minutes > 0 and step == 100)  # to plan by steps as they now are
             if stop or due or regular or step == plan.steps:
@@ -170,10 +170,10 @@ class _Run:
 
     def step(self, step: int, plan: Plan) -> None:
         """One update, its rows and its rate by the plan."""
-        place = plan.at(step)
-        coming = [plan.at(later) for later in range(step + 1, min(step + 1 + AHEAD, plan.steps))]
-        self.tally.add(self.stepper.take(place, coming), place.lr_scale)
-        if plan.averages(step):
+        place = plan.step_plan(step)
+        coming = [plan.step_plan(later) for later in range(step + 1, min(step + 1 + PREFETCH_STEPS, plan.steps))]
+        self.tally.add(self.stepper.train_step(place, coming), place.lr)
+        if plan.averages_step(step):
             self.average.add(self.objective)
 
     def check(self, step: int) -> None:
@@ -207,7 +207,9 @@ class _Run:
         """What any process wants, all do: they must save at the same step."""
         if self.world.size == 1:
             return stop, due
-        wishes = self.world.total(torch.tensor([float(stop), float(due)], device=self.world.device)).tolist()
+        wishes = self.world.sum_over_processes(
+            torch.tensor([float(stop), float(due)], device=self.world.device)
+        ).tolist()
         return wishes[0] > 0, wishes[1] > 0
 
     def save(self, step: int, plan: Plan) -> None:
@@ -261,9 +263,9 @@ class _Run:
     def refuse_changes(self, state: dict[str, Any]) -> int:
         """The steps to go to; a setting that changed since the checkpoint is named and refused."""
         before, now = state["settings"], self.settings
-        alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).stretches) == 1
+        alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
         extended = self.train.steps > state["plan"] and before["steps"] and alike and not self.train.average
-        free = {*Train.FREE, "processes", "parallel", *(["steps"] if extended else [])}
+        free = {*Train.CHANGEABLE, "processes", "parallel", *(["steps"] if extended else [])}
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
             old, new = before.get(changed[0]), now.get(changed[0])
@@ -294,24 +296,24 @@ class _Run:
     def rehearse(self) -> None:
         """Every shape of step that a plan will meet is tried and timed; nothing has changed afterwards."""
         plan = self.plan(1_000_000)
-        for stretch in plan.stretches:
+        for stretch in plan.segments:
             times: list[float] = []
             for number in range(6):
                 start = time.monotonic()
                 tally = LossTotals()
-                tally.add(self.stepper.rehearse(plan.at(stretch.begin + number)), 0.0)
+                tally.add(self.stepper.dry_run(plan.step_plan(stretch.begin + number)), 0.0)
                 tally.finite(self.world)  # waits for the device
                 times.append(time.monotonic() - start)
-            self.costs[stretch.rows, stretch.phase] = median(times[2:]) * 1.05  # the optimizer takes its part
+            self.costs[stretch.batch_size, stretch.phase] = median(times[2:]) * 1.05  # the optimizer takes its part
 
     def replan(self, step: int, plan: Plan, since: int, took: float) -> Plan:
         """A clock-planned run is planned anew at checkpoints, by the speed that was seen, if it is well off."""
         if not self.train.minutes or step >= plan.steps:
             return plan
-        slower = took / (plan.seconds(self.costs, since) - plan.seconds(self.costs, step))
+        slower = took / (plan.seconds_from(self.costs, since) - plan.seconds_from(self.costs, step))
         left = 60 * self.train.minutes - self.seconds
-        off = abs(left - slower * plan.seconds(self.costs, step)) >= 0.03 * 60 * self.train.minutes
-        _, off = self.agreed(False, off and self.world.leads)  # every clock differs: the first one counts
+        off = abs(left - slower * plan.seconds_from(self.costs, step)) >= 0.03 * 60 * self.train.minutes
+        _, off = self.agreed(False, off and self.world.is_main)  # every clock differs: the first one counts
         return self.plan_by_clock(step, slower) if off else plan
 
     def plan_by_clock(self, step: int, slower: float) -> Plan:
@@ -319,18 +321,22 @@ class _Run:
         spent = self.seconds
         left = (60 * self.train.minutes - spent) / slower
         fits, beyond = step + 1, step + 2
-        while self.plan(beyond).seconds(self.costs, step) <= left:
+        while self.plan(beyond).seconds_from(self.costs, step) <= left:
             fits, beyond = beyond, 2 * beyond
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
-            fits, beyond = (middle, beyond) if self.plan(middle).seconds(self.costs, step) <= left else (fits, middle)
-        agreed = self.world.total(torch.tensor(fits if self.world.leads else 0, device=self.world.device))
+            fits, beyond = (
+                (middle, beyond) if self.plan(middle).seconds_from(self.costs, step) <= left else (fits, middle)
+            )
+        agreed = self.world.sum_over_processes(
+            torch.tensor(fits if self.world.is_main else 0, device=self.world.device)
+        )
         plan = self.plan(int(agreed))
-        each = slower * plan.seconds(self.costs, step) / (plan.steps - step)
+        each = slower * plan.seconds_from(self.costs, step) / (plan.steps - step)
         given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
         if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time is worth a word
             given += f", less {spent:,.1f} s to get ready,"
-        text = f"{given} make {counted(plan.steps, 'step')} of {each:.3g} s{plan.told()}"
+        text = f"{given} make {counted(plan.steps, 'step')} of {each:.3g} s{plan.describe()}"
         text += f"; the same run by count: --steps {plan.steps}" if step == 0 else ""
         if step == 0 and left < 0:
             text = f"{given} leave no time: 1 step is taken; give more --minutes, or say --steps"

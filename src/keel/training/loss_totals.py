@@ -13,10 +13,10 @@ from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
-from keel.training.step import StepResult, add_up, autocast
+from keel.training.step import StepResult, add_to_sums, autocast
 
 
-def validation_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objective], dict[str, float]]:
+def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callable[[Objective], dict[str, float]]:
     """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
 
     def evaluate(objective: Objective) -> dict[str, float]:
@@ -27,7 +27,7 @@ def validation_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objec
         counts: dict[str, Tensor] = {}
         # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
         chunk = min(4 if isinstance(objective, CustomUpdate) else 64, train.batch)
-        total = min(rows, objective.epoch_size(data))
+        total = min(max_examples, objective.epoch_size(data))
         with torch.no_grad():
             state = objective.initial_state(chunk := min(chunk, total))
             if state is not None:  # so many readers go on from where they are
@@ -35,11 +35,13 @@ def validation_loss(data: Any, train: Train, rows: int = 512) -> Callable[[Objec
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total)) if state is None else range(chunk)
                 first = 0 if state is None else start
-                batch = objective.batch(data, CounterRng(seed=0, step=0, first=first, rows=chunk), part).to(device)
+                batch = objective.batch(
+                    data, CounterRng(seed=0, step=0, first_example=first, batch_size=chunk), part
+                ).to(device)
                 with autocast(train.precision, device):
                     losses, state = objective(batch, state)
-                add_up(sums, losses)
-                add_up(counts, objective.counts(batch))
+                add_to_sums(sums, losses)
+                add_to_sums(counts, objective.counts(batch))
         objective.train(was_training)
         values = {name: float(value / counts[name].clamp(min=1)) for name, value in sums.items()}
         return {"loss": sum(values.values()), **values}
@@ -59,8 +61,8 @@ class LossTotals:
         self.began = time.monotonic()
 
     def add(self, taken: StepResult, rate: float) -> None:
-        add_up(self.sums, taken.losses)
-        add_up(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
+        add_to_sums(self.sums, taken.losses)
+        add_to_sums(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
         self.norm, self.rate = taken.norm, rate
         self.steps += 1
 
@@ -74,12 +76,12 @@ class LossTotals:
     def finite(self, world: World) -> bool:
         """Whether every loss and the last gradient are numbers, in every process."""
         values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
-        return not values or bool(world.total(torch.stack(values)).isfinite().all())
+        return not values or bool(world.sum_over_processes(torch.stack(values)).isfinite().all())
 
     def summary(self, world: World) -> Event:
         """Mean losses, and what was counted beside them by the second."""
         names = list(self.sums)
-        means = world.total(torch.stack([self.sums[name].double() for name in names])) / self.steps
+        means = world.sum_over_processes(torch.stack([self.sums[name].double() for name in names])) / self.steps
         losses = dict(zip(names, means.tolist(), strict=True))
         seconds = time.monotonic() - self.began
         event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.rate}

@@ -31,7 +31,7 @@ class Tensors:
         """These rows of every tensor inside."""
         return self._each(lambda value: value[rows.start : rows.stop])
 
-    def take(self, index: Tensor) -> Self:
+    def index_select(self, index: Tensor) -> Self:
         """The rows of these numbers, in their order; one may come several times, or not at all."""
         return self._each(lambda value: value.index_select(0, index.to(value.device)))  # twice as fast as indexing
 
@@ -42,13 +42,13 @@ class Tensors:
         return found
 
     @torch.no_grad()
-    def fill(self, values: Self | None) -> None:
+    def copy_from(self, values: Self | None) -> None:
         """Write the numbers of a record of the same shape into the tensors of this one."""
         assert values is not None
         for mine, value in zip(self.tensors(), values.tensors(), strict=True):
             mine.copy_(value)
 
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         return sum(value.numel() * value.element_size() for value in self.tensors())
 
     @property
@@ -98,7 +98,7 @@ class Objective(nn.Module):
     def setup(self, data: Any) -> None:
         """Look at all the data once, before the first step of a run or before it is taken up again."""
 
-    def batch(self, data: Any, draw: CounterRng, rows: range) -> Tensors:
+    def batch(self, data: Any, rng: CounterRng, examples: range) -> Tensors:
         """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
 
         If `data` is a record of tensors, so that it can live on a GPU, all tensors of a batch have its rows first.
@@ -109,7 +109,7 @@ class Objective(nn.Module):
         """How many predictions each loss sums over, known before the forward pass."""
         raise NotImplementedError
 
-    def initial_state(self, rows: int) -> Tensors | None:
+    def initial_state(self, batch_size: int) -> Tensors | None:
         """The state of so many rows before they have read anything, all tensors rows first, on the weights' device;
         none if a step needs to know nothing of the one before."""
         return None
@@ -147,7 +147,7 @@ class CustomUpdate(Objective):
     """Whether several threads write into the same numbers, so that no two runs are equal."""
 
     def update(
-        self, data: Any, draw: CounterRng, rows: range, rate: float, threads: int
+        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Learn from these rows of one step; the sum of each loss, and counts as in `counts`.
 

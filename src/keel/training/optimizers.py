@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from keel.errors import UsageError
-from keel.training.distributed import sharded
+from keel.training.distributed import is_sharded
 from keel.training.muon import Muon
 from keel.training.objective import Objective
 from keel.training.parameter_groups import lr_multipliers
@@ -51,7 +51,7 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     network have one rate, as `layer_decay` says.
     """
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    if train.optimizer == "muon" and any(map(sharded, trained)):
+    if train.optimizer == "muon" and any(map(is_sharded, trained)):
         remedy = "use --train.parallel ddp or --train.optimizer adamw"
         raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
     matrices = _matrices(objective)

@@ -58,7 +58,7 @@ class ParameterGroups:
 
     def reached(self, place: "StepPlan") -> int:
         """How many learn at `place`."""
-        return min(len(self), place.first // self.epoch + 1) if self.epoch else len(self)
+        return min(len(self), place.first_example // self.epoch + 1) if self.epoch else len(self)
 
     def set(self, place: "StepPlan | None") -> bool:
         """Let those levels learn whose epoch has come at `place`, or without one all; whether that is a change."""

@@ -89,9 +89,19 @@ class Train(Validated):
 
     LENGTHS = ("steps", "epochs", "minutes")
     """The ways to say how long; one of them is set."""
-    GRADIENTS = ("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate")
+    GRADIENT_SETTINGS = (
+        "weight_decay",
+        "beta1",
+        "beta2",
+        "epsilon",
+        "clip",
+        "precision",
+        "compile",
+        "parallel",
+        "accumulate",
+    )
     """What means nothing to a system that makes its own updates."""
-    FREE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
+    CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
     """What may change when a run is taken up again."""
 
     def __post_init__(self) -> None:
@@ -127,12 +137,12 @@ class StepPlan:
     """Where in a plan a step stands: everything about it that does not depend on the data."""
 
     step: int
-    rows: int
+    batch_size: int
     """Of this step, over all devices and micro-batches."""
-    first: int
+    first_example: int
     """How many rows the steps before this one drew in its phase."""
     phase: int
-    lr_scale: float
+    lr: float
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ class PlanSegment:
 
     begin: int
     stop: int
-    rows: int
+    batch_size: int
     phase: int
 
 
@@ -154,7 +164,7 @@ class Plan:
     phases: Sequence[Phase] = (Phase(),)
 
     @cached_property
-    def stretches(self) -> list[PlanSegment]:
+    def segments(self) -> list[PlanSegment]:
         """The plan cut wherever the rows of a step or the phase change."""
         ramp = [(0.0, 4), (self.train.ramp / 2, 2), (self.train.ramp, 1)] if self.train.ramp else [(0.0, 1)]
         begins = list(accumulate((phase.share for phase in self.phases), initial=0.0))[:-1]
@@ -167,22 +177,24 @@ class Plan:
             found.append(PlanSegment(begin, stop, rows, number))
         return found
 
-    def at(self, step: int) -> StepPlan:
+    def step_plan(self, step: int) -> StepPlan:
         """One step of the plan."""
-        here = next(stretch for stretch in self.stretches if step < stretch.stop)
-        before = [each for each in self.stretches if each.phase == here.phase and each.begin < here.begin]
-        first = sum((each.stop - each.begin) * each.rows for each in before) + (step - here.begin) * here.rows
+        here = next(stretch for stretch in self.segments if step < stretch.stop)
+        before = [each for each in self.segments if each.phase == here.phase and each.begin < here.begin]
+        first = (
+            sum((each.stop - each.begin) * each.batch_size for each in before) + (step - here.begin) * here.batch_size
+        )
         # A smaller batch wants a smaller rate: the noise of its gradient is larger.
         full = self.train.batch * self.phases[here.phase].batch_share
-        rate = self.train.lr * self.share(step) * min(1.0, here.rows / full) ** 0.5
-        return StepPlan(step=step, rows=here.rows, first=first, phase=here.phase, lr_scale=rate)
+        rate = self.train.lr * self.lr_factor(step) * min(1.0, here.batch_size / full) ** 0.5
+        return StepPlan(step=step, batch_size=here.batch_size, first_example=first, phase=here.phase, lr=rate)
 
     @property
     def average_from(self) -> int:
         """The first step whose weights may go into the average."""
         return self.steps - round(self.train.average * self.steps)
 
-    def averages(self, step: int) -> bool:
+    def averages_step(self, step: int) -> bool:
         """Whether the weights after this step go into the average: a hundred at even distances, or all if fewer."""
         return (
             step >= self.average_from and (self.steps - 1 - step) % max(1, (self.steps - self.average_from) // 100) == 0
@@ -191,17 +203,19 @@ class Plan:
     def steps_for(self, rows: float) -> int:
         """How many steps of the first phase draw that many rows, with the shares of this plan."""
         drawn = sum(
-            (each.stop - each.begin) * each.rows / self.phases[each.phase].batch_share for each in self.stretches
+            (each.stop - each.begin) * each.batch_size / self.phases[each.phase].batch_share for each in self.segments
         )
         return max(1, math.ceil(rows * self.steps / drawn))
 
-    def seconds(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
+    def seconds_from(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
         """From step `begin` to the end, if a step of some rows in some phase costs so many."""
-        return sum(costs[each.rows, each.phase] * max(0, each.stop - max(begin, each.begin)) for each in self.stretches)
+        return sum(
+            costs[each.batch_size, each.phase] * max(0, each.stop - max(begin, each.begin)) for each in self.segments
+        )
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In words, whatever is not the same from the first step to the last."""
-        parts = [f"{each.rows} rows from step {each.begin}" for each in self.stretches]
+        parts = [f"{each.batch_size} rows from step {each.begin}" for each in self.segments]
         parts = parts if len(parts) > 1 else []
         if self.train.schedule == "trapezoid":
             parts.append(f"cool-down from step {self.steps - round(self.train.cooldown * self.steps)}")
@@ -209,7 +223,7 @@ class Plan:
             parts.append(f"average from step {self.average_from}")
         return "".join(f", {part}" for part in parts)
 
-    def share(self, step: int) -> float:
+    def lr_factor(self, step: int) -> float:
         """The share of the full rate at a step."""
         warmup = round(self.train.warmup * self.steps) if self.train.warmup < 1 else round(self.train.warmup)
         return lr_at(

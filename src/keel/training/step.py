@@ -18,10 +18,10 @@ from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, note
 from keel.training.batch_loading import batch_source
 from keel.training.carried_state import CarriedState
-from keel.training.counter_rng import CounterRng, seed_of
+from keel.training.counter_rng import CounterRng, derive_seed
 from keel.training.cuda_graphs import Found, StepGraphs
-from keel.training.device_errors import OutOfMemoryError, brief, from_compiler
-from keel.training.distributed import World, hold_gradients, whole
+from keel.training.device_errors import OutOfMemoryError, error_tail, is_compiler_error
+from keel.training.distributed import World, defer_gradient_sync, gather_tensor
 from keel.training.objective import CustomUpdate, Objective, Tensors, parts_of
 from keel.training.optimizers import make_optimizer, set_lr
 from keel.training.parameter_groups import ParameterGroups
@@ -63,12 +63,12 @@ class Stepper:
         self.batches = batch_source(objective, data, train, world.device, on_event)
         self.graphs = StepGraphs(on_event) if world.device.type == "cuda" and world.size == 1 else None
 
-    def take(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
+    def train_step(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
         """One update; `coming` are the places after this one, whose rows may be drawn meanwhile."""
         taken = self._careful(place, coming, update=True)
-        return replace(taken, norm=None if taken.norm is None else whole(taken.norm))
+        return replace(taken, norm=None if taken.norm is None else gather_tensor(taken.norm))
 
-    def rehearse(self, place: StepPlan) -> StepResult:
+    def dry_run(self, place: StepPlan) -> StepResult:
         """The work of a step without its update: nothing has changed afterwards."""
         return self._careful(place, (), update=False)
 
@@ -78,7 +78,7 @@ class Stepper:
             try:
                 return self._step(place, coming, update)
             except OutOfMemoryError:
-                rows = -(-place.rows // (self.world.size * self.parts))
+                rows = -(-place.batch_size // (self.world.size * self.parts))
                 if self.world.size > 1 or rows < 2:
                     remedy = "lower --batch, or cut it into parts with --train.accumulate"
                     raise KeelError(f"{rows} rows do not fit into the memory of the GPU: {remedy}") from None
@@ -87,12 +87,12 @@ class Stepper:
                 now = f"a step is {self.parts} parts of {-(-rows // 2)} now, which sum up to the same"
                 note(self.on_event, f"{what}: {now}")
             except Exception as error:
-                if not (self.compiled and from_compiler(error)):
+                if not (self.compiled and is_compiler_error(error)):
                     raise
                 self.compiled = False
                 for module in chain.from_iterable(map(parts_of, self.objective.blocks())):
                     module._compiled_call_impl = None
-                note(self.on_event, f"the blocks cannot be compiled here and run as they are ({brief(error)})")
+                note(self.on_event, f"the blocks cannot be compiled here and run as they are ({error_tail(error)})")
             self.optimizer.zero_grad(set_to_none=True)
             if self.graphs:
                 self.graphs.clear()
@@ -107,9 +107,9 @@ class Stepper:
             if update:
                 note(self.on_event, f"{self.levels.learning} of {len(self.levels)} levels learn from step {place.step}")
         batches, counts = self._draw(place, coming)
-        set_lr(self.optimizer, place.lr_scale)
+        set_lr(self.optimizer, place.lr)
         states = self.carried.parts(place, self._parts(place)) or [None] * len(batches)
-        seed = seed_of(self.train.seed, place.step, self.world.rank)
+        seed = derive_seed(self.train.seed, place.step, self.world.rank)
         work = partial(self._update, states, update=update)
         found = self.graphs.run(batches, counts, seed, work) if self.graphs and update else work(batches, counts, seed)
         return StepResult(found[0], counts, found[1])
@@ -136,7 +136,7 @@ class Stepper:
             self.optimizer.step()
             for state, new in zip(states, after, strict=True):
                 if state is not None:
-                    state.fill(new)
+                    state.copy_from(new)
         self.optimizer.zero_grad(set_to_none=True)
         return losses, norm
 
@@ -145,11 +145,11 @@ class Stepper:
         parts = self._parts(place)
         batches, found = self.batches.get(place, parts, [(other, self._parts(other)) for other in coming])
         names = sorted(found)
-        totals = self.world.total(torch.stack([found[name].double() for name in names]))
+        totals = self.world.sum_over_processes(torch.stack([found[name].double() for name in names]))
         return batches, dict(zip(names, totals, strict=True))
 
     def _parts(self, place: StepPlan) -> list[range]:
-        parts = [self.world.part(range(place.rows), self.parts, number) for number in range(self.parts)]
+        parts = [self.world.part(range(place.batch_size), self.parts, number) for number in range(self.parts)]
         return [part for part in parts if part] if self.world.size == 1 else parts
 
     def _gradients(
@@ -159,13 +159,13 @@ class Stepper:
         shares: dict[str, Tensor] = {}
         after: list[Tensors | None] = []
         for number, (batch, state) in enumerate(zip(batches, states, strict=True)):
-            with hold_gradients(self.wrapped, number < len(batches) - 1):
+            with defer_gradient_sync(self.wrapped, number < len(batches) - 1):
                 with autocast(self.train.precision, self.world.device):
                     losses, new = self.wrapped(batch, state)
                 means = {name: loss / counts[name].clamp(min=1).to(loss.dtype) for name, loss in losses.items()}
                 # Processes average their gradients, so each one brings its share of the mean times their number.
                 (sum(means.values(), start=torch.zeros((), device=self.world.device)) * self.world.size).backward()
-            add_up(shares, {name: mean.detach() for name, mean in means.items()})
+            add_to_sums(shares, {name: mean.detach() for name, mean in means.items()})
             after.append(new)
         return shares, after
 
@@ -181,7 +181,7 @@ class CustomUpdateStepper:
         if train.optimizer != "own":
             raise UsageError("this system makes its own updates, without an optimizer: leave out --train.optimizer")
         plain = Train(steps=1)
-        for name in Train.GRADIENTS:
+        for name in Train.GRADIENT_SETTINGS:
             if getattr(train, name) != getattr(plain, name):
                 raise UsageError(f"this system makes its own updates, which know no {name}: leave out --train.{name}")
         if train.layer_decay != 1 or train.unfreeze != "none":
@@ -197,17 +197,23 @@ class CustomUpdateStepper:
         if self.threads > 1 and objective.nondeterministic:
             note(on_event, f"{self.threads} threads write into the same vectors: for equal bits, use --threads 1")
 
-    def take(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
+    def train_step(self, place: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
         self.trial = None
         return self._taken(self.objective, place)
 
-    def rehearse(self, place: StepPlan) -> StepResult:
+    def dry_run(self, place: StepPlan) -> StepResult:
         self.trial = self.trial or deepcopy(self.objective)
         return self._taken(self.trial, place)
 
     def _taken(self, objective: CustomUpdate, place: StepPlan) -> StepResult:
-        draw = CounterRng(seed=self.train.seed, step=place.step, first=place.first, rows=place.rows, phase=place.phase)
-        sums, counts = objective.update(self.data, draw, range(place.rows), place.lr_scale, self.threads)
+        draw = CounterRng(
+            seed=self.train.seed,
+            step=place.step,
+            first_example=place.first_example,
+            batch_size=place.batch_size,
+            phase=place.phase,
+        )
+        sums, counts = objective.update(self.data, draw, range(place.batch_size), place.lr, self.threads)
         means = {
             name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
         }
@@ -229,7 +235,7 @@ def stepper_of(
     return kind(objective, data, train, world, on_event)  # pyright: ignore[reportArgumentType]
 
 
-def add_up(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
+def add_to_sums(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Add each value to the total of its name."""
     for name, value in values.items():
         totals[name] = totals[name] + value if name in totals else value

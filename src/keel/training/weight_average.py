@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from keel.training.distributed import like
+from keel.training.distributed import shard_like
 from keel.training.objective import Objective
 
 COUNT = "averaged"
@@ -48,7 +48,9 @@ class WeightAverage:
         """Go on from what `tensors` gave, placed as the objective's weights are; other names are passed over."""
         if COUNT in tensors:
             self.count = int(tensors[COUNT])
-            self.means = {name: like(tensors[PREFIX + name], weight) for name, weight in _trained(objective).items()}
+            self.means = {
+                name: shard_like(tensors[PREFIX + name], weight) for name, weight in _trained(objective).items()
+            }
 
 
 def _trained(objective: Objective) -> dict[str, Tensor]:

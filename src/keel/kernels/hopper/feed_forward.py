@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from keel.kernels.branch_linear import added
+from keel.kernels.branch_linear import add_product
 from keel.kernels.gelu import below, bias_gelu
 from keel.kernels.hopper.gluon import (
     REGISTERS,
@@ -314,5 +314,5 @@ class _FeedForward(torch.autograd.Function):
         dh = torch.empty_like(hidden)
         sums = torch.empty(rows_of_tiles(len(x)), dh.shape[1], dtype=torch.float32, device=x.device)
         _launch(dy, contract, sums, dh, slopes, sums, back=True)
-        dx = added(dx, dh, expand) if x_wanted else None
+        dx = add_product(dx, dh, expand) if x_wanted else None
         return dx, dh.T @ x if expand_wanted else None, sums.sum(0), dcontract, None, None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.triton_support import PRESENT, tl
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def tiled(x: Tensor, *tile: int) -> Any:
 
 def trusted(gap: Callable[..., float], x: Tensor, *settings: Any) -> bool:
     """Whether a kernel can take x: on x's GPU it is near its twin, by the `gap` of (device, type, *settings)."""
-    if hopper is None or not x.is_cuda or not usable(x) or x.dtype == torch.float32:
+    if hopper is None or not x.is_cuda or not triton_usable(x) or x.dtype == torch.float32:
         return False
     off, reason = _tried(gap, x.device.index, x.dtype, *settings)
     if reason:
