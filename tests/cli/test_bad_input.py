@@ -15,20 +15,20 @@ Refused = Callable[..., None]
     ("words", "sentence"),
     [
         (["pretran"], "did you mean 'pretrain'"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "say --system.layers"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "say --system.width"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "use --system.layers"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "use --system.width"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "use --lr"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "use --train.epsilon"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
         (["pretrain", "ngram", "x.txt", "--out", "m", "--system.memory", "100MB"], "a number, not '100MB' (GiB"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "-5"], "above 0, not by --steps -5"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "nor a model folder: did you mean 'bert'?"),
-        (["pretrain", "lobster", "x.txt", "--out", "m"], "nor a model folder: take one of onehot, wordclass"),
-        (["layers", "m", "--out", "x"], "--help lists what there is"),
+        (["pretrain", "lobster", "x.txt", "--out", "m"], "nor a model folder: use one of onehot, wordclass"),
+        (["layers", "m", "--out", "x"], "--help lists all flags"),
         (["layers", "m", "--quite"], "did you mean --quiet?"),
         (["pretrain", "bert", "x.txt"], "--out is missing"),
-        (["pretrain"], "say what to train"),
+        (["pretrain"], "give a system and a corpus"),
         (["finetune", "m", "x.tsv"], "--out"),
         (["finetune", "m", "x.tsv", "--out", "n", "--task", "clasify"], "did you mean 'classify'"),
         (["fill", "a [MASK]"], "--model"),
@@ -143,7 +143,7 @@ def test_bad_model_folders(run: Run, folder: Path, tmp_path: Path, refused: Refu
     save_file({**tensors, name: tensors[name][:, :1].contiguous()}, weights)
     refused(tried(), 1, str(bad), name)
     weights.write_bytes(whole[: len(whole) // 2])
-    refused(tried(), 1, str(weights), "cut short")
+    refused(tried(), 1, str(weights), "truncated")
     weights.write_bytes(pickle.dumps({"a": 1}))
     refused(tried(), 1, str(weights), "pickle", "keel convert")
     weights.unlink()

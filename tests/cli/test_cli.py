@@ -69,7 +69,7 @@ def test_no_room_for_the_output_is_no_bug() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "keel", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "no room is left" in done.stderr
+    assert "no space left" in done.stderr
 
 
 def test_python_m_keel_and_a_closed_pipe(folder: Path) -> None:
@@ -153,7 +153,7 @@ def test_pretrain_says_where_the_model_is_and_what_it_gained(
     code, out, err = run("pretrain", "bert", english_corpus, *tiny, "--steps", "2", "--out", tmp_path / "m")
     assert code == 0
     assert f"{tmp_path / 'm'} is ready: 2 steps" in out
-    assert "held-out loss: mlm" in out
+    assert "validation loss: mlm" in out
     assert "nsp" in out
     assert f"--model {tmp_path / 'm'}" in out
     assert "step 2 of 2  mlm " in err
@@ -260,7 +260,7 @@ def test_every_recipe_runs(
         return
     corpus = chinese_corpus if "chinese" in recipe.stem else english_corpus
     recurrent = recipe.stem in ("elmo", "ulmfit-wikitext2")
-    tiny = [flag.replace("system.length", "system.bptt") if recurrent else flag for flag in tiny]
+    tiny = [flag.replace("system.sequence_length", "system.bptt") if recurrent else flag for flag in tiny]
     code, out, err = run(
         "pretrain", corpus, "--recipe", recipe, *tiny, "--steps", "2", "--json", "--out", tmp_path / "m"
     )
@@ -273,7 +273,7 @@ def test_every_recipe_runs(
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
     tables = (
-        'size = "tiny"\nlayers = 1\nwidth = 64\nlength = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
+        'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
     )
     recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
@@ -291,7 +291,7 @@ def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: 
 def test_a_recipe_is_for_its_system(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('[system]\nname = "elmo"\n[train]\nsteps = 1\n')
-    told = f"{recipe} is for elmo, not for rnn: leave out rnn, or take another recipe"
+    told = f"{recipe} is for elmo, not for rnn: leave out rnn, or use another recipe"
     for verb in ("pretrain", "finetune"):
         refused(run(verb, "rnn", english_corpus, "--recipe", recipe, "--out", tmp_path / "m"), 2, told)
     recipe.write_text('[system]\nname = "ngram"\norder = 2\n')
@@ -410,7 +410,7 @@ def test_fill_and_embed(run: Run, folder: Path, tmp_path: Path) -> None:
     assert len(json.loads(out)["vector"]) == 64
     code, out, _ = run("embed", "two boats", "--model", folder / "base", "--pool", "none", "--layer", "0")
     record = json.loads(out)
-    assert len(record["pieces"]) == len(record["vectors"]) == len(record["offsets"])
+    assert len(record["tokens"]) == len(record["vectors"]) == len(record["offsets"])
     code, out, _ = run("embed", folder / "test.tsv", "--model", folder / "base", "--out", tmp_path / "v.npy")
     assert np.load(tmp_path / "v.npy").shape == (10, 64)
     assert [path.name for path in tmp_path.iterdir()] == ["v.npy"]
@@ -438,7 +438,7 @@ def test_info_of_a_model_of_tokens_and_of_the_machine(
 def test_convert_and_models_that_cannot(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> None:
     code, out, _ = run("convert", folder / "base", tmp_path / "copy")
     assert code == 0
-    assert "every number is the same" in out
+    assert "all numbers are equal" in out
     refused(run("convert", folder / "base", tmp_path / "copy"), 2, "not empty")
     refused(run("predict", folder / "base", folder / "test.tsv"), 2, "keel finetune")
     refused(run("fill", "a [MASK]", "--model", folder / "tuned"), 1, "cannot fill")
@@ -472,7 +472,7 @@ def test_senses_beside_a_model_that_lacks_the_word(run: Run, folder: Path, tmp_p
     assert "'boat' by" in out
     assert out.rstrip().endswith("has no vector for 'boat': ask for another word, or another model")
     found = json.loads(run(*asked, folder / "base", "--beside", tmp_path / "few.txt", "--json")[1])
-    assert "no vector" in found[1]["remark"]
+    assert "no vector" in found[1]["error"]
     refused(run(*asked, tmp_path / "few.txt"), 1, "has no vector for 'boat'")
     asked[1] = "zebra"
     refused(run(*asked, folder / "base"), 1, "'zebra' is nowhere in the 2 sentences")

@@ -85,7 +85,7 @@ def translations(
 ) -> Iterator[list[GeneratedText]]:
     """The best translations of each text, in order, in batches (0: the fastest size); an empty text stays empty.
 
-    A trace holds all texts in one batch. An interruption raises `SearchInterrupted` with the finished texts of the batch.
+    A trace holds all texts in one batch. An interruption raises `SearchInterrupted` with the finished texts.
     """
     for name in [*settings, *([] if trace is None else ["trace"])]:
         if (name in PROMPT_SETTINGS) == (by_pattern is None):
