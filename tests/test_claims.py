@@ -138,12 +138,12 @@ def test_an_unknown_number_is_answered_with_the_nearest_one() -> None:
 
 
 def test_a_model_of_one_s_own_is_asked_where_it_can_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"leave out --model and --data \(69 can take them\)"):
+    with pytest.raises(UsageError, match=r"leave out model and data \(69 can take them\)"):
         claims.run(41, model=tmp_path)
     system = keel.Rnn(width=8, layers=2, dropout=0.0)
     tokenizer = keel.Tokenizer.from_words(["the", "dog", "barks", "a", "bank"])
     model = keel.Model(system=system, encoder=system.build_encoder(len(tokenizer)).eval(), tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="give --data FOLDER"):
+    with pytest.raises(UsageError, match="give data FOLDER"):
         claims.run(69, model=model)
     with pytest.raises(UsageError, match=r"has no file \*train\*\.conllu"):
         claims.run(69, model=model, data=tmp_path)

@@ -313,7 +313,9 @@ def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, n
         name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
     )
     told = [
-        text for text in said if re.fullmatch(r"the text has [\d,]+ sequences, and a batch of 1,000 repeats it .*", text)
+        text
+        for text in said
+        if re.fullmatch(r"the text has [\d,]+ sequences, and a batch of 1,000 repeats it .*", text)
     ]
     assert len(told) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
 

@@ -124,9 +124,7 @@ def test_what_a_model_of_documents_writes_ends_with_its_document(model: Model) -
 def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
     passage = "The boat lies at anchor. " * 20
     model, script = scripted(model, " at anchor\n", longest=60)
-    with pytest.raises(
-        KeelError, match=r"exceed the context window of 60: use a shorter passage .* cut"
-    ):
+    with pytest.raises(KeelError, match=r"exceed the context window of 60: use a shorter passage .* cut"):
         keel.ask(passage, "Where?", model=model, tokens=10)
     said: list[str] = []
     found = keel.ask(passage, "Where?", model=model, tokens=10, cut=True, on_event=lambda e: said.append(e["text"]))

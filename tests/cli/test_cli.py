@@ -252,7 +252,10 @@ def test_every_recipe_runs(
     if "multi30k" in recipe.stem:
         for side in ("en", "de"):
             (tmp_path / f"train.{side}").write_text("".join(f"{side} {number}\n" for number in range(12)))
-        sides, small = [tmp_path / "train.en", tmp_path / "train.de"], ["--text.vocabulary", "280", "--system.width", "64"]
+        sides, small = (
+            [tmp_path / "train.en", tmp_path / "train.de"],
+            ["--text.vocabulary", "280", "--system.width", "64"],
+        )
         flags = ["--recipe", recipe, *small, "--steps", "2", "--dev", "none", "--out", tmp_path / "m"]
         code, out, err = run("finetune", *sides, *flags)
         assert code == 0, err
@@ -272,9 +275,7 @@ def test_every_recipe_runs(
 
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
-    tables = (
-        'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
-    )
+    tables = 'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
     recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
     assert code == 0
@@ -441,7 +442,7 @@ def test_convert_and_models_that_cannot(run: Run, folder: Path, tmp_path: Path, 
     assert "all numbers are equal" in out
     refused(run("convert", folder / "base", tmp_path / "copy"), 2, "not empty")
     refused(run("predict", folder / "base", folder / "test.tsv"), 2, "keel finetune")
-    refused(run("fill", "a [MASK]", "--model", folder / "tuned"), 1, "cannot fill")
+    refused(run("fill", "a [MASK]", "--model", folder / "tuned"), 1, "no masked language model head")
 
 
 def test_claims_answer_on_stdout(run: Run, refused: Refused) -> None:
@@ -483,8 +484,8 @@ def test_a_blank_text_has_no_vector(run: Run, folder: Path, tmp_path: Path, refu
     lines.write_text("\nthe sailor\n  \nthe judge\n")
     blank.write_text("\n\n")
     for nothing in ("", "   "):
-        refused(run("embed", nothing, "--model", folder / "base"), 1, f"{nothing!r} holds no text")
-    refused(run("embed", blank, "--model", folder / "base"), 1, f"{blank} holds no text")
+        refused(run("embed", nothing, "--model", folder / "base"), 1, f"{nothing!r} contains no text")
+    refused(run("embed", blank, "--model", folder / "base"), 1, f"{blank} contains no text")
     code, out, err = run("embed", lines, "--model", folder / "base")
     assert code == 0
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["the sailor", "the judge"]

@@ -96,7 +96,10 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     refused(run("summarize", PASSAGE, "--model", ngram, "--sentences", 0), 2, "--sentences must be 1 or more")
     refused(run("summarize", PASSAGE, "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more")
     refused(
-        run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern", "or use keel generate"
+        run("translate", "a boat", "--model", ngram),
+        2,
+        "prompt it with examples by --by-pattern",
+        "or use keel generate",
     )
     (tmp_path / "none.tsv").write_text("no pair\n")
     refused(
@@ -107,9 +110,9 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     pattern = ("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram)
     for flag in ("--trace", "--alignment", "--beam", "--best", "--length-penalty"):
         value = "a.html" if flag in ("--trace", "--alignment") else 1
-        refused(run(*pattern, flag, value), 2, f"{flag} does not go with --by-pattern")
-    refused(run("translate", "a", "--model", ngram, "--tokens", 4), 2, "--tokens goes only with --by-pattern")
-    refused(run("translate", "a", "--model", ngram, "--cut"), 2, "--cut goes only with --by-pattern")
+        refused(run(*pattern, flag, value), 2, f"{flag} cannot be combined with --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--tokens", 4), 2, "--tokens needs --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--cut"), 2, "--cut needs --by-pattern")
     refused(run("translate", "", "--model", ngram), 2, "there is nothing to translate")
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "words"), 2, "--by")
     refused(run("evaluate", folder / "base", folder / "train.tsv", "--by", "last-word"), 1, "bert does not write text")

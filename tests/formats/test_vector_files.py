@@ -304,7 +304,10 @@ BINARY = b"2 3\nthe " + np.arange(3, dtype="<f4").tobytes() + b"of " + np.ones(3
         (BINARY[:8] + b"\x00", ":1: .* but the file ends after 0"),
         (BINARY + b"and", ":1: the first line says 2 words of 3 numbers, but more data follows"),
         (BINARY.replace(b"2 3", b"999999999999999 3"), ":1: the first line says 9{15} words .* ends after 2"),
-        (BINARY.replace(b"2 3", b"2 999999999999999"), ":1: the first line says 2 words of 9{15} numbers, which is not plausible"),
+        (
+            BINARY.replace(b"2 3", b"2 999999999999999"),
+            ":1: the first line says 2 words of 9{15} numbers, which is not plausible",
+        ),
         (BINARY.replace(b"of ", b" "), ", word 2: the word is empty: remove it"),
         (BINARY.replace(b"\x00\x00\x80?", b"\x00\x00\xc0\x7f"), ", word 1: the vector of 'the' contains NaN"),
     ],

@@ -154,7 +154,7 @@ def test_labels_may_be_several_but_not_numbers() -> None:
     several = [(text, [label, *(["short"] if len(text) < 18 else ["long"])]) for text, label in TEXTS]
     model = finetune("fasttext", several * 5, **QUICK)
     assert {found.label for found in model.predict("warm at last")} == {"good", "short"}
-    with pytest.raises(UsageError, match="not numbers: say --labels one"):
+    with pytest.raises(UsageError, match="not numbers: say labels one"):
         finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="number", **QUICK)
 
 

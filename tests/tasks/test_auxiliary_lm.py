@@ -142,5 +142,5 @@ def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, 
 def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
     task = made(RNN, tokenizer, frozen=True)
     assert isinstance(task.encoder, RnnEncoder)
-    with pytest.raises(UsageError, match="--freeze leaves it as it is"):
+    with pytest.raises(UsageError, match="freeze leaves it as it is"):
         AuxiliaryLM(task, RNN.build_objective(task.encoder, tokenizer), 0.5)
