@@ -254,8 +254,8 @@ def test_what_is_wrong_is_said(
         translation.translate("", model=desk / "ende")
     assert str(translation.translate([""], model=desk / "ende")[0]) == ""
     refused(run("translate", "none.txt", "--model", desk / "ende"), 2, "there is no file none.txt")
-    refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "seq2seq", "--text.vocabulary", "300",
-                "--out", tmp_path / "m"), 2, "has its tokenizer already")  # fmt: skip
+    refused(run("finetune", desk / "ende", desk / "val.en", desk / "val.de", "--task", "seq2seq",
+                "--text.vocabulary", "300", "--out", tmp_path / "m"), 2, "has its tokenizer already")  # fmt: skip
 
 
 def test_a_recipe_says_the_task(desk: Path, run: Run, tmp_path: Path, refused: Refused, small: list[str]) -> None:
