@@ -1,7 +1,8 @@
 # Each target sets up what it needs: `make demo` on a fresh clone is enough.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: demo check test-fast test test-all
 
@@ -12,20 +13,21 @@ demo: .venv/installed-runtime
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/pyright
+	@$(BIN)/pyright --threads $(WORKERS)
 	@$(BIN)/lint-imports
 
-# Within three minutes: no real data, nothing long.
+# Within three minutes: no real data, no whole runs.
 test-fast: .venv/installed-dev
-	@$(PYTEST) -m "not slow and not multi and not data"
+	@$(PYTEST) -m "not slow and not multi and not data" --ignore tests/golden --ignore tests/test_claims.py \
+		--ignore tests/test_demo.py --deselect tests/test_docs.py::test_blocks_run
 
 # Within ten minutes on two cores.
 test: check
 	@$(PYTEST) -m "not slow and not multi"
 
-# Everything: several processes, faults, long runs.
-test-all: check
-	@$(PYTEST)
+# Adds several processes, faults and long runs, one at a time.
+test-all: test
+	@$(BIN)/python -m pytest -m "slow or multi"
 
 .venv/installed-runtime: EXTRAS :=
 .venv/installed-dev: EXTRAS := [dev]

@@ -134,9 +134,9 @@ def products(system: Elmo, streams: ElmoBatch) -> float:
     found = sum(system.character_filters)
     lstm = tokens * system.layers * (8 * system.width * system.cell_size + system.cell_size * system.width)
     softmax = tokens * system.softmax_samples * system.width
-    places = streams.letters.short.numel() + streams.letters.long.numel()
+    positions = streams.letters.short.numel() + streams.letters.long.numel()
     letters = (
-        places * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
+        positions * system.character_dim * sum(size * count for size, count in enumerate(system.character_filters, 1))
     )
     words = len(streams.letters.short) + len(streams.letters.long)
     above = words * (2 * found * found * system.highway_layers + found * system.width)
@@ -202,7 +202,9 @@ def compare(arguments: argparse.Namespace, tokenizer: Tokenizer, documents: Docu
     torch.manual_seed(0)
     ours = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
     start = deepcopy(ours.state_dict())
-    streams = ours.batch(documents, CounterRng(seed=0, step=0, first=0, rows=arguments.batch), range(arguments.batch))
+    streams = ours.batch(
+        documents, CounterRng(seed=0, step=0, first_example=0, batch_size=arguments.batch), range(arguments.batch)
+    )
     words = len({*streams.places.flatten().tolist()})
     print(f"{arguments.size}, vocabulary {len(tokenizer):,}, {arguments.batch} x {arguments.length} words a step in "
           f"both directions, {words:,} of {streams.places.numel():,} tokens distinct; {arguments.device}")  # fmt: skip

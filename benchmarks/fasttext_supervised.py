@@ -26,7 +26,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.model import Model
 from keel.systems.fasttext import FastText
 from keel.systems.fasttext_classifier import label_tree
-from keel.tasks.classify import Classify
+from keel.tasks.classify import TextClassification
 
 LONGER = 3
 """How many times as long the second run is, whose difference from the first shows what an epoch costs."""
@@ -100,12 +100,14 @@ def compare(program: str, path: Path, texts: Path) -> None:
         theirs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")
     model = Model.load(path)
     task, system = model.task, model.system
-    assert isinstance(task, Classify)
+    assert isinstance(task, TextClassification)
     assert isinstance(system, FastText)
-    data = task.prepare(Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False)
+    data = task.encode_examples(
+        Examples([Example(line, None, None, "") for line in lines], None, "texts"), labelled=False
+    )
     probabilities = task.predict(data).estimates
     scores = torch.empty(len(lines), len(task.labels.names))
-    for index, found in task._each(data, 64, task.classifier):
+    for index, found in task._infer(data, 64, lambda features, _: task.classifier(features)):
         scores[index] = found
     # fastText adds 1e-5 to every chance before it takes the logarithm.
     raised = probabilities + 1e-5

@@ -99,7 +99,7 @@ def keel(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
         made["data"] = data = Documents.of(Tokens.build(corpus, tokenizer, workers=arguments.threads))
         made["encoder"] = encoder = system.build_encoder(len(tokenizer))
         made["objective"] = objective = system.build_objective(encoder, tokenizer)
-        objective.rows(data)
+        objective.epoch_size(data)
 
     def learn() -> None:
         settings = {"epochs": arguments.epochs, "threads": arguments.threads, "seed": seed}

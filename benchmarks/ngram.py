@@ -59,7 +59,7 @@ def keel(folder: Path, order: int, threads: int) -> dict[str, float]:
     found = text_generation.perplexity(model, folder / "test.txt")
     started = time.perf_counter()
     size = (folder / "keel" / "model.safetensors").stat().st_size
-    value = found.values["ngram by token"].value
+    value = found.values["ngram per token"].value
     return {"perplexity": value, "learn": learned - start, "ask": started - learned, "size": size / 1e6}
 
 

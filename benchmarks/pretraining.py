@@ -72,7 +72,7 @@ def peer_steps(options: argparse.Namespace) -> list[float]:
     rows: list[dict[str, Any]] = []
     for step in range(options.steps):
         batch = objective.batch(
-            documents, CounterRng(seed=0, step=step, first=step * options.batch), range(options.batch)
+            documents, CounterRng(seed=0, step=step, first_example=step * options.batch), range(options.batch)
         )
         labels = torch.full_like(batch.rows.ids, -100)
         labels.scatter_(1, batch.slots, torch.where(batch.weights > 0, batch.targets, -100))

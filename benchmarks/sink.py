@@ -51,15 +51,15 @@ def main() -> None:
     print("| | bits per byte | of seeds | on the first token | evenly | on the vector before |\n" + "|---" * 6 + "|")
     for sink in (False, True):
         system = Gpt(
-            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, sequence_length=options.length,
-            dropout=0.0, attention_dropout=0.0, sink=sink,
+            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length,
+            sequence_length=options.length, dropout=0.0, attention_dropout=0.0, sink=sink,
         )  # fmt: skip
         losses, shares = [], []
         for seed in range(options.seeds):
             out = options.out / f"{'with' if sink else 'without'}-{seed}"
             keel.pretrain(system, options.text, out=out, seed=seed, **settings)
             model = keel.Model.load(out, device=options.device)
-            losses.append(keel.perplexity(model, options.held_out).values["next bits by byte"].value)
+            losses.append(keel.perplexity(model, options.held_out).values["next bits per byte"].value)
             shares += [share for text in texts if (share := on_first(model, text))]
         before, first, even = map(fmean, zip(*shares, strict=True))
         spread = f" ± {stdev(losses):.4f}" if len(losses) > 1 else ""

@@ -1,6 +1,6 @@
 """The AWD-LSTM on WikiText-2: learned by the recipe, judged on the test file word by word, its state carried.
 
-    python benchmarks/wikitext2.py DATA --out DIR [--epochs 90] [--device cuda] [--lines 0] [--system.hidden_size 1152 ...]
+    python benchmarks/wikitext2.py DATA --out DIR [--epochs 90] [--device cuda] [--lines 0] [--system.hidden_size 1152]
 
 DATA holds train.txt and test.txt (or .xz). Words are separated by whitespace, <unk> among them; each line ends with
 an end token, also an empty one. Papers also predict the 147 end tokens of empty lines after empty ones,

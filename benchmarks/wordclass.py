@@ -77,7 +77,7 @@ def main() -> None:
             begun, wall = time.process_time(), time.perf_counter()
             fit(objective, documents, system.pretraining_defaults)
             ours, wall = time.process_time() - begun, time.perf_counter() - wall
-            found = information(text, read_paths(encoder.files(tokenizer)["classes.tsv"]))
+            found = information(text, read_paths(encoder.extra_files(tokenizer)["classes.tsv"]))
             print(f"{shape}, {len(tokens):,} tokens: {ours:.1f} CPU s ({wall:.1f} s wall), information {found:.4f}")
             if arguments.peer:
                 out = Path(folder) / f"peer-{shape}"

@@ -122,8 +122,8 @@ def main() -> None:
     shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
     systems: dict[str, Any] = {"ngram": Ngram()} | {
         f"{layers} x {width}": Gpt(
-            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length, sequence_length=options.length,
-            dropout=0.0, attention_dropout=0.0,
+            layers=layers, width=width, head_dim=min(64, width), max_positions=options.length,
+            sequence_length=options.length, dropout=0.0, attention_dropout=0.0,
         )
         for layers, width in shapes
     }  # fmt: skip

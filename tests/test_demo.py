@@ -1,4 +1,4 @@
-"""The tour: its text is the same everywhere, its test is fair, and it goes on where it stopped."""
+"""Demo: reproducible text, fair test, resumable."""
 
 import json
 from collections import Counter
@@ -11,9 +11,9 @@ import pytest
 import keel
 from keel import demo
 from keel.demo import docstrings as source
-from keel.demo.docstrings import Docstring, balanced, gather, questions, to_prose
+from keel.demo.docstrings import Docstring, balanced, collect_docstrings, labelled_sentences, to_prose
 from keel.demo.paired_answers import Answers, verdict
-from keel.demo.word_count_baseline import WordCounts
+from keel.demo.word_count_baseline import WordCountBaseline
 from keel.errors import KeelError, UsageError
 
 NUMPYDOC = """Return the sum of an array over an axis.
@@ -42,7 +42,7 @@ TOPICS = {
 
 
 def made_up(each: int) -> list[Docstring]:
-    """Docstrings of three packages, each with words of its own."""
+    """Docstrings of three packages, each with its own words."""
     random = np.random.default_rng(0)
 
     def sentence(words: str) -> str:
@@ -63,42 +63,40 @@ def test_a_docstring_is_cleaned_to_its_prose() -> None:
 @pytest.mark.parametrize(
     "text", ["", "Args:\n    x: the number to add to it.", ">>> a = 1", "See http://x.y/{a_b}=1 for it."]
 )
-def test_what_is_no_prose_gives_no_sentence(text: str) -> None:
+def test_markup_gives_no_sentence(text: str) -> None:
     assert to_prose(text) == ()
 
 
-def test_gathering_reads_installed_packages_without_importing_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docstrings_are_read_without_importing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "PACKAGES", ("mpmath", "jinja2"))
-    said: list[str] = []
-    found = gather(tmp_path, said.append)
+    messages: list[str] = []
+    found = collect_docstrings(tmp_path, messages.append)
     assert {docstring.package for docstring in found} == {"jinja2", "mpmath"}
     assert min(len(docstring.sentences) for docstring in found) >= 2
     assert len({docstring.sentences for docstring in found}) == len(found) > 100
-    assert any(line.startswith("mpmath 1.") for line in said)
-    said.clear()
-    assert gather(tmp_path, said.append) == found
-    assert not said, "the second time it is read from the folder"
+    assert any(line.startswith("mpmath 1.") for line in messages)
+    messages.clear()
+    assert collect_docstrings(tmp_path, messages.append) == found
+    assert not messages, "the second time it is read from the folder"
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "PACKAGES", ("no-such-package",))
     with pytest.raises(KeelError, match="no-such-package"):
-        gather(tmp_path, lambda text: None)
+        collect_docstrings(tmp_path, lambda text: None)
     assert not list(tmp_path.iterdir())
 
 
-def test_questions_name_no_package_and_are_found_once() -> None:
+def test_labelled_sentences_are_unique_and_name_no_package() -> None:
     twice = "This sentence stands in two docstrings."
-    found = questions([
+    found = labelled_sentences([
         Docstring("torch", (twice, "A tensor is a grid of numbers.")),
         Docstring("numpy", (twice, "This is not how NumPy does it.")),
     ])  # fmt: skip
     assert found == [("A tensor is a grid of numbers.", "torch")]
 
 
-def test_balanced_takes_as_many_of_each_and_labels_of_another_seed_are_new() -> None:
+def test_balanced_classes_and_disjoint_seeds() -> None:
     pairs = [(f"{label}{number}", label) for number in range(10) for label in "ab"]
     first, second = balanced(pairs, 3), balanced(pairs, 3, skip=3)
     assert Counter(label for _, label in first) == Counter(label for _, label in second) == {"a": 3, "b": 3}
@@ -115,22 +113,22 @@ def test_a_third_is_held_out_by_the_text_alone() -> None:
     ]
 
 
-def test_word_counts_learn_which_words_tell() -> None:
-    pairs = questions(made_up(60))
+def test_word_counts_classify() -> None:
+    pairs = labelled_sentences(made_up(60))
     learned, test = pairs[:100], pairs[100:]
-    said = WordCounts([text for text, _ in learned], [label for _, label in learned]).predict(
+    messages = WordCountBaseline([text for text, _ in learned], [label for _, label in learned]).predict(
         [text for text, _ in test]
     )
-    assert np.mean([mine == label for mine, (_, label) in zip(said, test, strict=True)]) > 0.95
+    assert np.mean([mine == label for mine, (_, label) in zip(messages, test, strict=True)]) > 0.95
 
 
-@pytest.mark.parametrize(("better", "says"), [(30, "pays"), (0, "no sure difference"), (-30, "did harm")])
-def test_the_verdict_is_what_the_answers_say(better: int, says: str) -> None:
+@pytest.mark.parametrize(("better", "text"), [(30, "helps"), (0, "No significant difference"), (-30, "hurts")])
+def test_verdict_follows_the_interval(better: int, text: str) -> None:
     random = np.random.default_rng(1)
-    scratch = Answers(system="scratch", right=random.random((3, 500)) < 0.5)
-    pretrained = Answers(system="pre-trained", right=random.random((3, 500)) < 0.5 + better / 100)
-    counts = Answers(system="counts", right=np.ones((3, 500), bool))
-    assert says in verdict(counts, scratch, pretrained)
+    scratch = Answers(system="scratch", correct=random.random((3, 500)) < 0.5)
+    pretrained = Answers(system="pre-trained", correct=random.random((3, 500)) < 0.5 + better / 100)
+    counts = Answers(system="counts", correct=np.ones((3, 500), bool))
+    assert text in verdict(counts, scratch, pretrained)
     assert f"{100 - np.mean(pretrained.seeds):.1f} points above the pre-trained" in verdict(counts, scratch, pretrained)
     value, low, high = pretrained.percent()
     assert low < value < high
@@ -141,18 +139,18 @@ def test_the_verdict_is_what_the_answers_say(better: int, says: str) -> None:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A demo of three made-up packages, with few labels and two seeds."""
     folder = tmp_path / "demo"
-    monkeypatch.setattr(demo, "gather", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
+    monkeypatch.setattr(demo, "collect_docstrings", lambda folder, say: (folder.mkdir(exist_ok=True), made_up(120))[1])
     monkeypatch.setattr(demo, "PACKAGES", tuple(TOPICS))
     monkeypatch.setattr("keel.demo.demo_page.PACKAGES", tuple(TOPICS))
     monkeypatch.setattr(demo, "VECTORS", {"word2vec": keel.Word2vec(width=8)})
     monkeypatch.setattr(demo, "WORDS", ("boat", "zebra"))
-    monkeypatch.setattr(demo, "SUMS", ("anchor - boat + bread",))
-    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "TUNING": {"epochs": 1, "batch": 16}}.items():
+    monkeypatch.setattr(demo, "ANALOGIES", ("anchor - boat + bread",))
+    for name, value in {"LABELS": 30, "TESTED": 60, "SEEDS": 2, "FINETUNING": {"epochs": 1, "batch": 16}}.items():
         monkeypatch.setattr(demo, name, value)
     return folder
 
 
-def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_resumes_and_writes_a_page(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[dict[str, Any]] = []
     tune, stop_at = keel.finetune, [3]
 
@@ -171,17 +169,17 @@ def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, mon
 
     stop_at[0] = 100
     page = demo.run(small, steps=3, on_event=events.append)
-    assert stop_at[0] == 97, "only the three networks that were missing are tuned"
+    assert stop_at[0] == 97, "only the three missing networks are fine-tuned"
     assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in (small / "answers").iterdir()}.items()
-    acts = [event["number"] for event in events if event["event"] == "act"]
-    assert acts == [*range(1, 7)] * 2
+    parts = [event["number"] for event in events if event["event"] == "act"]
+    assert parts == [*range(1, 7)] * 2
     assert sum(event["event"] == "evaluation" and event["step"] == 0 for event in events) == 1, "pre-trained once"
 
     html = page.read_text(encoding="utf-8")
     counts = json.loads((small / "answers" / "word-counts-0.json").read_text())
     assert len(counts) == 60
     for part in (
-        "Act 6",
+        "Part 6",
         "word counts",
         "word2vec frozen",
         "anchor - boat + bread",
@@ -194,6 +192,6 @@ def test_the_tour_ends_with_a_page_and_goes_on_where_it_stopped(small: Path, mon
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="holds no demo"):
+    with pytest.raises(UsageError, match="contains no demo"):
         demo.run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

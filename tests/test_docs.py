@@ -4,8 +4,11 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +35,6 @@ SHORTER = {
     "--task tag": "--task tag --epochs 1",
     "--task choose --out": "--task choose --epochs 1 --out",
     "--task seq2seq": "--task seq2seq --epochs 1",
-    'task="seq2seq"': 'task="rewrite"',
 }
 # Models that a page uses and does not make: built once for all pages.
 MODELS = {
@@ -47,8 +49,9 @@ MODELS = {
 def example_files(tmp_path_factory: pytest.TempPathFactory, english_corpus: Path) -> Path:
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in ("wiki.txt", "company.txt"):
-        (folder / name).write_bytes(english_corpus.read_bytes())
+    text = english_corpus.read_text(encoding="utf-8")
+    (folder / "wiki.txt").write_text(text, encoding="utf-8")
+    (folder / "company.txt").write_text("\n\n".join(text.split("\n\n")[:40]), encoding="utf-8")
     rows = ["the farmer is kind\tgood", "the pilot was late\tbad"] * 20
     for name in ("train.tsv", "test.tsv"):
         (folder / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n")
@@ -172,3 +175,14 @@ def test_layer_diagram_is_true() -> None:
     layers = next(c["layers"] for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
     assert diagram
     assert diagram[1].splitlines() == [re.sub(r"[()]", "", layer) for layer in layers]
+
+
+@pytest.mark.skipif(not find_spec("keel.systems.family_tree"), reason="no family tree yet")
+def test_family_tree_is_current() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- family-tree -->\n```mermaid\n(.*?)```\n<!-- /family-tree -->", page, re.DOTALL)
+    tree = subprocess.run(
+        [sys.executable, "-m", "keel.systems.family_tree"], capture_output=True, text=True, check=True
+    )
+    assert shown
+    assert shown[1] == tree.stdout

@@ -16,6 +16,7 @@ import transformers
 
 from keel.data.corpus import Corpus
 from keel.data.examples import Labels
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
@@ -80,7 +81,7 @@ def assert_equal(model: Model, other: Model) -> None:
     assert all(torch.equal(value, weights(other)[name]) for name, value in weights(model).items())
 
 
-ONE = Labels(kind="one", names=("bad", "好", "so-so"))
+ONE = Labels(kind=SingleLabel(), names=("bad", "好", "so-so"))
 SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "encoder only": ({"heads": False}, "BertModel", False),
     "pre-trained": ({"whole_word_masking": True, "mask_rate": 0.2}, "BertForPreTraining", False),
@@ -88,12 +89,12 @@ SHAPES: dict[str, tuple[dict[str, Any], str, bool]] = {
     "classify": ({"heads": False, "task": "classify", "labels": ONE}, "BertForSequenceClassification", False),
     "pair": ({"heads": False, "task": "pair", "labels": ONE}, "BertForSequenceClassification", False),
     "number": (
-        {"heads": False, "task": "pair", "labels": Labels(kind="number")},
+        {"heads": False, "task": "pair", "labels": Labels(kind=Regression())},
         "BertForSequenceClassification",
         False,
     ),
     "several": (
-        {"heads": False, "task": "classify", "labels": Labels(kind="several", names=("a", "b"))},
+        {"heads": False, "task": "classify", "labels": Labels(kind=MultiLabel(), names=("a", "b"))},
         "BertForSequenceClassification",
         False,
     ),
@@ -400,7 +401,7 @@ def test_predict_takes_one_or_many(tokenizer: Tokenizer) -> None:
     assert model.predict([]) == []
     with pytest.raises(UsageError, match="item 2"):
         model.predict(["fine", ("a", "b")])
-    with pytest.raises(UsageError, match="item 1 is None, but this model was made for a text"):
+    with pytest.raises(UsageError, match="item 1 is None, but this model expects a text"):
         model.predict(None)
     pair = made(tokenizer, heads=False, task="pair", labels=ONE)
     assert pair.predict(PAIRS)[1].label == pair.predict(PAIRS[1]).label

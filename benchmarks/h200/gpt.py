@@ -134,7 +134,7 @@ def train(options: argparse.Namespace, settings: dict[str, Any]) -> None:
             raw = "\n".join(line for _, line in open_text(options.wikitext / f"{name}.txt.xz"))
             found = keel.perplexity(model, [plain(raw)], stride=options.stride)
             published = len(raw.split()) + raw.count("\n") + 1
-            nats = math.log(found.values["next by token"].value) * found.count
+            nats = math.log(found.values["next per token"].value) * found.count
             print(f"WikiText-2 {name}:\n{found}")
             print(f"  by {published:,} published tokens: {math.exp(nats / published):.2f} (GPT-2 small: 29.41, test)")
     if options.lambada:

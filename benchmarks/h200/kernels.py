@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from keel.kernels import attention, attention_varlen, cross_entropy, gelu, layer_norm
-from keel.kernels.hopper import feed_forward
+from keel.kernels import attention, attention_varlen, cross_entropy, feed_forward, gelu, layer_norm
 
 BF16 = torch.bfloat16
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch wants it for deterministic algorithms
@@ -162,8 +161,8 @@ def attention_case(
 ) -> Case:
     """`packed`: rows of any length up to `time` lie side by side, as many tokens in all."""
     width = heads * 64
-    settings = {"longest": time, "heads": heads, "dropout": dropout, "causal": causal}
-    even = {} if packed else {"even": True}
+    settings = {"max_seqlen": time, "heads": heads, "dropout": dropout, "causal": causal}
+    even = {} if packed else {"fixed_length": True}
 
     def build(size: float) -> list[Tensor]:
         return [

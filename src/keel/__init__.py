@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
-    from keel.tasks.task import HeadSettings
+    from keel.tasks.head_settings import HeadSettings
     from keel.text_vectors import TokenVectors
     from keel.training.plan import Train
 
@@ -170,7 +170,7 @@ _MODULES = {
     "keel.systems.ulmfit": "Ulmfit",
     "keel.systems.word2vec": "Word2vec",
     "keel.systems.wordclass": "Wordclass",
-    "keel.tasks.task": "HeadSettings",
+    "keel.tasks.head_settings": "HeadSettings",
     "keel.text_vectors": "TokenVectors",
     "keel.training.plan": "Train",
 }

@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses to plain dicts and TOML and back, held to their annotations."""
+"""Settings: frozen dataclasses to plain dicts and TOML and back, validated by their annotations."""
 
 import ast
 import contextlib
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
-Fit = Callable[[Any, Any, str], Any]
+Convert = Callable[[Any, Any, str], Any]
 
-# Our names, and what other tools call the same thing.
+# Names of settings, and the names of the same setting in other tools.
 SYNONYMS = {
     "width": "hidden_size d_model n_embd dim embedding_dim vector_size",
     "layers": "num_hidden_layers num_layers n_layer n_layers depth",
@@ -78,8 +78,8 @@ SYNONYMS = {
     "log_every": "logging_steps",
 }
 MEANINGS = {"head_dim": "width / heads", "mlp_ratio": "the inner size / width"}
-"""What to give where another tool's name means another figure."""
-MOST_LISTED = 12
+"""Conversion where another tool's setting has another unit."""
+MAX_LISTED = 12
 EXPECTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 
 
@@ -147,14 +147,14 @@ Dropout = Annotated[float, Ge(0), Lt(1)]
 
 
 class Validated:
-    """Base of settings dataclasses: types and bounds of the annotations are enforced when one is made."""
+    """Base of settings dataclasses: enforces the types and bounds of the annotations on construction."""
 
     __slots__ = ("given",)  # a slot, as vars() of settings are their fields alone
     given: frozenset[str]
     """The fields that were passed, as opposed to those left at their defaults."""
 
     def __new__(cls, **fields: Any) -> Self:
-        check(cls, fields)  # here, as no subclass can forget it, and before any of them computes with a wrong one
+        check(cls, fields)  # before any __post_init__, and no subclass can forget it
         settings = super().__new__(cls)
         object.__setattr__(settings, "given", frozenset(fields))
         return settings
@@ -171,12 +171,12 @@ def to_dict(settings: "DataclassInstance") -> dict[str, Any]:
 
 
 def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str = "recipe.toml") -> Settings:
-    """Make `cls` from plain data; an unknown name, a wrong type or a missing setting is refused, naming its place."""
+    """Build `cls` from plain data; refuses unknown names, wrong types and missing settings, naming their location."""
     return _build(cls, values, where, "")
 
 
 def replace(settings: Settings, **overrides: Any) -> Settings:
-    """A copy with some settings changed, as strict as `from_dict`; the key `"section.field"` reaches inside."""
+    """A copy with changed settings, as strict as `from_dict`; the key `"section.field"` changes a nested one."""
     where = type(settings).__name__
     hints = _hints(type(settings))
     changes: dict[str, Any] = {}
@@ -192,13 +192,13 @@ def replace(settings: Settings, **overrides: Any) -> Settings:
     for head, values in inside.items():
         section = changes.get(head, getattr(settings, head))
         if not dataclasses.is_dataclass(section) or isinstance(section, type):
-            raise UsageError(f"{where}: {head} has no settings inside it, so {head}.{next(iter(values))} means nothing")
+            raise UsageError(f"{where}: {head} is not a section, so there is no {head}.{next(iter(values))}")
         changes[head] = replace(section, **values)
     return dataclasses.replace(settings, **changes)
 
 
 def check(cls: type, values: Mapping[str, Any]) -> None:
-    """Refuse values that are not what the annotations of `cls` say; a name that it does not have is left to it."""
+    """Refuse values that do not convert the annotations of `cls`; unknown names are left to its constructor."""
     hints = _hints(cls)
     for name, value in values.items():
         if name in hints:
@@ -206,7 +206,7 @@ def check(cls: type, values: Mapping[str, Any]) -> None:
 
 
 def parse_value(annotation: Any, text: str, where: str) -> Any:
-    """The value that a command-line string stands for: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
+    """Parse a command-line value: `1_000`, `1e-4`, `10%`, `true`, `a,b`, `none`."""
     if get_origin(annotation) is Annotated:
         kind, *bounds = get_args(annotation)
         return _bounded(parse_value(kind, text, where), bounds, where)
@@ -225,27 +225,27 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise KeelError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML file") from None
     except UnicodeDecodeError:
-        raise KeelError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+        raise KeelError(f"{path}: not UTF-8 text; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         place = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
         line = f":{place[1]}" if place else ""
         reason = str(error).replace(place[0], "") if place else str(error)
-        raise KeelError(f"{path}{line}: is not valid TOML ({reason}); set that line right") from None
+        raise KeelError(f"{path}{line}: invalid TOML ({reason}); fix that line") from None
 
 
 def write_toml(values: Mapping[str, Any]) -> str:
-    """Plain data as TOML text that `read_toml` gives back; None, which TOML lacks, becomes "none"."""
+    """TOML text of plain data, the inverse of `read_toml`; None, which TOML lacks, becomes "none"."""
     return "\n\n".join(_toml_tables(values, ())) + "\n"
 
 
 @functools.cache
 def help_of(cls: type) -> dict[str, str]:
-    """The line of help under each field of a dataclass: the bare string that follows it in the class body."""
+    """Help text of each field of a dataclass: the string literal below it in the class body."""
     texts: dict[str, str] = {}
     for ancestor in reversed([kind for kind in cls.__mro__ if dataclasses.is_dataclass(kind)]):
         try:
             (body,) = ast.parse(textwrap.dedent(inspect.getsource(ancestor))).body
-        except (OSError, TypeError):  # no source to read, as in a session or a frozen program
+        except (OSError, TypeError):  # no source, as in an interactive session or a frozen program
             continue
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
@@ -256,7 +256,7 @@ def help_of(cls: type) -> dict[str, str]:
 
 
 def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
-    """The error for a name that is not among `known`, with the nearest one, or what another tool's name is here."""
+    """The error for an unknown name, suggesting the nearest one or Keel's name for another tool's setting."""
     known = sorted(known)
     ours = [candidate for candidate in known if name in SYNONYMS.get(candidate, "").split()]
     near = difflib.get_close_matches(name, known, n=1)
@@ -266,8 +266,8 @@ def unknown_name(name: str, known: Iterable[str], where: str) -> UsageError:
     elif near:
         remedy = f"did you mean {near[0]!r}?"
     else:
-        more = f" and {len(known) - MOST_LISTED} more: see --help" if len(known) > MOST_LISTED else ""
-        remedy = f"known are {', '.join(known[:MOST_LISTED])}{more}" if known else "nothing can be set here"
+        more = f" and {len(known) - MAX_LISTED} more: see --help" if len(known) > MAX_LISTED else ""
+        remedy = f"known names: {', '.join(known[:MAX_LISTED])}{more}" if known else "it has no settings"
     return UsageError(f"{where}: unknown name {name!r}; {remedy}")
 
 
@@ -290,7 +290,7 @@ def _build(cls: type[Settings], values: Any, where: str, prefix: str) -> Setting
             raise UsageError(f"{place}: {field.name!r} is missing; add it")
     try:
         return cls(**given)
-    except KeelError as error:  # a settings class refuses values that do not go together
+    except KeelError as error:  # incompatible values, refused by __post_init__
         raise UsageError(f"{place}: {error}") from None
 
 
@@ -304,22 +304,22 @@ def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
-def _first_fit(annotation: Any, value: Any, where: str, fit: Fit) -> Any:
+def _first_fit(annotation: Any, value: Any, where: str, convert: Convert) -> Any:
     members = [member for member in get_args(annotation) if member is not types.NoneType]
     optional = len(members) < len(get_args(annotation))
     own_none = any("none" in get_args(member) for member in members)  # as in Literal["none", "linear"]
     if optional and (value is None or (value == "none" and not own_none)):
         return None
     if len(members) == 1:
-        return fit(members[0], value, where)
+        return convert(members[0], value, where)
     for member in members:
         with contextlib.suppress(UsageError):
-            return fit(member, value, where)
+            return convert(member, value, where)
     raise _refusal(annotation, value, where)
 
 
 def _typed(annotation: Any, value: Any, where: str) -> Any:
-    """`value` if it is what the annotation says, else an error; whole floats pass as int, ints and "10%" as float."""
+    """`value`, validated by the annotation; integral floats pass as int, ints and "10%" as float."""
     if get_origin(annotation) is Annotated:
         kind, *bounds = get_args(annotation)
         return _bounded(_typed(kind, value, where), bounds, where)
@@ -351,13 +351,15 @@ def _bounded(value: Any, bounds: Sequence[Ge], where: str) -> Any:
     raise UsageError(f"{where} must be {' and '.join(map(str, bounds))}, not {value}")
 
 
-def _each(annotation: Any, values: Sequence[Any], where: str, fit: Fit) -> tuple[Any, ...]:
+def _each(annotation: Any, values: Sequence[Any], where: str, convert: Convert) -> tuple[Any, ...]:
     kinds = get_args(annotation)
     if kinds[-1] is ...:
         kinds = kinds[:1] * len(values)
     if len(kinds) != len(values):
         raise _refusal(annotation, list(values), where)
-    return tuple(fit(kind, value, f"{where}[{i}]") for i, (kind, value) in enumerate(zip(kinds, values, strict=True)))
+    return tuple(
+        convert(kind, value, f"{where}[{i}]") for i, (kind, value) in enumerate(zip(kinds, values, strict=True))
+    )
 
 
 def _refusal(annotation: Any, value: Any, where: str) -> UsageError:
@@ -382,7 +384,7 @@ def _describe(annotation: Any) -> str:
 
 
 def _read(annotation: Any, text: str) -> Any:
-    """`text` as the annotation would have it, or unchanged where it does not fit (then `_typed` refuses it)."""
+    """`text` converted by the annotation, or unchanged where that fails (then `_typed` refuses it)."""
     if get_origin(annotation) is Literal:
         return {str(choice): choice for choice in get_args(annotation)}.get(text, text)
     if annotation is bool:
@@ -426,10 +428,10 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_toml_key(key)} = {_toml(item)}' for key, item in value.items())}}}"
-    assert isinstance(value, str), f"{value!r} has no place in TOML"
+    assert isinstance(value, str), f"{value!r} cannot be written as TOML"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def cache_folder() -> Path:
-    """Say where Keel keeps what it can make again: $KEEL_CACHE, else ~/.cache/keel."""
+    """Folder of the cache: $KEEL_CACHE, else ~/.cache/keel."""
     return Path(os.environ.get("KEEL_CACHE") or Path.home() / ".cache" / "keel")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from keel.config import to_dict
 from keel.data.examples import Examples, Labels
+from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.predictions import AnyPrediction
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -148,12 +149,11 @@ class Model:
         if self.task is not None:
             labels = self.task.labels
             target = labels.tokenizer
-            keel["task"] = {"name": self.task.name, "kind": labels.kind, **self.task.settings}
+            keel["task"] = {"name": self.task.name, "kind": labels.kind.name, **self.task.settings}
             if target is not None:
                 keel["task"][TARGET] = True
-            if labels.kind != "text":
-                kind = "" if labels.kind in ("tags", "choice") else labels.kind
-                config |= label_settings(labels.names, kind)
+            if not isinstance(labels.kind, TextTarget):
+                config |= label_settings(labels.names, labels.kind.problem_type)
         stored = StoredModel(
             system=self.system,
             tokenizer=self.tokenizer,
@@ -282,15 +282,16 @@ def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, 
 
 def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
     ours = stored.config.get("keel", {}).get("task", {})
-    kind = ours.get("kind", stored.label_kind)
-    if not stored.labels and kind != "text":
+    kind = LABEL_KINDS[ours["kind"]] if "kind" in ours else stored.label_kind
+    generates = isinstance(kind, TextTarget)
+    if not stored.labels and not generates:
         return None
-    names = () if kind in ("number", "choice") else stored.labels
+    names = stored.labels if kind.has_classes else ()
     labels = Labels(kind=kind, names=names, tokenizer=stored.target_tokenizer)
-    if kind != "text" and labels.outputs != len(stored.labels):
+    if not generates and labels.outputs != len(stored.labels):
         raise KeelError(f"the classifier has {len(stored.labels)} outputs; Keel's regression has one")
     settings = {name: value for name, value in ours.items() if name not in ("name", "kind", TARGET)}
-    task = TASKS[ours.get("name", {"tags": "tag", "choice": "choose"}.get(kind, "classify"))]
+    task = TASKS[ours.get("name", kind.default_task)]
     return task(stored.system, encoder, stored.tokenizer, labels, **settings)
 
 

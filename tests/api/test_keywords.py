@@ -17,7 +17,7 @@ from keel.data.examples import Columns
 from keel.generation.beam_search import BeamSearch
 from keel.generation.sampling import Sampling
 from keel.systems import SYSTEMS
-from keel.tasks.task import HeadSettings
+from keel.tasks.head_settings import HeadSettings
 from keel.training.plan import Train
 
 FILE = Path(keel.api.__file__).with_name("keywords.py")

@@ -23,8 +23,8 @@ def model(english_corpus: Path) -> Model:
     return Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
 
 
-def found(report: Report, severity: str, *parts: str) -> Finding:
-    """The one finding of that severity that says all these parts."""
+def find_one(report: Report, severity: str, *parts: str) -> Finding:
+    """The single finding of this severity that contains all these parts."""
     hits = [it for it in report.findings if it.severity == severity and all(part in str(it) for part in parts)]
     assert len(hits) == 1, list(report.lines())
     return hits[0]
@@ -40,11 +40,11 @@ def test_a_good_corpus(english_corpus: Path, model: Model) -> None:
     facts = report.files[str(english_corpus)]
     assert facts["encoding"] == "utf-8"
     assert facts["documents"] == 300
-    assert facts["holds"] == "text, English by its letters"
+    assert facts["contents"] == "text, English by its characters"
     ids, _ = model.tokenizer.encode_flat([english_corpus.read_text()])
     assert facts["tokens"] == f"{len(ids):,}"
     assert not report.findings
-    assert list(report.lines())[-1] == "nothing stands in the way"
+    assert list(report.lines())[-1] == "no errors found"
 
 
 def test_chinese_in_gb18030(chinese_corpus: Path, tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_chinese_in_gb18030(chinese_corpus: Path, tmp_path: Path) -> None:
     file.write_bytes(chinese_corpus.read_text(encoding="utf-8").encode("gb18030"))
     report = check(file)
     assert report.files[str(file)]["encoding"] == "gb18030"
-    assert "Chinese" in report.files[str(file)]["holds"]
-    found(report, "note", "gb18030", "--encoding")
+    assert "Chinese" in report.files[str(file)]["contents"]
+    find_one(report, "note", "gb18030", "--encoding")
 
 
 def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
@@ -69,19 +69,19 @@ def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
     lines += [b"bad \xff byte.", b"", b"nul \0 here.", b"", b"x " * 600_000]
     file.write_bytes(b"\n".join(lines))
     report = check(file)
-    assert report.files[str(file)]["seen before"] == {"lines": 1, "documents": 1}
-    assert found(report, "warning", "--dedup documents", "in line 1").where == f"{file}:5"
-    assert found(report, "warning", "U+FFFD").where == f"{file}:7"
-    assert found(report, "warning", "NUL").where == f"{file}:9"
-    assert found(report, "warning", "1,200,000 characters").where == f"{file}:11"
+    assert report.files[str(file)]["duplicates"] == {"lines": 1, "documents": 1}
+    assert find_one(report, "warning", "--dedup documents", "of line 1").where == f"{file}:5"
+    assert find_one(report, "warning", "U+FFFD").where == f"{file}:7"
+    assert find_one(report, "warning", "NUL").where == f"{file}:9"
+    assert find_one(report, "warning", "1,200,000 characters").where == f"{file}:11"
     assert not report.errors
 
 
 @pytest.mark.parametrize("size", [5000, 2_500_000])
-def test_the_first_word_that_is_too_long_is_placed(tmp_path: Path, size: int) -> None:
+def test_first_overlong_word_is_located(tmp_path: Path, size: int) -> None:
     file = tmp_path / "c.txt"
     file.write_text(f"Some text. And more.\n\nA {'x' * size} b {'y' * 1000}\n{'z' * 999}\n")
-    finding = found(check(file), "warning", "1,000 characters or more without a blank", "blanks were lost")
+    finding = find_one(check(file), "warning", "1,000 characters or more without whitespace")
     assert finding.where == f"{file}:3"
 
 
@@ -91,9 +91,9 @@ def test_a_table_is_read_as_a_corpus_is(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     report = check(file)
     assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
-    assert found(report, "warning", "--dedup documents", "in line 3").where == f"{file}:4"
-    assert found(report, "warning", "--dedup lines", "in line 3").where == f"{file}:4"
-    found(report, "note", "1 row without 'text'")
+    assert find_one(report, "warning", "--dedup documents", "of line 3").where == f"{file}:4"
+    assert find_one(report, "warning", "--dedup lines", "of line 3").where == f"{file}:4"
+    find_one(report, "note", "1 row without 'text'")
 
 
 def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
@@ -102,15 +102,15 @@ def test_a_document_longer_than_a_block_is_one(tmp_path: Path) -> None:
     file.write_text("Short one.\n\n" + "\n".join(lines) + "\n" + "x " * 1_500_000 + "\nThe end.\n\nLast one.")
     report = check(file)
     assert report.files[str(file)]["documents"] == len(list(Corpus(file).documents())) == 3
-    assert report.files[str(file)]["seen before"] == {"lines": 0, "documents": 0}
-    assert found(report, "warning", "3,000,000 characters").where == f"{file}:1003"
+    assert report.files[str(file)]["duplicates"] == {"lines": 0, "documents": 0}
+    assert find_one(report, "warning", "3,000,000 characters").where == f"{file}:1003"
 
 
-def test_how_much_is_compared_is_bounded_and_said(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_checks, "COMPARED", 100)
+def test_number_of_compared_lines_is_bounded(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_checks, "MAX_COMPARED", 100)
     report = check(english_corpus)
-    found(report, "note", "only the first 100 different lines", "--dedup lines")
-    found(report, "note", "only the first 100 different documents")
+    find_one(report, "note", "only the first 100 distinct lines", "--dedup lines")
+    find_one(report, "note", "only the first 100 distinct documents")
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,21 +122,21 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("text", "sentence"), [("", "no text"), (" \n\n", "no text"), ("Only one.", "one sentence")])
 def test_too_little_text_is_an_error(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "c.txt").write_text(text)
-    found(check(tmp_path / "c.txt"), "error", sentence)
+    find_one(check(tmp_path / "c.txt"), "error", sentence)
 
 
 def test_one_document(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("One sentence. Then another.\nAnd a third.\n")
-    found(check(tmp_path / "c.txt"), "warning", "one single document", "--system.next_sentence false")
+    find_one(check(tmp_path / "c.txt"), "warning", "single document", "--system.next_sentence false")
 
 
-def test_unknown_pieces(chinese_corpus: Path, model: Model) -> None:
-    found(check(chinese_corpus, model=model), "warning", "unknown to the model", "tokenizer")
+def test_unknown_tokens(chinese_corpus: Path, model: Model) -> None:
+    find_one(check(chinese_corpus, model=model), "warning", "unknown to the model", "tokenizer")
 
 
 def test_labelled_texts_that_a_model_cannot_read(tmp_path: Path, model: Model) -> None:
     foreign = write(tmp_path / "zh.tsv", ["水手在船上\tsea", "面包师做面包\tfood"] * 5)
-    found(check(foreign, model=model, task="classify"), "warning", "100.0% of the pieces are unknown to the model")
+    find_one(check(foreign, model=model, task="classify"), "warning", "100.0% of the tokens are unknown to the model")
     known = write(tmp_path / "en.tsv", ["the sailor sails\tsea", "the baker bakes\tfood"] * 5)
     report = check(known, model=model, task="classify")
     assert not any("unknown" in line for line in report.lines())
@@ -144,15 +144,15 @@ def test_labelled_texts_that_a_model_cannot_read(tmp_path: Path, model: Model) -
 
 def test_a_table_without_the_column(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", ["a b c,2020-01-01,x y", "d e f,2020-01-02,z"], "body,date,author")
-    finding = found(check(file), "error", "'body', 'date', 'author'", "--text-column")
+    finding = find_one(check(file), "error", "'body', 'date', 'author'", "--text-column")
     assert finding.where == f"{file}:2"
     assert check(file, text_column="body").files[str(file)]["documents"] == 2
 
 
 def test_labelled_files(tmp_path: Path, model: Model) -> None:
-    draw = random.Random(0)
-    rows = [f"{'very ' * draw.randrange(20)}good boat {number}\tsea" for number in range(40)]
-    rows += [f"{'very ' * draw.randrange(20)}warm cake {number}\tfood" for number in range(30)]
+    rng = random.Random(0)
+    rows = [f"{'very ' * rng.randrange(20)}good boat {number}\tsea" for number in range(40)]
+    rows += [f"{'very ' * rng.randrange(20)}warm cake {number}\tfood" for number in range(30)]
     train = write(tmp_path / "train.tsv", [*rows, "good  boat\tsea", "good boat\tfood", "\tfood", rows[3], "odd\trare"])
     test = write(tmp_path / "test.tsv", [rows[5], "new boat\tsea", "new sky\tsky"])
     report = check([train, test], model=model)
@@ -160,13 +160,13 @@ def test_labelled_files(tmp_path: Path, model: Model) -> None:
     assert facts["labels"] == {"sea": 42, "food": 32, "rare": 1}
     assert facts["tokens in each"]["longest"] > facts["tokens in each"]["median"]
     assert "above 32" in facts["too long"]
-    assert found(report, "warning", "another label", f"{train}:72 'sea'").where == f"{train}:73"
-    assert found(report, "warning", "empty").where == f"{train}:74"
-    assert found(report, "note", "comes again", f"{train}:5").where == f"{train}:75"
-    assert found(report, "warning", "fewer than 5", "'rare'").where == str(train)
-    assert found(report, "warning", "1 of its 3 texts (33.3%)", f"{train}:7").where == f"{test}:2"
-    assert found(report, "error", "'sky'").where == f"{test}:4"
-    found(report, "note", "train.tsv", "text in 'sentence', label in 'label'")
+    assert find_one(report, "warning", "another label", f"{train}:72 'sea'").where == f"{train}:73"
+    assert find_one(report, "warning", "empty").where == f"{train}:74"
+    assert find_one(report, "note", "duplicate example", f"{train}:5").where == f"{train}:75"
+    assert find_one(report, "warning", "fewer than 5", "'rare'").where == str(train)
+    assert find_one(report, "warning", "1 of its 3 texts (33.3%)", f"{train}:7").where == f"{test}:2"
+    assert find_one(report, "error", "'sky'").where == f"{test}:4"
+    find_one(report, "note", "train.tsv", "text in 'sentence', label in 'label'")
 
 
 def test_sorting_saves_padding(tmp_path: Path) -> None:
@@ -177,63 +177,63 @@ def test_sorting_saves_padding(tmp_path: Path) -> None:
     assert ordered < 10
 
 
-def test_kinds_of_labelled_files_are_told_apart(tmp_path: Path) -> None:
+def test_kinds_of_labelled_files(tmp_path: Path) -> None:
     pair = write(tmp_path / "p.tsv", ["a b\tc d\t1", "e f\tg\t0"] * 3, "sentence1\tsentence2\tlabel")
     fast = tmp_path / "f.txt"
     fast.write_text("__label__x some text\n__label__y other text\n")
     score = tmp_path / "s.jsonl"
     score.write_text("".join(json.dumps({"text": f"t {n}", "score": n / 4}) + "\n" for n in range(8)))
     report = check([pair, fast, score])
-    assert report.files[str(pair)]["holds"] == "6 pairs"
+    assert report.files[str(pair)]["contents"] == "6 pairs"
     assert report.files[str(fast)]["labels"] == {"x": 1, "y": 1}
     assert report.files[str(score)]["labels"] == {"from": 0.0, "to": 1.75, "mean": 0.875}
 
 
 def test_one_class_and_skew(tmp_path: Path) -> None:
     one = write(tmp_path / "one.tsv", [f"text {number}\tx" for number in range(9)])
-    found(check(one), "error", "one class only, 'x'")
+    find_one(check(one), "error", "only one class, 'x'")
     skew = write(tmp_path / "skew.tsv", [f"text {number}\t{'x' if number > 5 else 'y'}" for number in range(99)])
-    found(check(skew), "warning", "94% of the examples are 'x'", "Matthews")
+    find_one(check(skew), "warning", "94% of the examples are 'x'", "Matthews")
 
 
-def test_one_sentence_is_told_as_one(tmp_path: Path) -> None:
+def test_singular_of_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "a.conll"
     file.write_text("EU B-ORG\nrejects O\n\n")
-    assert check([file], task="tag").files[str(file)]["holds"] == "1 sentence"
+    assert check([file], task="tag").files[str(file)]["contents"] == "1 sentence"
 
 
 def test_text_without_tags_is_an_error_where_tags_are_to_be_learned(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("John sleeps.\nSo does Mary, they say.\n")
     report = check([tmp_path / "a.txt"] * 2, task="tag")
-    found(report, "error", "was read as text without tags", "--format columns")
+    find_one(report, "error", "was read as text without tags", "--format columns")
     assert len(report.errors) == 1  # the other may be one to predict for
-    with pytest.raises(KeelError, match=r"a\.txt was read as text without tags: put each word's tag after it"):
+    with pytest.raises(KeelError, match=r"a\.txt was read as text without tags"):
         finetune("word2vec", tmp_path / "a.txt", task="tag")
 
 
-def test_pairs_to_rewrite(tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seq2seq_pairs(tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     sides = {name: tmp_path / name for name in ("train.en", "train.de", "test.en", "test.de")}
     for name, path in sides.items():
         word, count = ("boat" if name.endswith("en") else "Boot"), 30 if name.startswith("train") else 3
         path.write_text("".join(f"{word} {number}{' far' * (40 * (number == 29))}\n" for number in range(count)))
     report = check(sides.values(), task="seq2seq", model=model)
     facts = report.files[f"{sides['train.en']} and train.de"]
-    assert facts["holds"] == "30 sources with their targets"
+    assert facts["contents"] == "30 sources with their targets"
     assert facts["encoding"] == "utf-8"
     assert facts["tokens in targets"]["longest"] > 32
-    assert facts["too long"] == "3.3% above 32, left out of what is learned"
+    assert facts["too long"] == "3.3% above 32, excluded from training"
     assert "labels" not in facts
-    found(report, "warning", "3 of its 3 texts (100.0%)", f"{sides['train.en']}:1")
+    find_one(report, "warning", "3 of its 3 texts (100.0%)", f"{sides['train.en']}:1")
     assert len(report.findings) == 1
     for files in ([sides["train.en"], sides["test.de"]], [f"{sides['train.en']},{sides['test.de']}"]):
         assert main(["check", *map(str, files), "--task", "seq2seq"]) == 1
         assert "has 30 lines and" in capsys.readouterr().out
-    found(check(sides["train.en"], task="seq2seq"), "error", "has sources without targets")
+    find_one(check(sides["train.en"], task="seq2seq"), "error", "has sources without targets")
     table = write(tmp_path / "t.tsv", ["one\teins", "two\tzwei", "one\tein", "two\tzwei"], "source\ttarget")
     report = check([table, sides["test.en"], sides["test.de"]], task="seq2seq")
-    assert [facts["holds"].split()[0] for facts in report.files.values()] == ["4", "3"]
-    assert found(report, "note", "1 source comes again with another target").where == f"{table}:4"
-    assert found(report, "note", "1 example comes again").where == f"{table}:5"
+    assert [facts["contents"].split()[0] for facts in report.files.values()] == ["4", "3"]
+    assert find_one(report, "note", "1 duplicate source has another target").where == f"{table}:4"
+    assert find_one(report, "note", "1 duplicate example").where == f"{table}:5"
     assert not [finding for finding in report.findings if finding.severity != "note"]
 
 
@@ -252,17 +252,15 @@ def test_the_command_exits_1_on_an_error(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_minutes_recommend_a_size_by_measurement(english_corpus: Path) -> None:
-    heard: list[str] = []
-    report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: heard.append(event["text"]))
+    events: list[str] = []
+    report = check(english_corpus, minutes=0.01, device="cpu", on_event=lambda event: events.append(event["text"]))
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]  # too little time for anything larger
     assert report.forecast["measured tokens/s"]["tiny"] > 0
     assert "--size tiny --system.sequence_length 128 --batch 16 --minutes 0.01" in report.forecast["recommended"]
-    assert "measured on cpu" in heard[0]
+    assert "measured on cpu" in events[0]
 
 
-def test_sizes_that_take_too_long_to_measure_are_left_out_and_that_is_said(
-    english_corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_sizes_are_reported_as_not_measured(english_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size_advice, "_speed", lambda *_: 500.0)
     report = check(english_corpus, minutes=1e6, device="cpu")
     assert list(report.forecast["measured tokens/s"]) == ["tiny"]

@@ -70,7 +70,7 @@ def test_bad_labels(run: Run, folder: Path, tmp_path: Path, refused: Refused) ->
         (tmp_path / "t.tsv").write_text(rows)
         return run("finetune", folder / "base", tmp_path / "t.tsv", *flags, "--steps", "1", "--out", tmp_path / "m")
 
-    refused(finetune("sentence\tlabel\n" + "a\tx\n" * 20), 1, "t.tsv", "one class only, 'x'")
+    refused(finetune("sentence\tlabel\n" + "a\tx\n" * 20), 1, "t.tsv", "only one class, 'x'")
     refused(finetune("sentence\tlabel\na\tx\n", "--label-column", "star"), 1, "no column 'star'", "'sentence', 'label'")
     unseen = tmp_path / "unseen.tsv"
     unseen.write_text("sentence\tlabel\na\tsea\nb\tsky\n")
@@ -117,7 +117,7 @@ def test_tagged_words_are_no_labelled_texts(
 
 def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
     for second in (folder / "test.tsv", tmp_path / "none.tsv"):
-        both, said = (folder / "train.tsv", second), "two files side by side are for --task seq2seq"
+        both, said = (folder / "train.tsv", second), "two parallel files are for --task seq2seq"
         refused(run("predict", folder / "tuned", *both), 2, said)
         refused(run("evaluate", folder / "tuned", *both), 2, said)
         for task in ("classify", "pair", "tag", "choose"):
@@ -177,7 +177,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
         return run("finetune", folder / "base", path, "--task", "tag", *flags, "--epochs", "1", "--out", tmp_path / "m")
 
     good = "the O\nsailor B-PER\n\na O\nbaker B-PER\n\n" * 5
-    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 column where others have 2", "give the word its tag")
+    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 column, but others have 2", "give the word its tag")
     refused(finetune("the\nsailor\n\na\nbaker\n"), 1, "names.txt", "words without tags")
     refused(finetune(good, "--label-column", "3"), 2, "--label-column 3", "give 1 to 2")
     refused(finetune(good.replace("O", "B-PER")[:30]), 1, "cannot be held out")
@@ -185,7 +185,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
     code, out, err = finetune(good + f"{'x' * 5000} O\nhe I-PER\n", "--crf")
     assert code == 0, err
     assert "names.txt:31: a word of 5,000 characters" in err
-    assert "names.txt:32: 1 tag breaks BIO" in err
+    assert "names.txt:32: 1 invalid tag in BIO" in err
     assert f"keel evaluate {tmp_path / 'm'} TEST.conll" in out
     path = tmp_path / "names.txt"
     code, out, _ = run("predict", tmp_path / "m", path, "--conll")

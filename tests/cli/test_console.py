@@ -28,7 +28,7 @@ def step(number: int, steps: int = 100) -> dict[str, Any]:
     }
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_there_is_a_log_line_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     stream = io.StringIO()
@@ -37,24 +37,24 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch: pytest.Mon
             console(step(number))
             now += 0.5
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "step 1 of 100  mlm 6.910 nsp 0.690  rate 0.0001  12,346 tokens/s  2:05 left"
-    assert [line.split()[1] for line in lines] == ["1", "21", "41", "61", "81", "100"]
+    assert lines[0] == "step 1/100  loss 7.600 (mlm 6.910, nsp 0.690)  lr 1.0e-04  12.3k tokens/s  2:05 left"
+    assert [line.split()[1] for line in lines] == ["1/100", "21/100", "41/100", "61/100", "81/100", "100/100"]
 
 
-def test_on_a_terminal_there_is_a_bar_and_notes_stand_above_it() -> None:
+def test_on_a_terminal_notes_are_above_the_progress_bar() -> None:
     stream = Terminal()
     with Console(stream=stream) as console:
         console(step(1))
         console({"event": "note", "text": "[bold]a note[/bold]"})
         console(step(100))
     written = stream.getvalue()
-    assert "mlm 6.910 nsp 0.690" in written
+    assert "mlm 6.910, nsp 0.690" in written
     assert "100/100" in written
     assert "[bold]a note[/bold]" in written
     assert "\x1b[?25h" in written  # the cursor is back
 
 
-def test_the_bar_is_cleaned_up_when_a_run_breaks_off() -> None:
+def test_the_progress_bar_is_cleaned_up_when_a_run_fails() -> None:
     stream = Terminal()
     with contextlib.suppress(KeyError), Console(stream=stream) as console:
         console(step(1))
@@ -75,7 +75,7 @@ def test_other_events_are_one_line_or_nothing() -> None:
     console({"event": "something new"})
     assert stream.getvalue().splitlines() == [
         "x is read as gb18030",
-        "step 1,000: held-out mlm 2.500 nsp 0.500",
+        "step 1,000: validation loss 3.000 (mlm 2.500, nsp 0.500)",
         "dev (seed 1): accuracy 0.900 (0.800 to 1.000) on 1,200 examples",
     ]
 
@@ -88,6 +88,6 @@ def test_quiet_is_quiet() -> None:
     assert stream.getvalue() == ""
 
 
-def test_small_words() -> None:
+def test_losses_and_durations() -> None:
     assert losses({"loss": 0.5, "losses": {}, "lr": 1.0}) == "loss 0.500"
-    assert [clock(seconds) for seconds in (0.4, 59.7, 187, 5025)] == ["0 s", "1:00", "3:07", "1:23:45"]
+    assert [clock(seconds) for seconds in (0.4, 59.7, 187, 5025)] == ["0:00", "1:00", "3:07", "1:23:45"]

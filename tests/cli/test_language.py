@@ -46,11 +46,11 @@ def test_a_prompt_may_be_a_file_or_stdin(
 def test_evaluate_prints_perplexities(ngram: Path, english_corpus: Path, run: Run) -> None:
     code, out, _ = run("evaluate", ngram, english_corpus)
     assert code == 0
-    assert "by token" in out
-    assert "by word" in out
-    assert "bits by byte" in out
+    assert "per token" in out
+    assert "per word" in out
+    assert "bits per byte" in out
     code, out, _ = run("evaluate", ngram, english_corpus, "--json")
-    assert json.loads(out)["main"] == "ngram by word"
+    assert json.loads(out)["main"] == "ngram per word"
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -214,7 +214,7 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
             "--length-penalty is for seq2seq models; ngram is a language model")  # fmt: skip
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "last-word", "--stride", 4), 2, "--stride is for")
     refused(run("evaluate", ngram, folder / "train.tsv", "--stride", 0), 2, "ngram is moved on by no stride")
-    refused(run("finetune", ngram, folder / "train.tsv", "--out", tmp_path / "m"), 1, "has no vectors")
-    refused(run("embed", "the sailor", "--model", ngram), 1, "has no vectors")
+    refused(run("finetune", ngram, folder / "train.tsv", "--out", tmp_path / "m"), 1, "has no word vectors")
+    refused(run("embed", "the sailor", "--model", ngram), 1, "has no word vectors")
     refused(run("evaluate", folder / "base", folder / "train.tsv"), 2, "has no task")
     assert not (tmp_path / "m").exists()

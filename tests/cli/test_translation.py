@@ -37,7 +37,7 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     code, out, _ = run("predict", desk / "ende", desk / "test.en", "--best", "2")
     first = json.loads(out.splitlines()[0])
     assert first["text"] == "boat 0"
-    assert first["best"][0]["rewritten"] == first["rewritten"]
+    assert first["best"][0]["generated"] == first["generated"]
     assert "a text" in run("info", desk / "ende")[1]
     assert config["keel"]["settings"]["shared"] is True
 
@@ -115,7 +115,7 @@ def test_translate_writes_a_line_for_each_line(desk: Path, run: Run, monkeypatch
     assert lines == [whole[0], "", whole[2]]
     code, out, _ = run("translate", "boat 0", "--model", desk / "ende", "--best", "2", "--json")
     record = json.loads(out)
-    assert (record["text"], record["rewritten"], len(record["best"])) == ("boat 0", whole[0], 2)
+    assert (record["text"], record["generated"], len(record["best"])) == ("boat 0", whole[0], 2)
 
 
 def test_a_trace_shows_how_it_was_found(desk: Path, run: Run, tmp_path: Path) -> None:

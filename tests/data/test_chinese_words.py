@@ -96,6 +96,6 @@ def test_tokens_of_chinese_words(tokenizer: Tokenizer, chinese_corpus: Path, tmp
 def test_without_jieba_the_extra_is_named(chinese_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     chinese_words._installed.cache_clear()
-    with pytest.raises(MissingExtra, match=r"Chinese into words needs .*'jieba': pip install 'keel-nlp\[zh\]'"):
+    with pytest.raises(MissingExtra, match=r"Chinese word segmentation needs .*'jieba': pip install 'keel-nlp\[zh\]'"):
         Tokenizer.train(Corpus(chinese_corpus), kind="words")
     chinese_words._installed.cache_clear()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keel.data.input_windows import FlatTokens, build_packed_inputs, windows
+from keel.data.input_windows import FlatTokens, build_packed_inputs, text_windows
 from keel.data.tokenizer import Tokenizer
 from keel.systems import SYSTEMS
 
@@ -22,7 +22,7 @@ def flat(texts: list[list[int]]) -> FlatTokens:
 def test_rows_are_framed_as_one_by_one(name: str, pair: bool) -> None:
     system, tokenizer = SYSTEMS[name](), Tokenizer.from_words(f"word{number}" for number in range(40))
     found = build_packed_inputs(system, tokenizer, flat(TEXTS), flat(OTHERS) if pair else None, 20)
-    parts = [windows(text, other if pair else None, 20) for text, other in zip(TEXTS, OTHERS, strict=True)]
+    parts = [text_windows(text, other if pair else None, 20) for text, other in zip(TEXTS, OTHERS, strict=True)]
     rows = [system.build_inputs(tokenizer, *part) for each in parts for part in each]
     assert found.window_counts.tolist() == list(map(len, parts))
     assert max(found.window_counts) > 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keel.data.examples import Columns, Example
+from keel.data.label_kinds import ChoiceLabel
 from keel.data.multiple_choice_files import read_choices
 from keel.errors import KeelError
 
@@ -84,43 +85,43 @@ def test_race_in_folders_and_in_a_tar(tmp_path: Path):
         ]
         assert found[1].location.endswith("1.txt question 2")
     for source in (tmp_path / "RACE", tmp_path / "race.tar.gz"):
-        with pytest.raises(KeelError, match=r"holds test, train: name one of them"):
+        with pytest.raises(KeelError, match=r"has test, train: give one of them"):
             read_choices(source)
-    with pytest.raises(KeelError, match="has no dev with passages"):
+    with pytest.raises(KeelError, match="has no passages in dev"):
         read_choices(tmp_path / "race.tar.gz/dev")
 
 
 def test_lists_and_columns_by_name(tmp_path: Path):
     listed = read_choices([(("a", ["x", "y"]), "B"), (("b", ["x", "y", "z"]), 0)])
-    assert listed.kind == "choice"
+    assert listed.kind == ChoiceLabel()
     assert listed.values == [1, 0]
     assert read_choices([("a", ["x", "y"])]).kind is None
     path = lines(tmp_path, {"story": "s", "ask": "q", "choices": ["x", "y"], "key": 1})
     columns = Columns(text_column="story", second_column="ask", label_column="key")
     assert [(each.text, each.label) for each in read_choices(path, columns)] == [("s q", 1)]
-    with pytest.raises(KeelError, match=r":1: there is no column 'tale'.*text_column"):
+    with pytest.raises(KeelError, match=r":1: no column 'tale'.*text_column"):
         read_choices(path, Columns(text_column="tale"))
 
 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"context": "c", "choices": ["x"], "label": 0}, "one choice only, 'x': give two or more"),
-        ({"context": "c", "choices": ["x", "y"], "label": 2}, "label 2 names none of the 2 choices, which are 0 to 1"),
-        ({"context": "c", "choices": ["x", "y"], "label": "E"}, "the label 'E' names none"),
-        ({"context": "c", "choices": ["x", "y"], "label": -1}, "the label -1 names none"),
-        ({"context": "c", "label": 0}, "there are no choices: give two or more"),
-        ({"context": "c", "choices": [], "label": 0}, "there are no choices"),
+        ({"context": "c", "choices": ["x"], "label": 0}, "only one choice, 'x': give two or more"),
+        ({"context": "c", "choices": ["x", "y"], "label": 2}, "label 2 is none of the 2 choices, which are 0 to 1"),
+        ({"context": "c", "choices": ["x", "y"], "label": "E"}, "the label 'E' is none"),
+        ({"context": "c", "choices": ["x", "y"], "label": -1}, "the label -1 is none"),
+        ({"context": "c", "label": 0}, "no choices: give two or more"),
+        ({"context": "c", "choices": [], "label": 0}, "no choices"),
         ({"context": "c", "choices": ["x", " "], "label": 0}, "choice 1 is empty: fill it in or drop it"),
         ({"context": "c", "choices": ["x", 7], "label": 0}, "choice 1 is 7, not a string"),
-        ({"choices": ["x", "y"], "label": 0}, "there is no text"),
+        ({"choices": ["x", "y"], "label": 0}, "no text"),
         ({"context": "c", "choices": ["x", "y"]}, "the label is empty, though other examples have one"),
         ({"article": "a", "questions": ["q"], "options": []}, "1 questions, 0 lists of options"),
-        ({"article": None, "questions": [None], "options": [["x", "y"]], "answers": ["A"]}, "there is no text"),
-        ({"article": "a", "questions": ["q"], "options": "xy", "answers": ["A"]}, "are no list"),
+        ({"article": None, "questions": [None], "options": [["x", "y"]], "answers": ["A"]}, "no text"),
+        ({"article": "a", "questions": ["q"], "options": "xy", "answers": ["A"]}, "are not lists"),
         ({"context": "c", "ending0": "x", "ending1": None, "ending2": "y", "label": 0}, "choice 1 is empty"),
         ({"question": {"stem": "q", "choices": [{"label": "A", "text": "x"}, None]}, "answerKey": "A"}, "not a string"),
-        ({"question": "q", "choices": {"label": ["A"], "text": None}, "answerKey": "A"}, "there are no choices"),
+        ({"question": "q", "choices": {"label": ["A"], "text": None}, "answerKey": "A"}, "no choices"),
     ],
 )  # fmt: skip
 def test_bad_examples_are_named_with_their_place(tmp_path: Path, record: dict[str, Any], said: str):
@@ -153,7 +154,7 @@ def test_an_empty_cell_between_choices_is_no_end_of_them(tmp_path: Path):
 
 
 def test_nothing_and_damage(tmp_path: Path):
-    with pytest.raises(KeelError, match="holds no examples"):
+    with pytest.raises(KeelError, match="has no examples"):
         read_choices(written(tmp_path, "empty.jsonl", ""))
     damaged = tmp_path / "cut.tar.gz"
     buffer = io.BytesIO()
@@ -161,7 +162,7 @@ def test_nothing_and_damage(tmp_path: Path):
         written(tmp_path, "1.txt", json.dumps(RACE) * 500)
         tar.add(tmp_path / "1.txt")
     damaged.write_bytes(buffer.getvalue()[:100])
-    with pytest.raises(KeelError, match="damaged or cut short"):
+    with pytest.raises(KeelError, match="damaged or truncated"):
         read_choices(damaged)
     written(tmp_path, "bad/1.txt", "no json")
     with pytest.raises(KeelError, match="is not JSON"):
@@ -181,5 +182,5 @@ def test_nothing_and_damage(tmp_path: Path):
 def test_published_files(data_dir: Path, name: str, count: int, most: int):
     found = read_choices(data_dir / "tasks" / name)
     assert len(found) == count
-    assert found.kind == "choice"
+    assert found.kind == ChoiceLabel()
     assert max(map(len, found.choices)) == most

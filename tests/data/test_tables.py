@@ -11,6 +11,7 @@ import pandas
 import pytest
 
 from keel.data.examples import Columns, Examples, read_examples
+from keel.data.label_kinds import Regression, SingleLabel
 from keel.errors import KeelError
 
 
@@ -49,7 +50,7 @@ def test_one_text_in_every_published_form(tmp_path: Path, name: str) -> None:
     columns = Columns(text_column="headline", label_column="topic") if name == "other.csv" else Columns()
     found = read_examples(write(tmp_path, name, SINGLE_FORMS[name]), pair=False, columns=columns)
     assert plain(found)[:3] == SINGLE
-    assert found.kind == "one"
+    assert found.kind == SingleLabel()
     assert found.names == ("0", "1")
 
 
@@ -72,7 +73,7 @@ def test_scores_are_numbers(tmp_path: Path) -> None:
     assert plain(read_examples(path, pair=True)) == [("a", "b", 5.0), ("c", "d", 3.8)]
     chinese = write(tmp_path, "sts.txt", "2012-1||一||二||5\n2012-2||三||四||0\n")
     found = read_examples(chinese, pair=True)
-    assert found.kind == "number"
+    assert found.kind == Regression()
     assert plain(found) == [("一", "二", 5.0), ("三", "四", 0.0)]
 
 
@@ -93,7 +94,7 @@ def test_several_labels(tmp_path: Path) -> None:
     assert plain(read_examples(fast, pair=False)) == [("one two", ("a", "b")), ("three", ("b",))]
     assert plain(read_examples([("one", ["b", "a"]), ("two", [])], pair=False)) == [("one", ("a", "b")), ("two", ())]
     table = write(tmp_path, "several.csv", 'text,labels\none,"a,b"\ntwo,b\n')
-    assert plain(read_examples(table, pair=False, columns=Columns(labels="several"))) == [
+    assert plain(read_examples(table, pair=False, columns=Columns(labels="multi"))) == [
         ("one", ("a", "b")),
         ("two", ("b",)),
     ]
@@ -125,7 +126,7 @@ def test_what_was_chosen_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, "rte.tsv", PAIR_FORMS["rte.tsv"])
     assert notes(path, pair=True) == [f"{path}: text in 'sentence1', second text in 'sentence2', label in 'label'"]
     (said,) = notes(path, pair=False)
-    assert "'sentence2' is not read (--task pair reads both)" in said
+    assert "'sentence2' is ignored (--task pair" in said
     cola = write(tmp_path, "cola.tsv", SINGLE_FORMS["cola.tsv"])
     assert notes(cola, pair=False) == [f"{cola}: text in column 4, label in column 2"]
 
@@ -145,10 +146,10 @@ def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
     pairs = [("a", "1.0"), ("b", "2.0"), ("c", "1.0")]
     (said,) = notes(pairs, pair=False)
     assert "2 classes (1.0, 2.0)" in said
-    assert "--labels number" in said
+    assert "--labels regression" in said
     assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
-    assert plain(read_examples(pairs, pair=False, columns=Columns(labels="number")))[1] == ("b", 2.0)
-    assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == "number"
+    assert plain(read_examples(pairs, pair=False, columns=Columns(labels="regression")))[1] == ("b", 2.0)
+    assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == Regression()
 
 
 @pytest.mark.parametrize(
@@ -164,15 +165,15 @@ def test_labels_that_look_like_floats_are_classes_unless_asked() -> None:
             "a.tsv",
             "one\ttwo\tthree\tlabel\nx\ty\tz\t1\n",
             {},
-            "'three', 'label'; say so by --text-column",
+            "'three', 'label'; name them with --text-column",
         ),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 column,"),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\t\n", {}, ":3: the label is empty"),
-        ("a.tsv", "sentence\tlabel\n", {}, "holds no examples"),
-        ("a.tsv", "", {}, "holds no examples"),
-        ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "number"}, ":2: the label 'good' is no number"),
+        ("a.tsv", "sentence\tlabel\n", {}, "has no examples"),
+        ("a.tsv", "", {}, "has no examples"),
+        ("a.tsv", "sentence\tlabel\nx\tgood\n", {"labels": "regression"}, ":2: the label 'good' is not a number"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 2}\n', {}, ":2: the text is None"),
-        ("a.jsonl", '{"text": "x", "labels": ["a", "b"]}\n', {"labels": "one"}, ":1: there are 2 labels where one"),
+        ("a.jsonl", '{"text": "x", "labels": ["a", "b"]}\n', {"labels": "single"}, ":1: 2 labels where one"),
         ("a.txt", "__label__x y\nz\n", {}, ":2: this line does not start with __label__"),
     ],
 )
@@ -192,7 +193,7 @@ def test_bad_sources_get_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="there is no file"):
         read_examples(tmp_path / "none.tsv", pair=False)
     single = write(tmp_path, "single.tsv", "sentence\tlabel\nx\t1\n")
-    with pytest.raises(KeelError, match="which columns hold the two texts"):
+    with pytest.raises(KeelError, match="columns of two texts"):
         read_examples(single, pair=True)
     with pytest.raises(KeelError, match=r"item 1 of the list is \('b',\)"):
         read_examples([("a", "x"), ("b",)], pair=False)
@@ -229,7 +230,7 @@ def test_published_files_are_read_as_they_are(data_dir: Path, folder: str) -> No
             task = Path(folder).name
             assert found.names == NAMES.get(task, ("0", "1"))
             assert found.kind == ("one" if found.names else "number")
-        if found.kind == "number":
+        if found.kind == Regression():
             assert all(isinstance(example.label, float) and 0 <= example.label <= 5 for example in found)
 
 
@@ -249,5 +250,5 @@ def test_records_keep_unicode(tmp_path: Path) -> None:
 def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
     assert plain(read_examples(("good", "bad"), pair=False)) == [("good", None), ("bad", None)]
     one = write(tmp_path, "a.txt", "good\n")
-    with pytest.raises(KeelError, match="two files side by side are for task='seq2seq'"):
+    with pytest.raises(KeelError, match="two parallel files are for task='seq2seq'"):
         read_examples((str(one), "b.txt"), pair=False)

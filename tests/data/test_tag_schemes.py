@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keel.data.examples import Example, Examples, Labels
+from keel.data.label_kinds import TagLabels
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import (
     Entity,
@@ -107,9 +108,9 @@ def tagged(truth: list[list[str]], guess: list[list[str]], names: list[str]) -> 
         for each, tags in zip(words, truth, strict=True)
     ]
     numbers = np.array([names.index(tag) for tags in guess for tag in tags], int)
-    labels = Labels(kind="tags", names=tuple(names))
+    labels = Labels(kind=TagLabels(), names=tuple(names))
     predictions = TagPredictions(labels, np.ones(len(numbers)), numbers, [(" ".join(each), each) for each in words])
-    return Examples(items=examples, kind="tags", source="made up", names=tuple(names)), predictions
+    return Examples(items=examples, kind=TagLabels(), source="made up", names=tuple(names)), predictions
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

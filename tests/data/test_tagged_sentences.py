@@ -46,7 +46,7 @@ def test_columns_are_read_and_iob1_becomes_bio(tmp_path: Path) -> None:
     assert examples.names == ("B-ORG", "B-PER", "I-ORG", "I-PER", "O")
     assert "words in column 1, tags in column 4" in said[0]
     assert "BIO1" in said[1]
-    assert "read as BIO" in said[1]
+    assert "to BIO" in said[1]
 
 
 def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_other_columns_and_schemes_can_be_asked_for(tmp_path: Path) -> None:
     assert len(examples.names) == 9
     with pytest.raises(KeelError, match="label_column=5: it has 4 columns"):
         read(tmp_path / "a.txt", CONLL, label_column="5")
-    with pytest.raises(KeelError, match="no BIO"):
+    with pytest.raises(KeelError, match="cannot be converted to BIO"):
         read(tmp_path / "a.txt", CONLL, label_column="2", scheme="BIO")
 
 
@@ -80,9 +80,7 @@ def test_compressed_conllu_has_words_not_spellings(tmp_path: Path, pack: Any) ->
 
 def test_a_token_of_conllu_without_a_tag_is_named(tmp_path: Path) -> None:
     bare = CONLLU.replace("PART", "_").replace("INTJ", "_")
-    with pytest.raises(
-        KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, here \"n't\": give it one, or drop its s"
-    ):
+    with pytest.raises(KeelError, match=r"a\.conllu:6: 2 tokens have no UPOS, such as \"n't\": add it, or drop the s"):
         read(tmp_path / "a.conllu", bare)
     assert shown(read(tmp_path / "a.conllu", bare, label_column="XPOS")[0])[1] == ("No", "UH")
     assert shown(read(tmp_path / "a.conllu", bare, label_column="FEATS")[0])[1] == ("No", "_")
@@ -118,7 +116,7 @@ def test_a_word_without_a_tag_among_slashes_is_named(tmp_path: Path) -> None:
 )
 def test_the_form_that_was_found_is_named_as_it_is_asked_for(tmp_path: Path, text: str, form: str) -> None:
     examples, (said, *_) = read(tmp_path / "a.txt", text)
-    assert f"(--format {form}; name another to change that)" in said
+    assert f"(--format {form}; choose another to change it)" in said
     assert shown(read(tmp_path / "a.txt", text, format=form)[0]) == shown(examples)
 
 
@@ -126,9 +124,9 @@ def test_words_here_and_tags_there(tmp_path: Path) -> None:
     (tmp_path / "seq.out").write_text("O B-city\nO\n")
     examples, _ = read(tmp_path / "seq.in", "to boston\nhi\n")
     assert shown(examples) == [("to boston", "O B-city"), ("hi", "O")]
-    with pytest.raises(KeelError, match=r"3 lines and its seq\.out 2"):
+    with pytest.raises(KeelError, match=r"3 lines, but its seq\.out has 2"):
         read(tmp_path / "seq.in", "to boston\nhi\nyes\n")
-    with pytest.raises(KeelError, match=r"seq\.in:1: this line is blank, but its line of seq\.out has 2 tags"):
+    with pytest.raises(KeelError, match=r"seq\.in:1: this line is empty, but that of seq\.out has 2 tags"):
         read(tmp_path / "seq.in", "\nhi\n")
     (tmp_path / "seq.out").write_text("O B-city\n\nO\n")
     assert len(read(tmp_path / "seq.in", "to boston\n\nhi\n")[0]) == 2
@@ -173,15 +171,15 @@ def test_broken_tags_are_read_as_conlleval_reads_them_and_counted(tmp_path: Path
     examples, said = read(tmp_path / "a.txt", "a B-X\nb I-Y\n\nc O\nd I-X\ne I-X\n\nf B-X\n\ng B-Y\n")
     assert shown(examples)[:2] == [("a b", "B-X B-Y"), ("c d e", "O B-X I-X")]
     assert len(said) == 2
-    assert re.search(r"a\.txt:2: 2 tags break BIO, here 'I-Y' after 'B-X'; .* mend the tags", said[1])
+    assert re.search(r"a\.txt:2: 2 invalid tags in BIO, such as 'I-Y' after 'B-X'; .* correct the tags", said[1])
 
 
 @pytest.mark.parametrize(
     ("tags", "told"),
     [
-        ("S B E B", r"a\.txt:4: 1 tag breaks BMES, here 'B' at the end of the sentence;"),
-        ("S-X O B-X", r"a\.txt:3: 1 tag breaks BIOES, here 'B-X' at the end of the sentence;"),
-        ("E-X S-X O", r"a\.txt:1: 1 tag breaks BIOES, here 'E-X' at the start of the sentence;"),
+        ("S B E B", r"a\.txt:4: 1 invalid tag in BMES, such as 'B' at the end of the sentence;"),
+        ("S-X O B-X", r"a\.txt:3: 1 invalid tag in BIOES, such as 'B-X' at the end of the sentence;"),
+        ("E-X S-X O", r"a\.txt:1: 1 invalid tag in BIOES, such as 'E-X' at the start of the sentence;"),
     ],
 )
 def test_a_tag_that_nothing_closes_is_told_at_the_end_of_its_sentence(tmp_path: Path, tags: str, told: str) -> None:
@@ -194,7 +192,7 @@ def test_a_tag_that_nothing_closes_is_told_at_the_end_of_its_sentence(tmp_path: 
 @pytest.mark.parametrize("odd", ["X-PER", "0", "B-", "b-per"])
 def test_one_odd_tag_among_those_of_entities_is_named(tmp_path: Path, odd: str, scheme: str) -> None:
     text = "a B-PER\nb I-PER\nc O\n\n" * 2 + f"d B-LOC\ne {odd}\nf O\n"
-    with pytest.raises(KeelError, match=rf"a\.txt:10: '{odd}' is no BIO tag, though nearly all others are: mend it"):
+    with pytest.raises(KeelError, match=rf"a\.txt:10: '{odd}' is not a BIO tag, though most others are: correct it"):
         read(tmp_path / "a.txt", text, scheme=scheme)
 
 
@@ -207,7 +205,7 @@ def test_one_sentence_of_another_scheme_is_named(tmp_path: Path, tags: str, odd:
     foreign = "".join(f"w{number} {tag}\n" for number, tag in enumerate(tags.split()))
     line = 61 + tags.split().index(odd)
     for good in ("a B-PER\nb I-PER\nc O\nd B-LOC\ne O\n\n", "a I-PER\nb I-PER\nc O\nd I-LOC\ne O\n\n"):
-        message = rf"a\.txt:{line}: '{odd}' is no BIO tag, though nearly all others are: mend it"
+        message = rf"a\.txt:{line}: '{odd}' is not a BIO tag, though most others are: correct it"
         with pytest.raises(KeelError, match=message):
             read(tmp_path / "a.txt", good * 10 + foreign, scheme=scheme)
 
@@ -219,7 +217,7 @@ def test_single_words_may_have_a_letter_of_their_own(tmp_path: Path) -> None:
     ends = "a B-PER\nb E-PER\nc S-LOC\n\n" * 4 + "a B-PER\nb I-PER\nc B-LOC\n"
     examples, said = read(tmp_path / "a.txt", ends)
     assert shown(examples)[-1] == ("a b c", "B-PER E-PER S-LOC")
-    assert "a.txt:19: 2 tags break BIOES" in said[1]
+    assert "a.txt:19: 2 invalid tags in BIOES" in said[1]
 
 
 @pytest.mark.parametrize("tags", ["NN VV M CD M NN PU", "O O O O O O PERSON", "S V S A S PR S", "0 0 0 0 B-X 0"])
@@ -228,17 +226,17 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
     examples, _ = read(tmp_path / "a.txt", text * 3)
     assert examples.names == tuple(sorted({*tags.split()}))
     first = next(number for number, tag in enumerate(tags.split(), 1) if tag not in "OMS")
-    with pytest.raises(KeelError, match=rf"a\.txt:{first}: .* is no BIO tag, .* leave out scheme"):
+    with pytest.raises(KeelError, match=rf"a\.txt:{first}: .* leave out scheme"):
         read(tmp_path / "a.txt", text * 3, scheme="BIO")
 
 
 @pytest.mark.parametrize(
     ("tags", "wanted", "letters"),
     [
-        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other letters \(L, U\) and are read as BIOES"),
-        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other letters \(W\) and are read as BMES"),
-        ("B I L O U", "B I E O S", r"BIOES with other letters \(L, U\)"),
-        ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other letters \(I\)"),
+        ("U-A O B-A I-A L-A", "S-A O B-A I-A E-A", r"BIOES with other prefixes \(L, U\), converted to BIOES"),
+        ("W-A O B-A M-A E-A", "S-A O B-A M-A E-A", r"BMES with other prefixes \(W\), converted to BMES"),
+        ("B I L O U", "B I E O S", r"BIOES with other prefixes \(L, U\)"),
+        ("B-A I-A E-A M-A O", "B-A M-A E-A S-A O", r"BMES with other prefixes \(I\)"),
     ],
 )
 def test_schemes_with_other_letters_become_those_that_are_known(
@@ -256,21 +254,21 @@ def test_schemes_with_other_letters_become_those_that_are_known(
     [
         (
             "a O\nb\nc O\n\nd O\n",
-            r"a\.txt:2: this line has 1 column where others have 2 \('b'\): give the word its tag",
+            r"a\.txt:2: this line has 1 column, but others have 2 \('b'\): add the tag of the word",
         ),
-        ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* 1 column where"),
-        ("a O\nb O\nc O x\n\nd O\n", r"a\.txt:3: this line has 3 columns where others have 2"),
+        ("a\tO\n\tO\nc\tO\n\nd\tO\n", r"a\.txt:2: .* 1 column, but"),
+        ("a O\nb O\nc O x\n\nd O\n", r"a\.txt:3: this line has 3 columns, but others have 2"),
         (
             "a O\nb B-X\nEU B-ORG call O\n" * 2 + "\nc O\n",
-            r"a\.txt:3: this line has 4 columns where others have 2 .*: give each word a line of its own",
+            r"a\.txt:3: this line has 4 columns, but others have 2 .*: put each word on its own line",
         ),
-        ("a DT\nb NN\nc NN d DT\n\n" * 3, r"a\.txt:3: this line has 4 columns where others have 2"),
-        ("a DT O\nb NN B-X c O\nf NN O\n", r"a\.txt:2: this line has 5 columns where others have 3"),
+        ("a DT\nb NN\nc NN d DT\n\n" * 3, r"a\.txt:3: this line has 4 columns, but others have 2"),
+        ("a DT O\nb NN B-X c O\nf NN O\n", r"a\.txt:2: this line has 5 columns, but others have 3"),
         (
             "中 B\n国 E\n\u3000\n人 S\n\n我 S\n",
-            r"a\.txt:3: this line has 1 column .* \('\\u3000'\): give the word its tag",
+            r"a\.txt:3: this line has 1 column.* \('\\u3000'\): add the tag of the word",
         ),
-        ("\n \n", r"holds no sentences"),
+        ("\n \n", r"has no sentences"),
     ],
 )
 def test_lines_that_are_not_like_the_others_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -288,7 +286,7 @@ def test_lines_that_are_not_like_the_others_are_refused(tmp_path: Path, text: st
 )
 def test_labelled_texts_are_no_tagged_words(tmp_path: Path, text: str, named: bool) -> None:
     names = f" (columns {', '.join(text.split(chr(10))[0].split())})" if named else ""
-    message = f"a.tsv looks like labelled texts{names}, and this model tags words: give it a file of tagged words"
+    message = f"a.tsv looks like labelled texts{names}, and --task tag needs tagged words"
     with pytest.raises(KeelError, match=re.escape(message)):
         read(tmp_path / "a.tsv", text)
 
@@ -305,7 +303,7 @@ def test_a_few_lines_of_entities_are_columns(tmp_path: Path) -> None:
 def test_one_column_has_no_tags_to_learn(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", "EU\nrejects\n\nPeter\n")
     assert [example.words for example in examples] == [("EU", "rejects"), ("Peter",)]
-    with pytest.raises(KeelError, match=r"a\.txt has words without tags: put each word's tag after it"):
+    with pytest.raises(KeelError, match=r"a\.txt has words without tags"):
         _ = examples.labels
 
 
@@ -347,14 +345,16 @@ def test_what_is_hardly_meant_is_said(tmp_path: Path) -> None:
 def test_two_sentences_in_one_are_told(tmp_path: Path) -> None:
     glued = "EU B-ORG\nrejects O\n. O\nPeter B-PER\nran O\n. O\n\n"
     _, said = read(tmp_path / "a.conll", glued * 2 + "He O\nran O\n. O\n")
-    assert any(re.search(r"a\.conll:3: 2 of 3 sentences go on after a full stop.* blank line missing", e) for e in said)
+    assert any(
+        re.search(r"a\.conll:3: 2 of 3 sentences have words after a full stop.* blank line missing", e) for e in said
+    )
     _, said = read(tmp_path / "a.conll", glued)
-    assert any("a.conll:3: 1 of 1 sentence goes on after a full stop" in each for each in said)
+    assert any("a.conll:3: 1 of 1 sentence has words after a full stop" in each for each in said)
     apart = glued.replace("Peter", "\nPeter")
     named = "He O\nmet O\nMr O\n. O\nBlair B-PER\n. O\n\n"
     for clean in (apart, named, glued.replace("Peter", "peter"), glued + apart * 1000):
         _, said = read(tmp_path / "a.conll", clean)
-        assert not any("go on after" in each for each in said)
+        assert not any("after a full stop" in each for each in said)
 
 
 @pytest.mark.data

@@ -162,10 +162,10 @@ def test_the_language_decides_and_it_is_said(english_corpus: Path, chinese_corpu
     assert english.kind == "wordpiece"
     assert english.lowercase
     assert "English" in said[-1]["text"]
-    assert "in lower case" in said[-1]["text"]
+    assert "lowercased" in said[-1]["text"]
     assert "--text.tokenizer wordpiece|bpe|words|characters" in said[-1]["text"]
     assert not Tokenizer.train(Corpus(english_corpus), lowercase=False, on_event=said.append).lowercase
-    assert "capital letters as they are" in said[-1]["text"]
+    assert ", cased;" in said[-1]["text"]
     assert "lower case" not in said[-1]["text"]
     chinese = Tokenizer.train(Corpus(chinese_corpus), on_event=said.append)
     assert "Chinese" in said[-1]["text"]
@@ -216,15 +216,15 @@ def test_little_text_and_long_junk_are_enough(text: str) -> None:
 def test_junk_is_told_and_alone_it_is_refused() -> None:
     said: list[dict] = []
     Tokenizer.train(Corpus.of(["one two three", "x" * 5000]), on_event=said.append)
-    assert "5,000 characters in words of 1,000 or more are left out" in said[0]["text"]
-    with pytest.raises(KeelError, match="is data rather than words, 1,000 characters or more without a blank: look"):
+    assert "skips 5,000 characters in words of 1,000 characters or more" in said[0]["text"]
+    with pytest.raises(KeelError, match="no whitespace for 1,000 characters or more: check"):
         Tokenizer.train(Corpus.of(["x" * 2_000_000]))
 
 
 def test_learning_from_nothing_or_too_small_is_refused() -> None:
     with pytest.raises(KeelError, match="holds no text"):
         Tokenizer.train(Corpus.of(["", " \n "]))
-    with pytest.raises(KeelError, match="bpe vocabulary of 100 is too small: give at least 262"):
+    with pytest.raises(KeelError, match="bpe vocabulary of 100 is too small: use at least 262"):
         Tokenizer.train(Corpus.of(["text"]), kind="bpe", size=100)
 
 

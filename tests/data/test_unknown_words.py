@@ -8,7 +8,7 @@ from keel.errors import KeelError
 
 
 def test_old_words_are_given_up_and_recent_ones_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_words, "MANY", 3)
+    monkeypatch.setattr(unknown_words, "GENERATION_SIZE", 3)
     tokenizer = Tokenizer.from_words(["known"])
     seen: list[list[int]] = []
     for number in range(5):
@@ -18,5 +18,5 @@ def test_old_words_are_given_up_and_recent_ones_kept(monkeypatch: pytest.MonkeyP
         seen.append(ids[:3])
     assert len({number for ids in seen for number in ids}) == 15
     assert tokenizer.encode_many(["a4"], oov_ids=True)[0] == [seen[4][0]]  # the shelf before this one is still there
-    with pytest.raises(KeelError, match="no piece"):
+    with pytest.raises(KeelError, match="no token"):
         tokenizer.token_of(seen[0][0])

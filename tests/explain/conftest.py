@@ -47,7 +47,7 @@ def plain_cosine() -> Callable[..., float]:
 
 @pytest.fixture
 def plain_analogy(plain_cosine: Callable[..., float]) -> Callable[..., list[int]]:
-    """All candidate rows, the best first: the formulas as they are printed, one word at a time."""
+    """Reference: all candidate rows, best first, by the published formulas."""
 
     def analogy(space: VectorSpace, plus: list[int], minus: list[int], by: str, among: int = 0) -> list[int]:
         def worth(x: int) -> float:

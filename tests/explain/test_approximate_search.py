@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keel.errors import MissingExtra
-from keel.explain.approximate_search import Approximate
+from keel.explain.approximate_search import ApproximateIndex
 from keel.explain.nearest_neighbors import VectorSpace
 
 
@@ -15,10 +15,10 @@ def test_an_index_finds_what_exact_search_finds(tmp_path: Path) -> None:
     pytest.importorskip("usearch")
     random = np.random.default_rng(0)
     space = VectorSpace([f"word{row}" for row in range(3000)], random.normal(size=(3000, 16)).astype(np.float32))
-    said: list[str] = []
-    index = Approximate.of(space, lambda event: said.append(event["text"]), folder=tmp_path)
-    again = Approximate.of(space, lambda event: said.append(event["text"]), folder=tmp_path)
-    assert len(said) == 1, "the second time it is read"
+    notes: list[str] = []
+    index = ApproximateIndex.of(space, lambda event: notes.append(event["text"]), folder=tmp_path)
+    again = ApproximateIndex.of(space, lambda event: notes.append(event["text"]), folder=tmp_path)
+    assert len(notes) == 1, "the second time it is read"
     assert len(list(tmp_path.iterdir())) == 1
     for each in (index, again):
         hits = 0
@@ -35,4 +35,4 @@ def test_an_index_finds_what_exact_search_finds(tmp_path: Path) -> None:
 def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch.index", None)
     with pytest.raises(MissingExtra, match=r"approximate search needs the package 'usearch': pip install .*\[ann\]"):
-        Approximate.of(VectorSpace(["a", "b"], np.eye(2)))
+        ApproximateIndex.of(VectorSpace(["a", "b"], np.eye(2)))

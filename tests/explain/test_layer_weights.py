@@ -40,9 +40,9 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
             Tokenizer.from_words(["a", "an", "fine", "awful", "day"]),
         )
         start = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
-        heard: list[dict[str, Any]] = []
-        model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=heard.append)
-        assert any(event.get("text") == f"the learned mix: {layer_weights(model).brief()}" for event in heard)
+        events: list[dict[str, Any]] = []
+        model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=events.append)
+        assert any(event.get("text") == f"the learned mix: {layer_weights(model).brief()}" for event in events)
         found = layer_weights(model)
         assert found.numbers == numbers
         assert len(found.weights) == len(numbers)
@@ -62,7 +62,7 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
                 model.encode(["a day"], layer=layer)
 
 
-def test_a_model_without_a_mix_says_how_to_get_one() -> None:
+def test_model_without_scalar_mix_is_refused() -> None:
     model = finetune("onehot", EXAMPLES, dev=None, epochs=1)
     with pytest.raises(UsageError, match="mix"):
         layer_weights(model)

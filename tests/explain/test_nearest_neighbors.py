@@ -143,7 +143,7 @@ def test_nearest_texts() -> None:
         ("k" * 100_000, []),
     ],
 )
-def test_an_unknown_word_is_named_with_the_nearest_spellings(royal: VectorSpace, word: str, offered: list[str]) -> None:
+def test_unknown_word_error_suggests_similar_words(royal: VectorSpace, word: str, offered: list[str]) -> None:
     with pytest.raises(KeelError) as error:
         royal.nearest(word)
     message = str(error.value)
@@ -152,24 +152,24 @@ def test_an_unknown_word_is_named_with_the_nearest_spellings(royal: VectorSpace,
     assert [known for known in royal.words if f"{known!r}" in message.partition("mean")[2]] == offered
 
 
-def test_of_equally_near_spellings_the_most_frequent_three_are_offered() -> None:
+def test_suggestions_prefer_frequent_words() -> None:
     space = VectorSpace(["cart", "care", "card", "carp", "dog"], np.eye(5))
     with pytest.raises(KeelError, match="mean 'cart', 'care' or 'card'\\?"):
         space.similarity("dog", "carx")
 
 
 BAD: dict[str, tuple[Callable[[VectorSpace], Any], str]] = {
-    "nothing": (lambda space: space.analogy(""), "holds no word"),
-    "a sign only": (lambda space: space.analogy(" - "), "holds no word"),
-    "no lists": (lambda space: space.analogy(([], [])), "no word to start from"),
+    "nothing": (lambda space: space.analogy(""), "contains no word"),
+    "a sign only": (lambda space: space.analogy(" - "), "contains no word"),
+    "no lists": (lambda space: space.analogy(([], [])), "the expression is empty"),
     "two signs": (lambda space: space.analogy("king - + man"), "two signs in a row"),
     "a sign at the end": (lambda space: space.analogy("king - man +"), "ends with a sign"),
     "no sign": (lambda space: space.analogy("king man"), "no sign between 'king' and 'man'"),
     "itself": (lambda space: space.analogy("king - king"), "no direction"),
-    "unknown": (lambda space: space.analogy("king - mam + woman"), "'mam' is not among the 11 words.*'man'"),
-    "none asked": (lambda space: space.nearest("king", top=0), "top is 0"),
+    "unknown": (lambda space: space.analogy("king - mam + woman"), "'mam' is not in the vocabulary of 11 words.*'man'"),
+    "zero answers": (lambda space: space.nearest("king", top=0), "top must be 1 or more"),
     "NaN": (lambda space: space.nearest(np.full(5, np.nan)), "no direction"),
-    "width": (lambda space: space.nearest(np.ones(3)), "a vector of 3 numbers was given where the words have 5"),
+    "width": (lambda space: space.nearest(np.ones(3)), "the vector has 3 dimensions, those of the words have 5"),
     "two words": (lambda space: space.odd_one_out(["king", "KING", "man"]), "2 different words"),
     "no words": (lambda space: space.odd_one_out([]), "0 different words"),
 }
@@ -186,14 +186,14 @@ def test_one_distinct_word_has_no_neighbour() -> None:
     space = space_of({"a": [1, 0]})
     assert space.similarity("a", "A") == 1
     for ask in (lambda: space.nearest("a"), lambda: space.analogy("a", by="multiply")):
-        with pytest.raises(KeelError, match="no word is left to answer with: there are 1"):
+        with pytest.raises(KeelError, match="no word is left: all 1 words"):
             ask()
 
 
 @pytest.mark.parametrize("fault", [np.nan, np.inf])
 def test_vectors_that_are_no_numbers(fault: float) -> None:
     space = space_of({"fine": [1, 0], "broken": [fault, 0]})
-    with pytest.raises(KeelError, match="the vector of 'broken' holds NaN or infinity"):
+    with pytest.raises(KeelError, match="the vector of 'broken' contains NaN or infinity"):
         space.nearest("fine")
 
 
@@ -202,24 +202,24 @@ def test_as_many_vectors_as_words() -> None:
         VectorSpace(["a", "b"], np.zeros((3, 4)))
 
 
-def test_unseen_words_are_spelled_wherever_words_are_asked_for(royal: VectorSpace) -> None:
-    spelled = VectorSpace(
+def test_unknown_words_use_subword_vectors(royal: VectorSpace) -> None:
+    with_subwords = VectorSpace(
         royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words])
     )
-    assert spelled.similarity("kingx", "king") == pytest.approx(1.0)
-    assert spelled.nearest("kingx")[0].word == "king"  # only what is asked for itself is left out
-    assert spelled.analogy("kingx - manx + womanx")[0].word == "queen"
-    assert {one.word for one in spelled.odd_one_out(["kingx", "queenx", "man"])} == {"kingx", "queenx", "man"}
+    assert with_subwords.similarity("kingx", "king") == pytest.approx(1.0)
+    assert with_subwords.nearest("kingx")[0].word == "king"  # only the query itself is excluded
+    assert with_subwords.analogy("kingx - manx + womanx")[0].word == "queen"
+    assert {one.word for one in with_subwords.odd_one_out(["kingx", "queenx", "man"])} == {"kingx", "queenx", "man"}
     silent = VectorSpace(royal.words, royal.matrix, lambda words: np.zeros((len(words), royal.matrix.shape[1])))
     with pytest.raises(KeelError, match="did you mean"):
         silent.analogy("kingx - man + woman")
 
 
-def test_a_file_of_pairs_counts_spelled_words_as_known(royal: VectorSpace, tmp_path: Path) -> None:
+def test_pairs_with_subword_vectors_are_known(royal: VectorSpace, tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("king\tkingx\t9\nqueen\tman\t2\nking\twoman\t1\n")
-    spelled = VectorSpace(
+    with_subwords = VectorSpace(
         royal.words, royal.matrix, lambda words: np.array([royal.matrix[royal.row(w[:-1])] for w in words])
     )
-    assert (evaluate_similarity(spelled, path).count, evaluate_similarity(spelled, path).unknown) == (3, 0)
+    assert (evaluate_similarity(with_subwords, path).count, evaluate_similarity(with_subwords, path).unknown) == (3, 0)
     assert (evaluate_similarity(royal, path).count, evaluate_similarity(royal, path).unknown) == (2, 1)

@@ -1,4 +1,4 @@
-"""Perplexity is of every token once, and words and bytes are those of the text whatever the pieces."""
+"""Perplexity is of every token once, and words and bytes are those of the text whatever the subwords."""
 
 import json
 import math
@@ -31,7 +31,7 @@ from keel.training.objective import Objective, State, Tensors
 TEXTS = ["The sailor paints the boat. The judge reads a letter!", "anchor", "Zebra, the baker."]
 
 
-def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_path: Path) -> None:
+def test_ngram_predicts_words_and_sentence_ends(english_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("ngram", english_corpus, out=tmp_path / "m", order=3)
     found = perplexity(model, Corpus.of(TEXTS))
     assert (found.tokens, found.unknown, found.words, found.unit) == (18, 1, 14, "word")
@@ -44,22 +44,22 @@ def test_ngrams_foretell_words_and_ends_of_sentences(english_corpus: Path, tmp_p
         for place in range(1, len(ids)):
             scores, _ = model.objective.step(torch.tensor([ids[:place]]))  # pyright: ignore[reportCallIssue]
             expected -= (last := scores[0, ids[place]].item())
-        ends -= last if sentence != "the sailor paints the boat ." else 0.0  # a document goes on after that
+        ends -= last if sentence != "the sailor paints the boat ." else 0.0  # the document continues
     values = {name: score.value for name, score in found.values.items()}
-    assert values["ngram by token"] == pytest.approx(math.exp(expected / 22), rel=1e-5)
+    assert values["ngram per token"] == pytest.approx(math.exp(expected / 22), rel=1e-5)
     expected += (len("Zebra") + 1) * math.log(257) - ends
-    assert values["ngram by word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
-    assert values["ngram bits by byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
+    assert values["ngram per word"] == found.main_value == pytest.approx(math.exp(expected / 14), rel=1e-5)
+    assert values["ngram bits per byte"] == pytest.approx(expected / found.bytes / math.log(2), rel=1e-5)
     score: Any
     for score in found.values.values():
         assert score.low <= score.value <= score.high
-    assert str(found).startswith(f"ngram: perplexity {values['ngram by token']:.4g} (")
+    assert str(found).startswith(f"ngram: perplexity {values['ngram per token']:.4g} (")
     assert "18 tokens (1 unknown), 14 words" in str(found)
     assert "each from at most 2 before it" in str(found)
-    assert "spelled out by word and by byte: 1 with 5 bytes" in str(found)
-    assert found.to_dict()["spelled_bytes"] == 5
+    assert "1 unknown token with 5 bytes" in str(found)
+    assert found.to_dict()["unknown_bytes"] == 5
     found.write(tmp_path / "scores")
-    assert "ngram by word" in (tmp_path / "scores" / "scores.json").read_text()
+    assert "ngram per word" in (tmp_path / "scores" / "scores.json").read_text()
 
 
 @pytest.mark.parametrize("chinese", [False, True])
@@ -72,16 +72,14 @@ def test_who_knows_fewer_words_does_not_win(
     common = pretrain("ngram", corpus, out=tmp_path / "few", vocabulary=32, **settings)
     found, fewer = (perplexity(model, Corpus(corpus)) for model in (known, common))
     assert found.unknown < fewer.unknown
-    assert "spelled out" not in str(found)
-    assert fewer.values["ngram by token"].value < found.values["ngram by token"].value
-    for name in (f"ngram by {'character' if chinese else 'word'}", "ngram bits by byte"):
+    assert "unknown token" not in str(found)
+    assert fewer.values["ngram per token"].value < found.values["ngram per token"].value
+    for name in (f"ngram per {'character' if chinese else 'word'}", "ngram bits per byte"):
         assert fewer.values[name].value > found.values[name].value
 
 
 @pytest.mark.parametrize("loss", ["softmax", "negative", "hierarchical"])
-def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
-    english_corpus: Path, tmp_path: Path, loss: Any
-) -> None:
+def test_nnlm_perplexity_equals_step_by_step(english_corpus: Path, tmp_path: Path, loss: Any) -> None:
     system = Nnlm(width=8, hidden=8, order=3, loss=loss, chunk_length=5)
     model = pretrain(system, english_corpus, out=tmp_path / "m", vocabulary=60, steps=20, device="cpu")
     assert isinstance(model.objective, NnlmTraining)
@@ -96,16 +94,14 @@ def test_a_network_is_asked_for_every_word_and_writes_by_the_same_probabilities(
                 expected -= scores[0].log_softmax(0)[number].item()
                 last = number
     assert found.count == found.tokens == 18
-    total = expected + (found.spelled_bytes + found.unknown) * math.log(257)
-    assert found.values["softmax by word"].value == pytest.approx(math.exp(total / 14), rel=1e-4)
-    assert found.values["softmax by token"].value == pytest.approx(math.exp(expected / 18), rel=1e-4)
+    total = expected + (found.unknown_bytes + found.unknown) * math.log(257)
+    assert found.values["softmax per word"].value == pytest.approx(math.exp(total / 14), rel=1e-4)
+    assert found.values["softmax per token"].value == pytest.approx(math.exp(expected / 18), rel=1e-4)
 
 
 @pytest.mark.parametrize("length", [70, 4])
 @pytest.mark.parametrize("kind", [Rnn, Ulmfit])
-def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
-    kind: type[Rnn] | type[Ulmfit], length: int
-) -> None:
+def test_recurrent_model_predicts_each_token_once(kind: type[Rnn] | type[Ulmfit], length: int) -> None:
     tokenizer = Tokenizer.from_words([*"abcdefgh"])
     more: dict[str, Any] = {} if kind is Rnn else {"hidden_size": 8}
     system = kind(width=8, bptt=length, **more)
@@ -126,10 +122,10 @@ def test_what_carries_a_state_foretells_each_token_once_from_all_before_it(
             scores, state = objective.step(torch.tensor([[last]]), state)
             costs.append(-scores[0].log_softmax(0)[number].item())
     assert found.count == len(costs) == 9 + 4 + 3
-    assert found.values["next by token"].value == pytest.approx(math.exp(sum(costs) / 16), rel=1e-4)
-    text = sum(costs) - sum(costs[place] for place in (6, 7, 9, 10, 14, 15))  # two marks after each document
-    assert found.values["next by word"].value == pytest.approx(math.exp(text / 9), rel=1e-4)
-    assert found.values["next bits by byte"].value == pytest.approx(text / found.bytes / math.log(2), rel=1e-4)
+    assert found.values["next per token"].value == pytest.approx(math.exp(sum(costs) / 16), rel=1e-4)
+    text = sum(costs) - sum(costs[place] for place in (6, 7, 9, 10, 14, 15))  # two special tokens after each document
+    assert found.values["next per word"].value == pytest.approx(math.exp(text / 9), rel=1e-4)
+    assert found.values["next bits per byte"].value == pytest.approx(text / found.bytes / math.log(2), rel=1e-4)
 
 
 SHAPES: list[Any] = [
@@ -148,15 +144,15 @@ def test_by_word_and_by_byte_nobody_pays_for_the_ends_of_documents(system: Any) 
     assert model.objective is not None
     for parameter in model.objective.parameters():
         nn.init.zeros_(parameter)  # so that all ids are as likely, and every prediction costs the same
-    marks = 2 * (system.name in ("rnn", "ulmfit", "elmo")) + (system.name == "gpt")
-    for texts, inner in ((["a b c"] * 50, 0), (["a b\nc"] * 50, 50 * (marks == 2))):
+    special = 2 * (system.name in ("rnn", "ulmfit", "elmo")) + (system.name == "gpt")
+    for texts, inner in ((["a b c"] * 50, 0), (["a b\nc"] * 50, 50 * (special == 2))):
         found = perplexity(model, Corpus.of(texts, sentences="lines"))
-        assert found.count == 150 + inner + 50 * marks
+        assert found.count == 150 + inner + 50 * special
         for name in found.losses:
-            assert found.values[f"{name} by token"].value == pytest.approx(len(tokenizer), rel=1e-5)
-            spent = math.log(found.values[f"{name} by word"].value) * 150 / math.log(len(tokenizer))
+            assert found.values[f"{name} per token"].value == pytest.approx(len(tokenizer), rel=1e-5)
+            spent = math.log(found.values[f"{name} per word"].value) * 150 / math.log(len(tokenizer))
             assert spent == pytest.approx(150 + inner, rel=1e-5)
-            spent = found.values[f"{name} bits by byte"].value * found.bytes / math.log2(len(tokenizer))
+            spent = found.values[f"{name} bits per byte"].value * found.bytes / math.log2(len(tokenizer))
             assert spent == pytest.approx(150 + inner, rel=1e-5)
 
 
@@ -202,7 +198,7 @@ class Counting(Objective):
         return {"there": cost, "back": 2 * cost}, Seen(steps=state.steps + 1)
 
 
-def test_what_carries_a_state_reads_on_from_the_start_to_the_end() -> None:
+def test_recurrent_state_is_carried_through_the_text() -> None:
     tokenizer = Tokenizer.from_words(["the", "sailor"])
     system = Nnlm(width=4)
     model = Model(system=system, encoder=StaticEncoder(7, 4), tokenizer=tokenizer, objective=Counting(tokenizer.sep_id))
@@ -210,19 +206,19 @@ def test_what_carries_a_state_reads_on_from_the_start_to_the_end() -> None:
     mean = (4 * 0 + 4 * 1 + 3 * 2) / (7 + 2 + 2)
     assert found.count == 11
     assert found.losses == ("there", "back")
-    assert found.values["there by token"].value == pytest.approx(math.exp(mean))
-    assert found.values["back by token"].value == pytest.approx(math.exp(2 * mean))
-    assert found.values["there by word"].value == pytest.approx(math.exp(mean * 11 / 7))
+    assert found.values["there per token"].value == pytest.approx(math.exp(mean))
+    assert found.values["back per token"].value == pytest.approx(math.exp(2 * mean))
+    assert found.values["there per word"].value == pytest.approx(math.exp(mean * 11 / 7))
 
 
-def test_chinese_is_counted_by_characters(chinese_corpus: Path, tmp_path: Path) -> None:
+def test_chinese_is_measured_per_character(chinese_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("ngram", chinese_corpus, out=tmp_path / "m", order=2)
     found = perplexity(model, Corpus.of(["水手早上修理帆船。"]))
     assert (found.words, found.unit, found.bytes) == (9, "character", 27)
     assert found.tokens < 9
     assert "9 characters" in str(found)
-    assert found.main == "ngram by character"
-    assert f"{found.values[found.main]:.4g} by character" in str(found)
+    assert found.main == "ngram per character"
+    assert f"{found.values[found.main]:.4g} per character" in str(found)
     assert "word" not in "".join(found.values)
 
 
@@ -232,8 +228,8 @@ def test_a_text_of_one_part_has_no_interval(english_corpus: Path, tmp_path: Path
     found = perplexity(model, Corpus.of(["the boat", "a letter"], sentences="none"))
     values = found.to_dict()["values"]
     assert {(score["low"], score["high"]) for score in values.values()} == {(None, None)}
-    assert str(found).startswith(f"next: perplexity {values['next by token']['value']:.4g} by token, ")
-    found = perplexity(model, Corpus.of(TEXTS, sentences="none"))  # windows are drawn from, though one batch holds all
+    assert str(found).startswith(f"next: perplexity {values['next per token']['value']:.4g} per token, ")
+    found = perplexity(model, Corpus.of(TEXTS, sentences="none"))  # windows are resampled, though one batch holds all
     score: Any
     for score in found.values.values():
         assert score.low < score.value < score.high
@@ -246,14 +242,14 @@ def test_a_word_without_end_has_a_perplexity_that_json_lacks(english_corpus: Pat
     assert (scores.words, scores.main_value) == (1, math.inf)
     plain = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
     assert plain["values"][scores.main]["value"] is None
-    assert plain["values"]["ngram by token"]["value"] == scores.values["ngram by token"].value
+    assert plain["values"]["ngram per token"]["value"] == scores.values["ngram per token"].value
 
 
-def test_who_does_not_foretell_has_no_perplexity() -> None:
+def test_perplexity_needs_a_causal_language_model() -> None:
     tokenizer = Tokenizer.from_words(["a", "b"])
     bag = Model(system=Onehot(), encoder=Onehot().build_encoder(7), tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="onehot does not foretell the next word, so that it has no perplexity: take"):
+    with pytest.raises(UsageError, match="onehot is not a causal language model"):
         perplexity(bag, Corpus.of(TEXTS))
     headless = Model(system=Nnlm(width=4), encoder=StaticEncoder(7, 4), tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="this model lacks what foretells words"):
+    with pytest.raises(UsageError, match="this model has no language model head"):
         perplexity(headless, Corpus.of(TEXTS))

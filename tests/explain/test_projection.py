@@ -13,15 +13,15 @@ def test_pca_keeps_what_differs_most() -> None:
     flat = project(vectors)
     _, sizes, axes = np.linalg.svd(vectors - vectors.mean(0))
     assert np.abs(flat.points) == pytest.approx(np.abs((vectors - vectors.mean(0)) @ axes[:2].T))
-    assert flat.kept == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum())
+    assert flat.explained_variance == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum())
     assert project(-vectors + 6).points == pytest.approx(-flat.points), "no sign is left to chance"
 
 
 @pytest.mark.parametrize("vectors", [np.ones((3, 4)), np.array([[1.0], [2.0]])])
-def test_what_has_less_than_two_dimensions_is_drawn_too(vectors: np.ndarray) -> None:
+def test_projection_of_one_dimension(vectors: np.ndarray) -> None:
     flat = project(vectors)
     assert flat.points.shape == (len(vectors), 2)
-    assert flat.kept == pytest.approx(1)
+    assert flat.explained_variance == pytest.approx(1)
 
 
 def test_tsne_keeps_neighbours_together_and_is_the_same_every_time() -> None:
@@ -33,11 +33,11 @@ def test_tsne_keeps_neighbours_together_and_is_the_same_every_time() -> None:
     np.fill_diagonal(distances, np.inf)
     assert (groups[distances.argmin(1)] == groups).all()
     assert (project(vectors, "tsne").points == flat.points).all()
-    assert flat.kept is None
+    assert flat.explained_variance is None
 
 
 def test_too_few() -> None:
     with pytest.raises(UsageError, match="two words or more"):
         project(np.ones((1, 3)))
-    with pytest.raises(UsageError, match="nothing to arrange in 4 words"):
+    with pytest.raises(UsageError, match="needs five words or more, not 4"):
         project(np.ones((4, 3)), "tsne")

@@ -53,7 +53,7 @@ def test_pairs_in_every_published_form(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_pairs_are_told_by_their_content(tmp_path: Path, name: str) -> None:
+def test_pair_columns_are_detected_by_content(tmp_path: Path, name: str) -> None:
     assert published_form(write(tmp_path, FORMATS[name], name)) == "pairs"
 
 
@@ -79,7 +79,7 @@ def test_either_form_is_judged(tmp_path: Path, royal: VectorSpace) -> None:
     assert evaluate_vectors(royal, write(tmp_path, "king\tqueen\t9\nking\tapple\t1\n")).main_value == 1
 
 
-def test_what_was_found_is_said(tmp_path: Path) -> None:
+def test_detected_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path, FORMATS["simlex.txt"])
     columns, pairs = vector_benchmarks.read_pairs(path)
     wanted = "words in columns 1 ('word1') and 2 ('word2'), score in column 4 ('SimLex999'), separated by tabs"
@@ -111,15 +111,15 @@ def test_spearman_on_known_pairs_with_unknown_ones_counted(
 BAD_PAIRS = {
     "": "is empty",
     "# nothing\n\n": "is empty",
-    "king queen\n": ":1: this line has not two words and a score",
-    "king\tqueen\t1\nking\tman\n": ":2: this line has 2 columns, others have 3",
-    "king\tqueen\t1\n\nking\tman\t2\t3\nman\twoman\t5\n": ":3: this line has 4 columns, others have 3",
-    "king\tqueen\t1\nking\tman\tmuch\nman\twoman\t5\n": ":2: the score 'much' is no number",
-    "king\tqueen\t1\nking\tman\tnan\nman\twoman\t5\n": ":2: the score 'nan' is no number",
+    "king queen\n": ":1: this line is not two words and a score",
+    "king\tqueen\t1\nking\tman\n": ":2: this line has 2 columns, the others have 3",
+    "king\tqueen\t1\n\nking\tman\t2\t3\nman\twoman\t5\n": ":3: this line has 4 columns, the others have 3",
+    "king\tqueen\t1\nking\tman\tmuch\nman\twoman\t5\n": ":2: the score 'much' is not a number",
+    "king\tqueen\t1\nking\tman\tnan\nman\twoman\t5\n": ":2: the score 'nan' is not a number",
     "king\tqueen\tgood\nking\tman\tbad\n": "two columns of words and one of numbers are needed",
     "king\t1\t2\n": "two columns of words and one of numbers are needed",
-    "no\tbody\t1\nany\tone\t2\n": "of 2 pairs 0 have vectors",
-    "no\tbody\t1\nking\tqueen\t2\n": "of 2 pairs 1 have vectors",
+    "no\tbody\t1\nany\tone\t2\n": "0 of 2 pairs have vectors",
+    "no\tbody\t1\nking\tqueen\t2\n": "1 of 2 pairs have vectors",
 }
 
 
@@ -147,7 +147,7 @@ king queen apple man
 
 def test_analogies_by_section(tmp_path: Path, royal: VectorSpace) -> None:
     found = evaluate_analogies(royal, write(tmp_path, QUESTIONS))
-    figures = [(part.name, part.right, part.asked, part.unknown) for part in found.sections]
+    figures = [(part.name, part.correct, part.total, part.unknown) for part in found.sections]
     assert figures == [
         ("family", 2, 2, 1),
         ("gram3-comparative", 0, 1, 0),
@@ -164,14 +164,14 @@ def test_analogies_by_section(tmp_path: Path, royal: VectorSpace) -> None:
     assert found.brief()["sections"][0]["accuracy"] == 1
 
 
-def test_only_frequent_words_ask_and_answer(tmp_path: Path, royal: VectorSpace) -> None:
+def test_only_frequent_words_count(tmp_path: Path, royal: VectorSpace) -> None:
     path = write(tmp_path, QUESTIONS)
-    found = evaluate_analogies(royal, path, most=4)
+    found = evaluate_analogies(royal, path, top_words=4)
     assert (found.words, found.count, found.unknown) == (4, 2, 3)
-    assert (found.sections[1].asked, found.sections[1].accuracy) == (0, 0)
-    assert evaluate_analogies(royal, path, most=0).words == len(royal.words)
-    with pytest.raises(UsageError, match="most is -1"):
-        evaluate_analogies(royal, path, most=-1)
+    assert (found.sections[1].total, found.sections[1].accuracy) == (0, 0)
+    assert evaluate_analogies(royal, path, top_words=0).words == len(royal.words)
+    with pytest.raises(UsageError, match="top_words must be 0"):
+        evaluate_analogies(royal, path, top_words=-1)
 
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
@@ -182,27 +182,29 @@ def test_blocks_of_questions_equal_a_plain_search(
     monkeypatch: pytest.MonkeyPatch,
     by: Any,
 ) -> None:
-    monkeypatch.setattr(vector_benchmarks, "CELLS", 7 * 100)  # 7 questions at a time
+    monkeypatch.setattr(vector_benchmarks, "MAX_SCORES", 7 * 100)  # 7 questions at a time
     random = np.random.default_rng(5)
-    asked: list[list[int]] = []
+    questions: list[list[int]] = []
     for number in range(30):
         a, b, c, other = random.choice(100, 4, replace=False).tolist()
         answer = plain_analogy(random_space, [b, c], [a], by, among=100)[0]
-        asked.append([a, b, c, answer if number % 3 else other])  # every third answer is, but for chance, a wrong one
-    wanted = sum(plain_analogy(random_space, [b, c], [a], by, among=100)[0] == d for a, b, c, d in asked)
+        questions.append(
+            [a, b, c, answer if number % 3 else other]
+        )  # every third answer is, but for chance, a wrong one
+    wanted = sum(plain_analogy(random_space, [b, c], [a], by, among=100)[0] == d for a, b, c, d in questions)
     path = tmp_path / "questions.txt.xz"
-    text = "".join(" ".join(random_space.words[row] for row in question) + "\n" for question in asked)
+    text = "".join(" ".join(random_space.words[row] for row in question) + "\n" for question in questions)
     path.write_bytes(lzma.compress(text.encode()))
-    (section,) = evaluate_analogies(random_space, path, most=100, by=by).sections
-    assert (section.name, section.right, section.asked) == ("questions", wanted, 30)
+    (section,) = evaluate_analogies(random_space, path, top_words=100, by=by).sections
+    assert (section.name, section.correct, section.total) == ("questions", wanted, 30)
     assert 20 <= wanted < 30
 
 
 BAD_QUESTIONS = {
-    "": "holds no questions",
-    ": family\n": "holds no questions",
+    "": "contains no questions",
+    ": family\n": "contains no questions",
     ": family\nman king woman queen\nman king woman\n": ":3: this line has 3 words, a question has 4",
-    ": family\nno body any one\n": "none of 1 questions has all its words among the first 11",
+    ": family\nno body any one\n": "no question of 1 has all its words among the first 11",
 }
 
 
@@ -240,16 +242,16 @@ def test_real_questions(data_dir: Path, name: str, semantic: int, syntactic: int
     found = evaluate_analogies(
         VectorSpace(vocabulary, random.normal(size=(len(vocabulary), 8)).astype(np.float32)), path
     )
-    asked = {
+    questions = {
         name: sum(
-            part.asked
+            part.total
             for part in found.sections
             if bool(vector_benchmarks.SYNTACTIC.match(part.name)) == (name == "syntactic")
         )
         for name in ("semantic", "syntactic")
     }
-    assert asked == {"semantic": semantic, "syntactic": syntactic}
-    assert {name for name, count in asked.items() if count} == found.values.keys() - {"accuracy"}
+    assert questions == {"semantic": semantic, "syntactic": syntactic}
+    assert {name for name, count in questions.items() if count} == found.values.keys() - {"accuracy"}
     assert found.unknown == 0
     assert found.main_value < 0.01
     assert published_form(path) == "questions"

@@ -28,11 +28,11 @@ class Parrot(nn.Module):
     def step(self, ids: Tensor, state: Any, record: Any = None) -> Any:
         raise AssertionError("all is foretold at once")
 
-    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        found = torch.zeros(len(places), len(WORDS))
-        for row, place in enumerate(places.tolist()):
+    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        found = torch.zeros(len(positions), len(WORDS))
+        for row, position in enumerate(positions.tolist()):
             time = ids.shape[1]
-            read = WORDS.decode(ids[place // time, : place % time + 1].tolist()).split()
+            read = WORDS.decode(ids[position // time, : position % time + 1].tolist()).split()
             found[row, WORDS.id_of("very")] = 2.0
             if read[-1:] == ["is"] or read[-1:] == [":"]:
                 found[row, WORDS.id_of("blue")] = 4.0 * ("sea" in read)
@@ -45,14 +45,14 @@ def model() -> Any:
     return SimpleNamespace(objective=Parrot(), tokenizer=WORDS, system=SimpleNamespace(name="parrot"))
 
 
-def test_the_last_word_is_foretold_from_all_before(model: Any) -> None:
+def test_last_word_accuracy(model: Any) -> None:
     texts = ["the sea is blue", "the grass is green\n", "the grass is  blue", "the sea is purple"]
     scores = predict_last_words(model, [(f"f:{number}", text) for number, text in enumerate(texts, 1)])
     assert (scores.main, scores.count) == ("accuracy", 4)
     assert scores.main_value == 0.5
     whole = math.log(math.e**4 + math.e**2 + len(WORDS) - 2)
-    spelled = whole + len("purple ") * math.log(257)  # not in the vocabulary: never right, and as long as it is spelled
-    expected = math.exp((whole - 4 + whole - 4 + whole + spelled) / 4)
+    unknown = whole + len("purple ") * math.log(257)  # not in the vocabulary: wrong, and charged per byte
+    expected = math.exp((whole - 4 + whole - 4 + whole + unknown) / 4)
     assert scores.values["perplexity"].value == pytest.approx(expected)
     assert "1 are not in the vocabulary: wrong" in scores.note
     assert {(error.where, error.label, error.predicted) for error in scores.errors} == {
@@ -63,7 +63,7 @@ def test_the_last_word_is_foretold_from_all_before(model: Any) -> None:
     assert accuracy.low < 0.5 < accuracy.high
 
 
-def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:
+def test_choice_by_likelihood(model: Any) -> None:
     questions = [
         Question(context="the sea is", choices=("green", "blue"), label=1, where="f:1"),
         Question(context="the grass is ", choices=("very", "green and deep"), label=1, where="f:2"),
@@ -71,12 +71,12 @@ def test_a_choice_is_taken_by_its_likelihood(model: Any) -> None:
     ]
     scores = choose_most_probable(model, questions)
     found = {name: score.value for name, score in scores.values.items()}
-    # "green and deep" has two more words to foretell than "very", and gains more by the grass.
+    # "green and deep" has two more words than "very", and gains more by the grass.
     assert found == pytest.approx(
-        {"accuracy by sum": 2 / 3, "accuracy by token": 1.0, "accuracy by byte": 1.0, "accuracy by gain": 1.0}
+        {"accuracy by sum": 2 / 3, "accuracy per token": 1.0, "accuracy per byte": 1.0, "accuracy by gain": 1.0}
     )
-    assert scores.main == "accuracy by byte"
-    assert "guessing gives 0.500" in scores.note
+    assert scores.main == "accuracy per byte"
+    assert "random baseline 0.500" in scores.note
 
 
 BYTES = Tokenizer.train(keel.Corpus.of(["Q: A: 天空是"]), kind="bpe", size=262)
@@ -116,8 +116,8 @@ def test_a_blank_stands_before_a_choice_but_not_in_chinese(context: str, choices
     assert scores.main_value == 1
 
 
-def test_what_cannot_be_foretold_is_said(model: Any) -> None:
-    with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word to foretell from others: give two words"):
+def test_texts_without_context_are_refused(model: Any) -> None:
+    with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word after a context"):
         predict_last_words(model, [("f:7", "blue")])
 
 
@@ -126,7 +126,7 @@ def ngram(english_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> kee
     return keel.pretrain("ngram", english_corpus, out=tmp_path_factory.mktemp("foretold") / "m", order=3)
 
 
-def test_evaluate_asks_a_language_model(ngram: keel.Model, tmp_path: Path) -> None:
+def test_evaluate_dispatches_language_models(ngram: keel.Model, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("The sailor came after the rain\nThe baker slept before winter\n")
     lines = tmp_path / "lines.jsonl"

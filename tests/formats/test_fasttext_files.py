@@ -15,6 +15,7 @@ from gensim.models.fasttext import load_facebook_model, save_facebook_model
 from keel.api.conversion import convert
 from keel.api.finetuning import finetune
 from keel.api.pretraining import pretrain
+from keel.data.label_kinds import MultiLabel
 from keel.errors import KeelError, UsageError
 from keel.formats import fasttext_files
 from keel.formats.fasttext_binary import Contents, Settings, is_fasttext, read_contents, write_contents
@@ -92,7 +93,7 @@ def test_a_classifier_goes_there_and_back(tmp_path: Path, loss: str) -> None:
     texts = ["bad fun", "an unseen wordz", "", "so so dull"]
     if loss == "one-vs-all":  # fastText's own way with several labels
         assert again.task is not None
-        assert again.task.labels.kind == "several"
+        assert again.task.labels.kind == MultiLabel()
         return
     for one, two in zip(ours.predict(texts), again.predict(texts), strict=True):
         assert one.label == two.label

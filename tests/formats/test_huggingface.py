@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from keel.api.conversion import convert
 from keel.data.examples import Labels
+from keel.data.label_kinds import MultiLabel
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
 from keel.model import Model
@@ -366,7 +367,7 @@ def test_more_positions_than_a_row_may_have(tmp_path: Path) -> None:
 def test_heads_beside_those_of_the_named_class_are_kept(tmp_path: Path) -> None:
     saved(tmp_path / "theirs")
     base = Model.load(tmp_path / "theirs")
-    labels = Labels(kind="several", names=("a", "b", "c"))
+    labels = Labels(kind=MultiLabel(), names=("a", "b", "c"))
     base.task = TextClassification(base.system, base.encoder, base.tokenizer, labels)
     base.save(tmp_path / "both")
     config = json.loads((tmp_path / "both" / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""Words are sampled as often as they are likely, from those that may be sampled."""
+"""Sampling: frequencies, independence of the batch, penalties."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -221,7 +221,7 @@ TASK_CASES: dict[str, Case] = {
             task="classify",
             examples=texts.regression(48),
             inputs=CLASSIFY.inputs,
-            columns={"labels": "number"},
+            columns={"labels": "regression"},
         ),
     ),
     "pair": Case(

@@ -17,11 +17,11 @@ CAUSAL_DROPPED = {"causal": True, "dropout": 0.25}
 def check(hold, numbers, device):
     """Hold attention over rows (start, length) to the twin."""
 
-    def run(rows, *, tokens, heads, d, longest, dtype=torch.float32, within=1e-5, even=False, **settings):
+    def run(rows, *, tokens, heads, d, max_seqlen, dtype=torch.float32, within=1e-5, fixed_length=False, **settings):
         starts, lengths = torch.tensor(rows, device=device).T.contiguous()
-        settings |= {"longest": longest, "heads": heads, "seed": torch.tensor(11, device=device)}
+        settings |= {"max_seqlen": max_seqlen, "heads": heads, "seed": torch.tensor(11, device=device)}
         hold(
-            lambda qkv, bias: attend(qkv, bias, starts, lengths, fixed_length=even, **settings),
+            lambda qkv, bias: attend(qkv, bias, starts, lengths, fixed_length=fixed_length, **settings),
             lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, **settings),
             numbers(tokens, 3 * heads * d, dtype=dtype),
             numbers(3 * heads * d),
@@ -34,28 +34,28 @@ def check(hold, numbers, device):
 @pytest.mark.parametrize(("dtype", "within"), [TIGHT, LOOSE])
 @pytest.mark.parametrize("settings", [PLAIN, CAUSAL, DROPPED, CAUSAL_DROPPED])
 def test_rows_in_one_block(check, dtype, within, settings):
-    check([(0, 9), (9, 16), (25, 1)], tokens=26, heads=2, d=16, longest=16, dtype=dtype, within=within, **settings)
+    check([(0, 9), (9, 16), (25, 1)], tokens=26, heads=2, d=16, max_seqlen=16, dtype=dtype, within=within, **settings)
 
 
 @pytest.mark.parametrize(("dtype", "within"), [TIGHT, LOOSE])
 @pytest.mark.parametrize("settings", [PLAIN, CAUSAL, DROPPED, CAUSAL_DROPPED])
 def test_rows_in_several_blocks(check, dtype, within, settings):
-    check([(0, 150), (150, 40)], tokens=190, heads=1, d=32, longest=150, dtype=dtype, within=within, **settings)
+    check([(0, 150), (150, 40)], tokens=190, heads=1, d=32, max_seqlen=150, dtype=dtype, within=within, **settings)
 
 
-@pytest.mark.parametrize("longest", [16, 200])
+@pytest.mark.parametrize("max_seqlen", [16, 200])
 @pytest.mark.parametrize("settings", [PLAIN, DROPPED])
-def test_tokens_of_no_row_are_zeros(check, longest, settings):
-    check([(3, 7), (20, 0), (20, 11), (90, 16)], tokens=140, heads=2, d=16, longest=longest, **settings)
+def test_tokens_of_no_row_are_zeros(check, max_seqlen, settings):
+    check([(3, 7), (20, 0), (20, 11), (90, 16)], tokens=140, heads=2, d=16, max_seqlen=max_seqlen, **settings)
 
 
 @pytest.mark.parametrize("d", [16, 32, 64, 128])
 def test_any_width_of_a_head(check, d):
-    check([(0, 20), (20, 20)], tokens=40, heads=2, d=d, longest=20, **DROPPED)
+    check([(0, 20), (20, 20)], tokens=40, heads=2, d=d, max_seqlen=20, **DROPPED)
 
 
 def test_a_head_of_another_width_takes_the_twin(check):
-    check([(0, 5)], tokens=5, heads=2, d=24, longest=5, **PLAIN)
+    check([(0, 5)], tokens=5, heads=2, d=24, max_seqlen=5, **PLAIN)
 
 
 def test_padded_and_packed_rows_give_the_same(numbers, device):
@@ -98,13 +98,13 @@ def test_two_runs_give_equal_bits(numbers, device):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("longest", [32, 64, 100, 128, 256, 512, 1024])
+@pytest.mark.parametrize("max_seqlen", [32, 64, 100, 128, 256, 512, 1024])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("settings", [PLAIN, CAUSAL, DROPPED])
-def test_tensor_cores_stay_near_the_twin(check, longest, d, settings):
-    rows = [(0, longest), (longest, 7), (longest + 9, longest // 2)]
-    tokens = 3 * longest
-    check(rows, tokens=tokens, heads=3, d=d, longest=longest, dtype=torch.bfloat16, within=2e-2, **settings)
+def test_tensor_cores_stay_near_the_twin(check, max_seqlen, d, settings):
+    rows = [(0, max_seqlen), (max_seqlen, 7), (max_seqlen + 9, max_seqlen // 2)]
+    tokens = 3 * max_seqlen
+    check(rows, tokens=tokens, heads=3, d=d, max_seqlen=max_seqlen, dtype=torch.bfloat16, within=2e-2, **settings)
 
 
 @pytest.mark.gpu
@@ -112,4 +112,5 @@ def test_tensor_cores_stay_near_the_twin(check, longest, d, settings):
 @pytest.mark.parametrize("settings", [PLAIN, CAUSAL, DROPPED, CAUSAL_DROPPED])
 def test_even_rows_of_128(check, dtype, settings):
     rows = [(number * 128, 128 - number % 3 * 50) for number in range(150)]
-    check(rows, tokens=150 * 128, heads=5, d=64, longest=128, dtype=dtype, within=2e-2, even=True, **settings)
+    shape = {"tokens": 150 * 128, "heads": 5, "d": 64, "max_seqlen": 128}
+    check(rows, **shape, dtype=dtype, within=2e-2, fixed_length=True, **settings)

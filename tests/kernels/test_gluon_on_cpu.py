@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.kernels import attention, dropout
-from keel.kernels.hopper import attention_fixed, feed_forward
+from keel.kernels.hopper import attention_fixed, fused_feed_forward
 from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
@@ -37,8 +37,8 @@ def test_the_network_and_its_gradient(shape: tuple[int, int, int], programs: int
 
     def run(x: Tensor, weight: Tiles, out: Tensor, back: bool) -> None:
         given = Tiles(x, 8, 4), weight, Pointer(bias), Tiles(out, 8, 4), Tiles(slopes, 8, 4), Pointer(sums)
-        fixed = {"back": back, "tanh": False, "learns": True}
-        Machine().run(feed_forward._product, programs, *given, tokens, hidden, width, others=SMALL, **fixed)
+        fixed = {"back": back, "tanh": False, "needs_grad": True}
+        Machine().run(fused_feed_forward._product, programs, *given, tokens, hidden, width, others=SMALL, **fixed)
 
     run(x, Tiles(expand, 8, 4), out, back=False)
     assert near(out, wanted)
@@ -69,7 +69,7 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
     lengths, seed = torch.tensor([8, 3, 8, 1, 7]), torch.tensor(7 << 33 | 5)
     qkv = torch.randn(rows * time, 3 * heads * width).to(HALF)
     bias = torch.zeros(3 * heads * width, requires_grad=True)
-    settings = {"longest": time, "heads": heads, "dropout": dropped, "seed": seed, "salt": 3, "causal": causal}
+    settings = {"max_seqlen": time, "heads": heads, "dropout": dropped, "seed": seed, "salt": 3, "causal": causal}
     given = qkv.float().requires_grad_()
     wanted = attend_twin(given, bias, torch.arange(0, rows * time, time), lengths, **settings)
     dout = torch.randn(rows * time, heads * width).to(HALF)
@@ -81,7 +81,7 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
         torch.full((programs // heads, 3 * heads * width), torch.nan),
     )
     fixed = {"heads": heads, "threshold": dropout.threshold(dropped), "causal": causal}
-    others = SHORT | {"gluon_join": join, "gluon_kept": kept}
+    others = SHORT | {"gluon_join": join, "gluon_is_kept": kept}
     pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
     tiles = (Tiles(x, time, width) for x in (qkv, out))
     Machine().run(attention_fixed._forward, programs, *tiles, *pointers, others=others, **fixed)
@@ -106,7 +106,8 @@ def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             def launch(*given: Any, num_warps: int, maxnreg: int, **fixed: Any) -> None:
                 launched.append(grid[0])
                 pointers = [Pointer(x.data) if isinstance(x, Tensor) else x for x in given]
-                Machine().run(self.kernel, grid[0], *pointers, others={"gluon_join": join, "gluon_kept": kept}, **fixed)
+                others = {"gluon_join": join, "gluon_is_kept": kept}
+                Machine().run(self.kernel, grid[0], *pointers, others=others, **fixed)
 
             return launch
 
@@ -114,7 +115,7 @@ def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         monkeypatch.setattr(attention_fixed, name, Launched(getattr(attention_fixed, name)))
     monkeypatch.setattr(attention_fixed, "tiled", Tiles)
     monkeypatch.setattr(attention_fixed, "multiprocessors", lambda device: 5)
-    monkeypatch.setattr(attention, "usable", lambda x: True)
+    monkeypatch.setattr(attention, "triton_usable", lambda x: True)
     monkeypatch.setattr(attention, "trusted", lambda gap, x, *settings: gap(x.device, x.dtype, *settings) < 0.02)
     return launched
 
@@ -126,7 +127,7 @@ def test_even_rows_of_128_are_tried_and_taken(
     torch.manual_seed(0)
     heads, rows = 2, 3
     starts, lengths = torch.arange(0, rows * 128, 128), torch.tensor([128, 70, 1])
-    settings = {"longest": 128, "heads": heads, "dropout": dropped, "seed": torch.tensor(3), "causal": causal}
+    settings = {"max_seqlen": 128, "heads": heads, "dropout": dropped, "seed": torch.tensor(3), "causal": causal}
     hold(
         lambda qkv, bias: attention.attend(qkv, bias, starts, lengths, fixed_length=True, **settings),
         lambda qkv, bias: attention.attend_twin(qkv, bias, starts, lengths, **settings),
@@ -138,12 +139,12 @@ def test_even_rows_of_128_are_tried_and_taken(
 
 
 def test_rows_that_are_not_so_go_another_way(even_rows_take_the_kernels: list[int]) -> None:
-    def fits(rows: int, tokens: int, longest: int = 128, heads: int = 2, width: int = 64) -> bool:
-        return attention_fixed.fits(torch.empty(tokens, 3 * heads * width), torch.empty(rows), longest, heads)
+    def fits(rows: int, tokens: int, max_seqlen: int = 128, heads: int = 2, width: int = 64) -> bool:
+        return attention_fixed.fits(torch.empty(tokens, 3 * heads * width), torch.empty(rows), max_seqlen, heads)
 
     assert fits(2, 256)
     assert not fits(2, 255)
     assert not fits(0, 0)
-    assert not fits(2, 128, longest=64)
+    assert not fits(2, 128, max_seqlen=64)
     assert not fits(2, 256, width=32)
     assert not fits(2, 256, heads=6)  # more than there are multiprocessors

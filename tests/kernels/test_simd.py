@@ -1,4 +1,4 @@
-"""Lanes: sixteen numbers side by side give what numpy gives one by one."""
+"""SIMD lanes equal numpy."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def _each(table, out):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lanes_do_what_numpy_does(seed: int) -> None:
+def test_lanes_equal_numpy(seed: int) -> None:
     a, b = table = np.random.default_rng(seed).normal(0, 20, (2, 16)).astype(np.float32)
     out = zeros(9, 16)
     _each(table, out)
@@ -53,5 +53,5 @@ def test_rows_start_cache_lines(rows: int, width: int) -> None:
     assert not array.any()
 
 
-def test_widths_are_filled_up() -> None:
+def test_widths_round_up_to_lanes() -> None:
     assert [round_up_to_lanes(width) for width in (1, 16, 17, 100)] == [16, 16, 32, 112]

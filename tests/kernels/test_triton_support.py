@@ -18,7 +18,7 @@ x = torch.randn(6, 48, requires_grad=True)
 row = torch.zeros(48)
 assert not usable(x)
 seed = torch.tensor(1)
-mixed = attend(x, row, torch.tensor([0]), torch.tensor([6]), longest=6, heads=2, dropout=0.1, seed=seed)
+mixed = attend(x, row, torch.tensor([0]), torch.tensor([6]), max_seqlen=6, heads=2, dropout=0.1, seed=seed)
 normed = add_norm(mixed, bias_gelu(mixed, row[:16]), row[:16], row[:16], row[:16], epsilon=1e-5, dropout=0.1, seed=seed)
 cross_entropy(normed + mixed, torch.arange(6), 16).sum().backward()
 assert x.grad.abs().sum() > 0

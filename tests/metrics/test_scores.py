@@ -9,6 +9,7 @@ from scipy import stats
 from sklearn import metrics as reference
 
 from keel.data.examples import Columns, Examples, Labels, read_examples
+from keel.data.label_kinds import MultiLabel, Regression, SingleLabel
 from keel.data.predictions import Prediction, Predictions
 from keel.errors import KeelError
 from keel.metrics.scores import Score, format_main_score, format_score, positive_class, score_labels
@@ -46,7 +47,9 @@ def test_number_scores_equal_scipy_also_with_ties() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(0, 6, 300) / 2
     estimates = np.round(truth + random.normal(size=300), 1)
-    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
+    examples = read_examples(
+        [("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="regression")
+    )
     scores = score_labels(examples, predictions(examples, estimates))
     assert scores.values["pearson"].value == pytest.approx(stats.pearsonr(truth, estimates)[0], abs=1e-6)
     assert scores.values["spearman"].value == pytest.approx(stats.spearmanr(truth, estimates)[0], abs=1e-6)
@@ -91,7 +94,9 @@ def test_rank_intervals_equal_resampling_one_by_one() -> None:
     for _ in range(500):
         chosen = random.integers(0, 100, 100)
         values.append(stats.spearmanr(truth[chosen], estimates[chosen])[0])
-    examples = read_examples([("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="number"))
+    examples = read_examples(
+        [("x", value) for value in truth.tolist()], pair=False, columns=Columns(labels="regression")
+    )
     found = score_labels(examples, predictions(examples, estimates)).values["spearman"]
     assert (found.low, found.high) == pytest.approx(np.quantile(values, (0.025, 0.975)), abs=0.04)
 
@@ -151,7 +156,7 @@ def test_what_cannot_be_divided_is_zero() -> None:
     examples = read_examples([("x", "a"), ("y", "b")], pair=False)
     same = score_labels(examples, predictions(examples, np.array([[0.9, 0.1], [0.9, 0.1]])))
     assert same.values["matthews"].value == 0
-    numbers = read_examples([("x", 1.5), ("y", 2.5)], pair=False, columns=Columns(labels="number"))
+    numbers = read_examples([("x", 1.5), ("y", 2.5)], pair=False, columns=Columns(labels="regression"))
     assert score_labels(numbers, predictions(numbers, np.array([1.0, 1.0]))).values["pearson"].value == 0
 
 
@@ -159,7 +164,7 @@ def test_scores_as_text_and_as_plain_data() -> None:
     examples, estimates = some_classes(100, 2, seed=0)
     scores = score_labels(examples, predictions(examples, estimates))
     assert str(scores).startswith(f"accuracy {scores.main_value:.3f} (")
-    assert str(scores).endswith("on 100 examples (f1 is of '1')")
+    assert str(scores).endswith("on 100 examples (f1 is for class '1')")
     plain = scores.to_dict()
     assert plain["values"]["accuracy"]["value"] == scores.main_value
     assert format_score("f1", {"value": 0.52749, "low": 0.469, "high": 0.585}) == "f1 0.527 (0.469 to 0.585)"
@@ -169,7 +174,7 @@ def test_scores_as_text_and_as_plain_data() -> None:
     assert (lone["low"], lone["high"]) == (None, None)
     assert format_score("accuracy", lone) == f"accuracy {lone['value']:.3f}"
     runs = {"main": "accuracy", "mean": 0.7, "values": [0.6, 0.8]}
-    assert format_main_score(runs) == "accuracy 0.700 on average of 2"
+    assert format_main_score(runs) == "accuracy 0.700 (mean of 2 runs)"
     assert plain["errors"][0]["where"] == scores.errors[0].where
 
 
@@ -187,14 +192,16 @@ def test_confusion_and_errors_are_written_as_tables(tmp_path: Path) -> None:
 
 
 def test_predictions_read_as_labels_names_or_numbers() -> None:
-    one = Predictions(Labels(kind="one", names=("bad", "good")), np.array([[0.012, 0.988], [0.7, 0.3]]))
-    assert repr(one[0]) == "Label('good', 0.99)"
+    one = Predictions(Labels(kind=SingleLabel(), names=("bad", "good")), np.array([[0.012, 0.988], [0.7, 0.3]]))
+    assert repr(one[0]) == "Prediction(label='good', confidence=0.99)"
     assert [label.label for label in one if isinstance(label, Prediction)] == ["good", "bad"]
     assert one.to_dicts()[1] == {"label": "bad", "probability": 0.7}
-    several = Predictions(Labels(kind="several", names=("a", "b", "c")), np.array([[0.6, 0.2, 0.9], [0.1, 0.1, 0.1]]))
+    several = Predictions(
+        Labels(kind=MultiLabel(), names=("a", "b", "c")), np.array([[0.6, 0.2, 0.9], [0.1, 0.1, 0.1]])
+    )
     assert list(several) == [[Prediction("c", 0.9), Prediction("a", 0.6)], []]
     assert several.to_dicts()[1] == {"labels": []}
-    number = Predictions(Labels(kind="number"), np.array([1.5, 2.0]))
+    number = Predictions(Labels(kind=Regression()), np.array([1.5, 2.0]))
     assert list(number) == [1.5, 2.0]
     assert number.to_dicts()[0] == {"number": 1.5}
     assert list(one[1:]) == [Prediction("bad", 0.7)]

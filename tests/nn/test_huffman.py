@@ -1,4 +1,4 @@
-"""Huffman's tree: no other is shorter, and the chances of its walks sum up to 1."""
+"""Huffman tree: minimal mean path length, and probabilities that sum to 1."""
 
 import heapq
 
@@ -9,7 +9,7 @@ from keel.nn.huffman import huffman_tree
 
 
 @pytest.mark.parametrize("size", [2, 3, 10, 1000])
-def test_the_mean_walk_is_the_shortest(size: int) -> None:
+def test_mean_path_length_is_minimal(size: int) -> None:
     counts = np.random.default_rng(size).zipf(1.3, size).clip(max=10**9)
     tree = huffman_tree(counts)
     heap, cost = counts.tolist(), 0
@@ -22,7 +22,7 @@ def test_the_mean_walk_is_the_shortest(size: int) -> None:
     assert (np.count_nonzero(tree.signs, axis=1) == tree.lengths).all()
 
 
-def test_chances_sum_up_to_one_whatever_the_scores() -> None:
+def test_probabilities_sum_to_one() -> None:
     counts = np.array([0, 0, 7, 1, 30, 2, 2, 0])
     tree = huffman_tree(counts)
     scores = np.random.default_rng(0).normal(size=len(counts) - 1)[np.minimum(tree.nodes, len(counts) - 2)]
@@ -31,5 +31,5 @@ def test_chances_sum_up_to_one_whatever_the_scores() -> None:
     assert tree.nodes[:, 0].tolist() == [len(counts) - 2] * len(counts)  # the root
 
 
-def test_one_word_needs_no_walk() -> None:
+def test_a_single_word_has_an_empty_path() -> None:
     assert huffman_tree(np.array([5])).lengths.tolist() == [0]

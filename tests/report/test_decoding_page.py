@@ -24,7 +24,7 @@ def node(
 
 
 @pytest.fixture
-def found() -> dict[str, Any]:
+def trace() -> dict[str, Any]:
     nodes = [
         node(1, -1, "ich", 0.4, "kept", cross_attention=[[0.9, 0.1]]),
         node(1, -1, "wir", 0.5, "kept", cross_attention=[[0.8, 0.2]]),
@@ -45,8 +45,8 @@ def found() -> dict[str, Any]:
     return {"strategy": "beam search", "settings": settings, "texts": [text], "steps": steps}
 
 
-def test_answers_frequent_questions(found: dict[str, Any]) -> None:
-    page = decoding_page(found).render()
+def test_answers_frequent_questions(trace: dict[str, Any]) -> None:
+    page = decoding_page(trace).render()
     assert "One token, never a distribution" in page
     assert "<mark>ich</mark> with 40.00%" in page
     assert "1 of them is not the most probable" in page
@@ -55,12 +55,12 @@ def test_answers_frequent_questions(found: dict[str, Any]) -> None:
     assert "without it 5 tokens would have been read, 1.7 times as many" in page
     assert "&lt;b&gt;" in page, "tokens are escaped"
     assert "<script" not in page
-    found["texts"].append(found["texts"][0])
-    assert "Texts of different lengths" in decoding_page(found).render()
+    trace["texts"].append(trace["texts"][0])
+    assert "Texts of different lengths" in decoding_page(trace).render()
 
 
-def test_tree_has_a_box_per_kept_hypothesis(found: dict[str, Any]) -> None:
-    page = decoding_page(found).render()
+def test_tree_has_a_box_per_kept_hypothesis(trace: dict[str, Any]) -> None:
+    page = decoding_page(trace).render()
     assert len(re.findall(r'<rect class="box', page)) == 4 + 1, "and a double frame"
     assert len(re.findall(r'<rect class="box mark"', page)) == 2
     assert len(re.findall(r'<line class="arrow"', page)) == 1
@@ -69,25 +69,25 @@ def test_tree_has_a_box_per_kept_hypothesis(found: dict[str, Any]) -> None:
     assert "eat</text>" in page
 
 
-def test_sampled_tokens_beside_the_most_probable(found: dict[str, Any]) -> None:
-    found |= {"strategy": "sampling", "settings": {"temperature": 0.8, "seed": 1}}
-    page = decoding_page(found).render()
+def test_sampled_tokens_beside_the_most_probable(trace: dict[str, Any]) -> None:
+    trace |= {"strategy": "sampling", "settings": {"temperature": 0.8, "seed": 1}}
+    page = decoding_page(trace).render()
     assert "temperature 0.8, seed 1" in page
     assert "1 of the 2 sampled tokens are not the most probable" in page
     assert len(re.findall(r'<rect class="box', page)) == 5 + 1
-    found["texts"][0]["path"] = []
-    assert "No token was generated" in decoding_page(found).render()
+    trace["texts"][0]["path"] = []
+    assert "No token was generated" in decoding_page(trace).render()
 
 
 @pytest.mark.parametrize("sink", [False, True])
-def test_attention_columns_match_tokens(found: dict[str, Any], sink: bool) -> None:
+def test_attention_columns_match_tokens(trace: dict[str, Any], sink: bool) -> None:
     before = [0.5] if sink else []
     nodes = [
         node(1, -1, "b", 0.9, "kept", attention=[[*before, 0.1, 0.4]]),
         node(2, 0, "c", 0.9, "kept", attention=[[*before, 0.1, 0.1, 0.3]]),
     ]
-    found["texts"][0] |= {"source": None, "prompt": ["a"], "hypotheses": nodes, "path": [0, 1]}
-    page = decoding_page(found).render()
+    trace["texts"][0] |= {"source": None, "prompt": ["a"], "hypotheses": nodes, "path": [0, 1]}
+    page = decoding_page(trace).render()
     assert "b - a: 0.40" in page
     assert "c - b: 0.30" in page
     assert ("b - &lt;sink&gt;: 0.50" in page) == sink

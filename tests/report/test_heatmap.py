@@ -27,7 +27,7 @@ class Found:
     weights: np.ndarray
 
 
-def test_alignments_are_drawn_into_a_page_or_a_picture(tmp_path: Path) -> None:
+def test_alignments_are_written_as_page_or_picture(tmp_path: Path) -> None:
     found = Found(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
     page = write_alignment(tmp_path / "a.html", [found, found]).read_text(encoding="utf-8")
     assert page.count("<figure>") == 2

@@ -35,7 +35,7 @@ def page() -> Page:
     page.text("Some ", tag("em", "stressed"), " text.")
     page.facts([("3", "ships")])
     page.table(["Name", "Tons"], [["<script>alert(1)</script>", "5"]])
-    page.figure(bars([Bar(name='"a" & b', value=2.0, low=1.0, high=3.0, points=(1.5, 2.5), marked=True)]), "Bars.")
+    page.figure(bars([Bar(name='"a" & b', value=2.0, low=1.0, high=3.0, points=(1.5, 2.5), highlighted=True)]), "Bars.")
     page.figure(lines({"loss": [(0, 9.0), (10, 4.0)]}, across="steps", upward="loss"), "Curves.")
     return page
 
@@ -52,7 +52,7 @@ def test_texts_keep_their_order_around_a_tag(page: Page) -> None:
     assert "Some stressed text." in Reader(page.render()).words
 
 
-def test_the_page_asks_for_nothing_outside_itself(page: Page) -> None:
+def test_page_is_self_contained(page: Page) -> None:
     seen = Reader(page.render())
     assert not {"link", "img", "script", "iframe"} & set(seen.tags)
     assert not [name for name, _ in seen.attributes if name in ("src", "href", "xlink:href")]
@@ -89,8 +89,8 @@ def test_a_falling_loss_is_a_falling_curve() -> None:
 
 def test_names_of_curves_that_end_together_do_not_overlap() -> None:
     svg = lines({"one": [(0, 1.0), (1, 2.0)], "two": [(0, 1.0), (1, 2.01)]}, across="x", upward="y")
-    places = {text.text: float(text.get("y", 0)) for text in svg.iter("text")}
-    assert abs(places["one"] - places["two"]) >= 16
+    heights = {text.text: float(text.get("y", 0)) for text in svg.iter("text")}
+    assert abs(heights["one"] - heights["two"]) >= 16
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 43.2), (0.0, 0.0), (3.9, 9.4), (0.0, 1234.0), (-2.0, 0.013)])

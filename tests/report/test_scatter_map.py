@@ -47,7 +47,7 @@ def test_arrows_that_are_equal_stay_equal_and_lie_under_no_label() -> None:
             assert not any(left < x < right and top < y < bottom for left, top, right, bottom in boxes(svg).values())
 
 
-def test_points_in_one_place_are_drawn_and_counted() -> None:
+def test_overlapping_points_are_plotted_and_counted() -> None:
     svg, without = draw_map([f"w{number}" for number in range(80)], np.zeros((80, 2)))
     assert len(list(svg.iter("circle"))) == 80
     assert without == 80 - len(boxes(svg)) > 0

@@ -651,7 +651,7 @@ def test_the_way_of_the_kernels_gives_the_same_losses_and_gradients(monkeypatch:
 
     losses, gradients = outcome()
     for kernel in ("attention", "gelu", "layer_norm", "cross_entropy"):
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     monkeypatch.setattr("keel.systems.bert.use_kernels", lambda x: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
     fused_losses, fused_gradients = outcome()

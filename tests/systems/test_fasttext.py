@@ -1,4 +1,4 @@
-"""fastText: n-grams hashed as its own program does, updates that are the gradients of the loss, words never met."""
+"""fastText: hashes equal those of the original, updates equal the gradients, out-of-vocabulary words have vectors."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -25,7 +25,7 @@ from keel.training.counter_rng import CounterRng
 
 WORDS = ["the", "aaaa", "of", "中文", "é", "running", "runner", "x", "</s>", *(f"w{n}" for n in range(50))]
 QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "chunk_length": 40, "threads": 1, "buckets": 500}
-QUICK["subsample"] = 1e-2  # a small text has no words to spare
+QUICK["subsample"] = 1e-2  # a small text has few words
 
 
 def hashed(gram: str) -> int:
@@ -36,17 +36,17 @@ def hashed(gram: str) -> int:
 
 
 def grams_of(word: str, least: int, most: int) -> list[str]:
-    """By Python's own letters, as the paper tells it."""
-    marked = f"<{word}>"
+    """By Python's characters, as in the paper."""
+    bracketed = f"<{word}>"
     return [
         gram
-        for first in range(len(marked))
+        for first in range(len(bracketed))
         for size in range(max(1, least), most + 1)
-        if len(gram := marked[first : first + size]) == size and not (size == 1 and first in (0, len(marked) - 1))
+        if len(gram := bracketed[first : first + size]) == size and not (size == 1 and first in (0, len(bracketed) - 1))
     ]
 
 
-def test_hashes_are_those_of_fasttext() -> None:
+def test_hashes_equal_those_of_fasttext() -> None:
     # What fastText 0.9.3 itself gives (Dictionary::getSubwords).
     grams, starts = hash_subwords(["the", "中文"], 3, 6, 2_000_000)
     assert grams.tolist() == [1151151, 409726, 1648960, 861980, 60934, 816280, 759167, 1688531, 1876513]
@@ -54,17 +54,17 @@ def test_hashes_are_those_of_fasttext() -> None:
 
 
 @pytest.mark.parametrize(("least", "most", "buckets"), [(3, 6, 2_000_000), (1, 2, 7), (0, 4, 100_003), (0, 0, 10)])
-def test_ngrams_are_cut_by_letters_and_hashed_by_signed_bytes(least: int, most: int, buckets: int) -> None:
-    draw = np.random.default_rng(0)
-    letters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
-    words = ["".join(draw.choice(letters, size)) for size in draw.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
+def test_ngrams_are_of_characters_and_hashed_by_signed_bytes(least: int, most: int, buckets: int) -> None:
+    rng = np.random.default_rng(0)
+    characters = list("abcxyz<>-é ßñ中文字𝛼👍🏽\u0301\x00\x7f\x80\uffff")
+    words = ["".join(rng.choice(characters, size)) for size in rng.integers(1, 12, 200)] + ["a", "中", "x" * 5000]
     grams, starts = hash_subwords(words, least, most, buckets)
     found = np.split(grams, starts[1:])
     for word, buckets_of_word in zip(words, found, strict=True):
         assert buckets_of_word.tolist() == [hashed(gram) % buckets for gram in grams_of(word, least, most)]
 
 
-def test_what_is_no_word_has_no_ngrams() -> None:
+def test_empty_and_end_of_line_have_no_ngrams() -> None:
     grams, starts = hash_subwords(["", "</s>", "a", ""], 1, 3, 10)
     assert starts.tolist() == [0, 0, 0, len(grams)]
     assert len(grams) == 1 + 2 + 1  # a, <a and a>, <a>
@@ -72,10 +72,10 @@ def test_what_is_no_word_has_no_ngrams() -> None:
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     share = 1 / np.arange(1, len(WORDS) + 5)
-    ids = draw.choice(np.arange(1, len(WORDS) + 5), 3000, p=share / share.sum())
-    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, 3000), 200, replace=False)), [3000]])
+    ids = rng.choice(np.arange(1, len(WORDS) + 5), 3000, p=share / share.sum())
+    starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 3000), 200, replace=False)), [3000]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
     tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
     return Documents.of(cast(Tokens, tokens))
@@ -95,15 +95,15 @@ def make(**fields: Any) -> FastTextTraining:
 
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize(("negatives", "width"), [(1, 20), (5, 32)])
-def test_updates_are_the_gradients_of_the_loss(
+def test_updates_equal_the_gradients_of_the_loss(
     documents: Documents, architecture: Any, negatives: int, width: int
 ) -> None:
     """Window after window, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, negatives=negatives, width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first_example=12), 0.05
-    sums, counts = ours.update(documents, draw, range(4), rate, 1)
-    batch = theirs.batch(documents, draw, range(4))
+    rng, lr = CounterRng(seed=1, step=3, first_example=12), 0.05
+    sums, counts = ours.update(documents, rng, range(4), lr, 1)
+    batch = theirs.batch(documents, rng, range(4))
     loss, predictions = 0.0, 0.0
     tables = [theirs.encoder.words.weight, theirs.encoder.grams.weight, theirs.contexts]
     for number in range(len(batch.context)):
@@ -116,26 +116,26 @@ def test_updates_are_the_gradients_of_the_loss(
         found.backward()
         loss += found.item()
         predictions += theirs.counts(one)["negative"].item()
-        # Each vector of a mean takes the whole change, as in the first code.
+        # Each vector of a mean gets the whole gradient, as in the authors' code.
         share = (1 + theirs.subword_units.unit_counts[near[present > 0]]).sum()
         with torch.no_grad():
             for table, scale in zip(tables, (share, share, 1), strict=True):
                 assert table.grad is not None
-                table.sub_(rate * scale * table.grad)
+                table.sub_(lr * scale * table.grad)
     assert sums["negative"] == pytest.approx(loss, rel=1e-5)
     assert counts["negative"] == predictions > 50
-    assert make(architecture=architecture, negatives=negatives).update(documents, draw, range(4), rate, 2)[1] == counts
+    assert make(architecture=architecture, negatives=negatives).update(documents, rng, range(4), lr, 2)[1] == counts
     for mine, table in zip((ours.encoder.words.weight, ours.encoder.grams.weight, ours.contexts), tables, strict=True):
         torch.testing.assert_close(mine.double(), table, rtol=1e-4, atol=1e-5)
 
 
-def test_no_window_is_no_loss() -> None:
+def test_an_empty_batch_has_no_loss() -> None:
     objective, none = make(), torch.zeros(0, 3)
     batch = ContextWindows(context=none.long(), context_mask=none, targets=none.long(), target_mask=none, labels=none)
     assert objective(batch)[0]["negative"].item() == objective.counts(batch)["negative"].item() == 0
 
 
-def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
+def test_a_vector_is_the_mean_of_word_and_ngram_vectors() -> None:
     encoder, system, tokenizer = make().encoder, FastText(buckets=97), Tokenizer.from_words(WORDS)
     (ids,) = tokenizer.encode_many(["the jumping </s> [UNK]"], oov_ids=True)
     rows = system.with_subword_units(TokenBatch.pad([ids]), tokenizer)
@@ -147,12 +147,12 @@ def test_a_vector_is_the_mean_of_a_words_own_and_its_ngrams() -> None:
     known = torch.cat([encoder.words.weight[[tokenizer.id_of("the")]], grams("the")]).mean(0)
     torch.testing.assert_close(found[0], known)
     torch.testing.assert_close(found[1], grams("jumping").mean(0))
-    assert found[-1].eq(0).all()  # a mark is not spelled, and is nothing
+    assert found[-1].eq(0).all()  # a special token has no n-grams and a zero vector
     alone = FastText(min_n=0, max_n=0).with_subword_units(TokenBatch.pad([ids[1:2]]), tokenizer)
     assert encoder.embed(alone).eq(0).all()  # an unseen word without n-grams
 
 
-def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
+def test_oov_ids_follow_the_vocabulary() -> None:
     tokenizer = Tokenizer.from_words(["the", "cat"])
     closed = tokenizer.encode_many(["The Zebra and the zebra"])[0]
     assert closed.count(tokenizer.unknown_id) == 3
@@ -160,14 +160,14 @@ def test_unseen_words_are_numbered_beyond_the_vocabulary() -> None:
     assert ids[1] == ids[4] == len(tokenizer)
     assert [tokenizer.token_of(number) for number in ids] == ["the", "zebra", "and", "the", "zebra"]
     assert again[0] == ids[2]
-    pieces = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
-    assert pieces.ids == ids[:2]
+    encoded = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
+    assert encoded.ids == ids[:2]
     assert len(tokenizer) == 7
     with pytest.raises(KeelError, match="no piece 99"):
         tokenizer.token_of(99)
 
 
-def test_a_spelling_is_taken_word_by_word() -> None:
+def test_subword_units_are_selected_word_by_word() -> None:
     whole = SubwordUnits(
         word_ids=torch.tensor([5, -1, 6]), unit_ids=torch.tensor([1, 2, 3, 4, 5]), unit_starts=torch.tensor([0, 2, 2])
     )
@@ -177,7 +177,7 @@ def test_a_spelling_is_taken_word_by_word() -> None:
     assert part.unit_starts.tolist() == [0, 3, 3]
 
 
-def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
+def test_train_save_load_and_finetune(english_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
@@ -185,7 +185,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     space = again.vector_space()
     place = space.words.index("farmer")
     np.testing.assert_allclose(again.encode("farmer"), space.matrix[place], rtol=1e-5)
-    # A word never met is near those that share its n-grams, and so is found by them.
+    # An out-of-vocabulary word is near those that share its n-grams.
     assert "farmer" in [found.word for found in nearest("farmerish", model=again, top=5)]
     assert similarity("farmer", "farmerish", model=again) > 0.3
     assert len(analogy("farmerish - farmer + pilot", model=again, top=3)) == 3
@@ -199,19 +199,19 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
         assert str(Model.load(tmp_path / f"t{freeze}").predict("pilotlikes bad").label) == "bad"
 
 
-def test_only_what_the_examples_spell_learns(english_corpus: Path, tmp_path: Path) -> None:
+def test_only_units_of_the_examples_are_updated(english_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("fasttext", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
     assert isinstance(model.encoder, FastTextEncoder)
     tuned = finetune(model, [("farmer", "a"), ("unheardof", "b")] * 5, dev=None, epochs=2, lr=0.1)
     assert isinstance(tuned.encoder, FastTextEncoder)
     changed = tuned.encoder.grams.weight.ne(model.encoder.grams.weight).any(1).nonzero().flatten().tolist()
-    spelled = {hashed(gram) % 500 for word in ("farmer", "unheardof") for gram in grams_of(word, 3, 6)}
-    assert set(changed) == spelled
+    updated_buckets = {hashed(gram) % 500 for word in ("farmer", "unheardof") for gram in grams_of(word, 3, 6)}
+    assert set(changed) == updated_buckets
     words = tuned.encoder.words.weight.ne(model.encoder.words.weight).any(1).nonzero().flatten().tolist()
     assert words == [model.tokenizer.id_of("farmer")]
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+def test_resume_is_bit_exact(english_corpus: Path, tmp_path: Path) -> None:
     settings = {**QUICK, "steps": 8, "schedule": "constant"}
     whole = pretrain("fasttext", english_corpus, out=tmp_path / "whole", **settings)
     pretrain("fasttext", english_corpus, out=tmp_path / "cut", **{**settings, "steps": 3})
@@ -220,8 +220,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: 
         assert torch.equal(cut.encoder.state_dict()[name], value)
 
 
-def test_bad_settings_are_one_sentence() -> None:
-    with pytest.raises(UsageError, match="min_n must lie between 0 and max_n"):
+def test_invalid_settings_are_refused() -> None:
+    with pytest.raises(UsageError, match="min_n must be between 0 and max_n"):
         FastText(min_n=4, max_n=3)
     with pytest.raises(UsageError, match="buckets must be 1 or more"):
         FastText(buckets=0)

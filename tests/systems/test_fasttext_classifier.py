@@ -1,4 +1,4 @@
-"""fastText's classifier: compiled updates are the gradients of the loss, and the path is that of every model."""
+"""fastText's classifier: kernel updates equal the gradients of the reference loss; resume and folders work."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -53,18 +53,18 @@ def prepared(examples: list[tuple[str, Any]], **fields: Any) -> tuple[BagTrainin
         ("several", {"word_ngrams": 2}),
     ],
 )
-def test_updates_are_the_gradients_of_the_loss(labels: str, fields: dict[str, Any]) -> None:
+def test_updates_equal_the_gradients_of_the_loss(labels: str, fields: dict[str, Any]) -> None:
     """Text after text, in float64: one step down the gradient of `forward`."""
     examples: list[tuple[str, Any]] = list(TEXTS)
     if labels == "several":
         examples = [(text, (label, "any")) for text, label in TEXTS]
     ours, data = prepared(examples, **fields)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=3, step=2, first_example=4), 0.05
-    sums, counts = ours.update(data, draw, range(9), rate, 1)
+    rng, lr = CounterRng(seed=3, step=2, first_example=4), 0.05
+    sums, counts = ours.update(data, rng, range(9), lr, 1)
     loss = 0.0
     for row in range(9):
-        batch = theirs.batch(data, draw, range(row, row + 1))
+        batch = theirs.batch(data, rng, range(row, row + 1))
         theirs.zero_grad()
         found = theirs(batch)[0]["loss"]
         found.backward()
@@ -72,15 +72,15 @@ def test_updates_are_the_gradients_of_the_loss(labels: str, fields: dict[str, An
         with torch.no_grad():
             for parameter in theirs.parameters():
                 if parameter.grad is not None:
-                    parameter.sub_(rate * parameter.grad)
+                    parameter.sub_(lr * parameter.grad)
     assert sums["loss"] == pytest.approx(loss, rel=1e-5)
     assert counts["loss"] == 9
     for name, parameter in theirs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name].double(), parameter, rtol=1e-4, atol=1e-5)
 
 
-def test_a_bag_holds_what_fasttext_reads() -> None:
-    """Words, n-grams of letters, the mark of the end and stretches of words, by a plain copy of its rules."""
+def test_bags_equal_those_of_fasttext() -> None:
+    """Words, character n-grams, the end-of-line token and word n-grams, by a plain copy of its rules."""
 
     def hashed(word: str) -> int:
         state = 2166136261
@@ -104,11 +104,11 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
             words.append(signed(hashed(word)))
             if tokenizer.id_of(word) != tokenizer.unknown_id:
                 line.append(("word", tokenizer.id_of(word)))
-            marked = f"<{word}>" if word != "</s>" else ""
-            for first in range(len(marked)):
+            bracketed = f"<{word}>" if word != "</s>" else ""
+            for first in range(len(bracketed)):
                 for n in (1, 2):
-                    if first + n <= len(marked) and not (n == 1 and first in (0, len(marked) - 1)):
-                        line.append(("gram", hashed(marked[first : first + n]) % 97))
+                    if first + n <= len(bracketed) and not (n == 1 and first in (0, len(bracketed) - 1)):
+                        line.append(("gram", hashed(bracketed[first : first + n]) % 97))
             if word == "</s>":
                 break
         for first in range(len(words)):
@@ -120,18 +120,18 @@ def test_a_bag_holds_what_fasttext_reads() -> None:
     encoded = tokenizer.encode_many(texts, oov_ids=True)
     ids = np.array([number for row in encoded for number in row], np.int32)
     starts = np.cumsum([0, *map(len, encoded)])
-    places, starts, spelling = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
-    bounds = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)]
+    positions, starts, units = system.finetuning_policy.subword_inputs(ids, starts, tokenizer)
+    bounds = [*units.unit_starts.tolist(), len(units.unit_ids)]
     for row, line in enumerate(expected):
         found = []
-        for place in places[starts[row] : starts[row + 1]].tolist():
-            found += [("word", int(spelling.word_ids[place]))] if spelling.word_ids[place] >= 0 else []
-            found += [("gram", int(part)) for part in spelling.unit_ids[bounds[place] : bounds[place + 1]]]
+        for position in positions[starts[row] : starts[row + 1]].tolist():
+            found += [("word", int(units.word_ids[position]))] if units.word_ids[position] >= 0 else []
+            found += [("gram", int(part)) for part in units.unit_ids[bounds[position] : bounds[position + 1]]]
         assert sorted(found) == line
 
 
-def test_the_tree_is_fasttexts() -> None:
-    """Of equals the last label comes first, and a node before a leaf; the lighter branch is the "no"."""
+def test_the_label_tree_equals_that_of_fasttext() -> None:
+    """Ties: the last label comes first, and a node before a leaf; the lighter branch is the negative one."""
     tree = label_tree((4, 2, 2, 2))
     assert tree.nodes.tolist() == [[2, 0, 0], [2, 1, 0], [2, 1, 0], [2, 1, 0]]
     assert tree.signs.tolist() == [[-1, 0, 0], [1, -1, 0], [1, 1, 1], [1, 1, -1]]
@@ -140,7 +140,7 @@ def test_the_tree_is_fasttexts() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_whole_path(tmp_path: Path, loss: str) -> None:
+def test_train_save_load_and_finetune(tmp_path: Path, loss: str) -> None:
     model = finetune("fasttext", TEXTS * 5, out=tmp_path / "m", label_loss=loss, word_ngrams=2, buckets=100, **QUICK)
     assert model.predict("not funny at all").label == "bad"
     again = Model.load(tmp_path / "m")
@@ -150,15 +150,15 @@ def test_the_whole_path(tmp_path: Path, loss: str) -> None:
     assert evaluate(again, TEXTS[:5]).main_value == 1.0
 
 
-def test_labels_may_be_several_but_not_numbers() -> None:
+def test_multi_label_works_and_regression_is_refused() -> None:
     several = [(text, [label, *(["short"] if len(text) < 18 else ["long"])]) for text, label in TEXTS]
     model = finetune("fasttext", several * 5, **QUICK)
     assert {found.label for found in model.predict("warm at last")} == {"good", "short"}
-    with pytest.raises(UsageError, match="not numbers: say labels one"):
-        finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="number", **QUICK)
+    with pytest.raises(UsageError, match="--labels single"):
+        finetune("fasttext", [("one one", 1.25), ("two two", 2.5)] * 20, labels="regression", **QUICK)
 
 
-def test_a_pretrained_model_goes_on(english_corpus: Path, tmp_path: Path) -> None:
+def test_finetuning_a_pretrained_model(english_corpus: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "vocabulary": 200,
         "batch": 4,
@@ -174,11 +174,11 @@ def test_a_pretrained_model_goes_on(english_corpus: Path, tmp_path: Path) -> Non
         tuned = finetune(tmp_path / "m", examples, dev=None, epochs=40, lr=0.5, freeze=freeze, threads=1)
         tuned.save(tmp_path / f"t{freeze}")
         assert Model.load(tmp_path / f"t{freeze}").predict("the pilots were bad").label == "bad"
-    with pytest.raises(UsageError, match="learns from labels"):
+    with pytest.raises(UsageError, match="keel finetune"):
         pretrain(tmp_path / "tFalse", english_corpus, out=tmp_path / "n", threads=1, epochs=1)
 
 
-def test_one_thread_gives_equal_bits_also_after_a_stop(tmp_path: Path) -> None:
+def test_resume_is_bit_exact_with_one_thread(tmp_path: Path) -> None:
     import os
     import signal
 
@@ -199,13 +199,13 @@ def test_one_thread_gives_equal_bits_also_after_a_stop(tmp_path: Path) -> None:
         finetune("fasttext", TEXTS, out=tmp_path / "cut", **settings, word_ngrams=2)
 
 
-def test_two_threads_learn_as_well() -> None:
+def test_two_threads_reach_the_same_predictions() -> None:
     model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})
     assert model.predict("warm and funny").label == "good"
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(KeelError, match="one class only"):
+def test_bad_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeelError, match="only one class"):
         finetune("fasttext", [("a b", "x"), ("c", "x")], **QUICK)
     with pytest.raises(KeelError, match="did not occur in training"):
         finetune("fasttext", TEXTS, **{**QUICK, "dev": [("a film", "new")]})

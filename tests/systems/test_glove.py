@@ -1,4 +1,4 @@
-"""GloVe: counts are those of the text, the compiled updates AdaGrad's on the written loss, the path every system's."""
+"""GloVe: co-occurrence counts, kernel updates equal AdaGrad on the reference loss, resume and folders."""
 
 import errno
 import os
@@ -36,10 +36,10 @@ QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 2, "width": 12, "window": 5
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    """1,500 tokens of 400 words and 4 special pieces, in sentences and documents of unequal length."""
-    draw = np.random.default_rng(0)
-    ids = draw.choice(np.arange(1, WORDS + 5), 1500, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
-    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, 1500), 100, replace=False)), [1500]])
+    """1,500 tokens of 400 words and 4 special tokens, in sentences and documents of unequal length."""
+    rng = np.random.default_rng(0)
+    ids = rng.choice(np.arange(1, WORDS + 5), 1500, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
+    starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, 1500), 100, replace=False)), [1500]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
     tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
     return Documents.of(cast(Tokens, tokens))
@@ -50,7 +50,7 @@ def text_of(documents: Documents) -> DocumentSpans:
     return DocumentSpans(documents.ids.numpy().view(np.uint16), begins, stops)
 
 
-def counted(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
+def cells_of(documents: Documents, path: Path, **settings: Any) -> np.ndarray:
     text = text_of(documents)
     counts = count_words(*text, WORDS + 5)
     counts[:5] = 0
@@ -64,8 +64,8 @@ def make(**fields: Any) -> GloveTraining:
     return system.build_objective(system.build_encoder(WORDS + 5), SPECIALS)
 
 
-def test_counts_are_those_of_the_text(documents: Documents, tmp_path: Path) -> None:
-    """1 / distance to both sides, over sentences but not documents, as if special pieces were not there."""
+def test_counts_equal_a_plain_loop(documents: Documents, tmp_path: Path) -> None:
+    """1 / distance to both sides, across sentences but not documents, skipping special tokens."""
     expected: defaultdict[tuple[int, int], float] = defaultdict(float)
     ids, begins, stops = text_of(documents)
     for begin, stop in zip(begins, stops, strict=True):
@@ -75,29 +75,29 @@ def test_counts_are_those_of_the_text(documents: Documents, tmp_path: Path) -> N
                 other = words[place - distance]
                 # A pair is counted once as (i, j) and once as (j, i), which for i = j is the same cell.
                 expected[min(word, other), max(word, other)] += (2 if word == other else 1) / distance
-    cells = counted(documents, tmp_path / "cells")
+    cells = cells_of(documents, tmp_path / "cells")
     found = {(int(min(a, b)), int(max(a, b))): float(count) for a, b, count in cells}
     assert len(found) == len(cells) > 2000  # each pair once
     assert found.keys() == expected.keys()
     np.testing.assert_allclose([found[pair] for pair in expected], list(expected.values()), rtol=1e-6)
-    assert counted(documents, tmp_path / "cells", scale=3.0)["count"] == pytest.approx(3 * cells["count"])
+    assert cells_of(documents, tmp_path / "cells", scale=3.0)["count"] == pytest.approx(3 * cells["count"])
 
 
 def test_little_memory_gives_the_same_file_and_too_little_is_refused(
     documents: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = counted(documents, tmp_path / "cells")
+    whole = cells_of(documents, tmp_path / "cells")
     with pytest.raises(UsageError, match="raise it") as refused:
-        counted(documents, tmp_path / "cells", memory=1e-6)
+        cells_of(documents, tmp_path / "cells", memory=1e-6)
     least = re.search(r"--system.memory (\S+)\)", str(refused.value))
     assert least
     passes = []
     index = cooccurrence._index_positions
     monkeypatch.setattr(cooccurrence, "_index_positions", lambda *given: passes.append(given) or index(*given))
     monkeypatch.setattr(cooccurrence, "BUFFER", 100)
-    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
+    np.testing.assert_array_equal(cells_of(documents, tmp_path / "cells", memory=float(least[1]), threads=2), whole)
     assert len(passes) > 1
-    np.testing.assert_array_equal(counted(documents, tmp_path / "cells", threads=2), whole)
+    np.testing.assert_array_equal(cells_of(documents, tmp_path / "cells", threads=2), whole)
 
 
 @pytest.mark.parametrize("width", [7, 30])
@@ -105,15 +105,13 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
     """Pair after pair, in float64: torch's own AdaGrad on the gradient of `forward`."""
     ours = make(width=width)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first_example=0), 0.05
-    batch = theirs.batch(documents, draw, range(1))
-    # rate g / sqrt(1 + sum of (rate g)^2) is g / sqrt(1 / rate^2 + sum of g^2).
-    adagrad = torch.optim.Adagrad(
-        [theirs.centers, theirs.contexts], lr=1.0, initial_accumulator_value=rate**-2, eps=0.0
-    )
+    rng, lr = CounterRng(seed=1, step=3, first_example=0), 0.05
+    batch = theirs.batch(documents, rng, range(1))
+    # lr g / sqrt(1 + sum of (lr g)^2) is g / sqrt(1 / lr^2 + sum of g^2).
+    adagrad = torch.optim.Adagrad([theirs.centers, theirs.contexts], lr=1.0, initial_accumulator_value=lr**-2, eps=0.0)
     biases = {theirs.centers: width, theirs.contexts: width + 1}
     for table, column in biases.items():
-        adagrad.state[table]["sum"][:, column] = 1.0  # their rate is 1
+        adagrad.state[table]["sum"][:, column] = 1.0  # their learning lr is 1
     losses = 0.0
     for number in range(600):
         pair = [value[number : number + 1] for value in batch.tensors()]
@@ -124,7 +122,7 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
         adagrad.step()
         with torch.no_grad():
             theirs.centers[:, width + 1] = theirs.contexts[:, width] = 1.0
-    sums, _, counts = learn_first(ours, documents, draw, 600, rate)
+    sums, _, counts = learn_first(ours, documents, rng, 600, lr)
     assert sums == pytest.approx(losses, rel=1e-5)
     assert counts == 600
     for mine, other, summed in (
@@ -134,39 +132,39 @@ def test_updates_are_adagrad_on_the_loss(documents: Documents, width: int) -> No
         torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-6)
         squares, column = adagrad.state[other]["sum"], biases[other]
         torch.testing.assert_close(summed.double()[:, column], squares[:, column], rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(summed.double()[:, :width], rate**2 * squares[:, :width], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(summed.double()[:, :width], lr**2 * squares[:, :width], rtol=1e-4, atol=1e-6)
 
 
-def learn_first(objective: GloveTraining, documents: Documents, draw: CounterRng, updates: int, rate: float) -> Any:
-    """Learn from as many first cells of the first row as make that many updates."""
+def learn_first(objective: GloveTraining, documents: Documents, rng: CounterRng, updates: int, lr: float) -> Any:
+    """Update by as many first cells of the first example as give that many updates."""
     from keel.kernels.glove_updates import update_glove
 
-    cells = objective._cells(documents)[objective._chunk_starts(documents, draw, range(1))[0] :]
+    cells = objective._cells(documents)[objective._chunk_starts(documents, rng, range(1))[0] :]
     made = np.cumsum(np.where(cells["first"] == cells["second"], 1, 2))
     length = int(np.flatnonzero(made == updates)[0]) + 1
     tables = (objective.centers, objective.contexts, objective.center_sums, objective.context_sums)
     arrays = [table.detach().numpy() for table in tables]
     width, system = objective.encoder.width, objective.system
-    firsts = np.zeros(1, np.int64)
-    return update_glove(cells, firsts, length, width, system.x_max, system.alpha, np.float32(rate), *arrays)
+    chunk_starts = np.zeros(1, np.int64)
+    return update_glove(cells, chunk_starts, length, width, system.x_max, system.alpha, np.float32(lr), *arrays)
 
 
-def test_a_step_is_a_batch_both_ways(documents: Documents) -> None:
+def test_a_step_updates_each_pair_in_both_directions(documents: Documents) -> None:
     objective = make()
-    draw = CounterRng(seed=1, step=0, first_example=0)
-    batch = objective.batch(documents, draw, range(1))
+    rng = CounterRng(seed=1, step=0, first_example=0)
+    batch = objective.batch(documents, rng, range(1))
     again = deepcopy(objective)
-    sums, counts = objective.update(documents, draw, range(1), 0.05, 1)
+    sums, counts = objective.update(documents, rng, range(1), 0.05, 1)
     assert counts["squares"] == pytest.approx(objective.counts(batch)["squares"].item(), rel=1e-6)
     assert counts["pairs"] == len(batch.counts)
-    assert (sums["squares"], *counts.values()) == learn_first(again, documents, draw, len(batch.counts), 0.05)
+    assert (sums["squares"], *counts.values()) == learn_first(again, documents, rng, len(batch.counts), 0.05)
     assert torch.equal(objective.centers, again.centers)
     pairs = set(zip(batch.centers.tolist(), batch.contexts.tolist(), strict=True))
     assert len(pairs) == len(batch.counts)
     assert pairs == {(second, first) for first, second in pairs}
 
 
-def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
+def test_scores_approach_log_counts(documents: Documents) -> None:
     objective = make(width=30)
     for step in range(200):
         objective.update(documents, CounterRng(seed=0, step=step, first_example=step), range(1), 0.2, 1)
@@ -176,7 +174,7 @@ def test_scores_become_logarithms_of_counts(documents: Documents) -> None:
     assert np.corrcoef(scores, batch.counts.log())[0, 1] > 0.95
 
 
-def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
+def test_no_overflow_at_huge_learning_rates(documents: Documents) -> None:
     objective = make(x_max=1e-3)
     before = objective.centers.detach().clone()
     counts: dict[str, float] = {}
@@ -187,7 +185,7 @@ def test_nothing_overflows_whatever_the_rate(documents: Documents) -> None:
     assert 0.1 < moved < 20 * counts["pairs"]
 
 
-def test_one_thread_gives_equal_bits_and_counts_are_made_once(
+def test_one_thread_is_bit_exact_and_counts_are_cached(
     english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = pretrain("glove", english_corpus, out=tmp_path / "a", epochs=2, **QUICK)
@@ -198,10 +196,10 @@ def test_one_thread_gives_equal_bits_and_counts_are_made_once(
     assert many.card.scores["squares"] == pytest.approx(one.card.scores["squares"], rel=0.05)
 
 
-def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = []
-    model = pretrain("glove", english_corpus, out=tmp_path / "m", epochs=60, on_event=said.append, **QUICK)
-    held = [event["loss"] for event in said if event["event"] == "evaluation"]
+def test_train_save_load_and_finetune(english_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    model = pretrain("glove", english_corpus, out=tmp_path / "m", epochs=60, on_event=events.append, **QUICK)
+    held = [event["loss"] for event in events if event["event"] == "evaluation"]
     assert held[-1] < 0.5 * held[0]
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
@@ -217,10 +215,10 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     tuned = finetune(again, examples, dev=None, epochs=20, lr=0.1)
     assert str(tuned.predict("the judge was bad").label) == "bad"
     more = pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n", steps=1, threads=1, held_out=0.1)
-    assert more.card.scores["loss"] == pytest.approx(model.card.scores["loss"], rel=0.2)  # it went on from there
+    assert more.card.scores["loss"] == pytest.approx(model.card.scores["loss"], rel=0.2)  # it continued from there
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+def test_resume_is_bit_exact(english_corpus: Path, tmp_path: Path) -> None:
     settings = {**QUICK, "epochs": 8, "log_every": 1}
 
     def stop(event: dict[str, Any]) -> None:
@@ -237,13 +235,13 @@ def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: 
         assert torch.equal(cut.objective.state_dict()[name], value), name
 
 
-def test_minutes_become_steps_and_the_rehearsal_changes_nothing(english_corpus: Path, tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = []
-    pretrain("glove", english_corpus, out=tmp_path / "m", minutes=0.01, on_event=said.append, **QUICK)
-    assert any(event["event"] == "plan" for event in said)
+def test_minutes_become_a_plan_of_steps(english_corpus: Path, tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    pretrain("glove", english_corpus, out=tmp_path / "m", minutes=0.01, on_event=events.append, **QUICK)
+    assert any(event["event"] == "plan" for event in events)
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one.txt").write_text("word word word word\n" * 20)
     with pytest.raises(KeelError, match="no two different words"):
         pretrain("glove", tmp_path / "one.txt", out=tmp_path / "m", epochs=1, **QUICK)
@@ -265,6 +263,6 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     two = Documents.of(cast(Tokens, SimpleNamespace(
         ids=np.array([5, 6, 7], np.uint16), starts=np.array([0, 3]), documents=np.array([0, 1]), word_starts=None
     )))  # fmt: skip
-    with pytest.raises(KeelError, match="is full: free some"):
+    with pytest.raises(KeelError, match="no space left"):
         make().epoch_size(two)
     assert not list((tmp_path / "cache" / "cooccurrences").iterdir())

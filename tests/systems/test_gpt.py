@@ -259,7 +259,7 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
         gelu,
         layer_norm,
     ):  # their eager twins, the definition: kernels are held to them elsewhere
-        monkeypatch.setattr(module, "usable", lambda x: False)
+        monkeypatch.setattr(module, "triton_usable", lambda x: False)
     system = small(**KINDS[kind], width=64, head_dim=32)
     encoder = made(system, tokenizer).encoder
     ids = torch.randint(encoder.vocab_size, (2, 9))
@@ -278,14 +278,14 @@ def test_kernels_give_what_the_blocks_give(kind: str, tokenizer: Tokenizer, monk
 def test_blocks_in_parts_are_asked_for_no_norm_of_theirs(
     kind: str, fused: bool, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((attention, "usable"), (gelu, "usable"), (layer_norm, "usable")):
+    for module, name in ((attention, "triton_usable"), (gelu, "triton_usable"), (layer_norm, "triton_usable")):
         monkeypatch.setattr(module, name, lambda x: False)
     encoder = made(small(**KINDS[kind], width=64, head_dim=32, activation="gelu"), tokenizer).encoder
     called: list[bool] = []
     plain = encoder._fused
     monkeypatch.setattr(encoder, "_fused", lambda *given: called.append(True) or plain(*given))
     monkeypatch.setattr(gpt, "use_kernels", lambda x: True)
-    monkeypatch.setattr(gpt, "usable", lambda x: True)
+    monkeypatch.setattr(gpt, "triton_usable", lambda x: True)
     monkeypatch.setattr(gpt, "sharded", lambda weight: True)
     encoder(rows_of(torch.randint(encoder.vocab_size, (2, 9))))
     assert called == [True] * fused
@@ -310,7 +310,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     assert ".\nThe " in written
     assert " is glad." in written
     found = keel.perplexity(again, TEXTS)
-    assert found.values["next by token"].value < 2
+    assert found.values["next per token"].value < 2
     assert found.count == found.tokens + len(TEXTS)
     assert found.bytes == sum(len(text) for text in TEXTS)
     assert str(found).endswith("each from all before it or at least 16 (windows of 32, stride 16)")

@@ -1,4 +1,4 @@
-"""The neural language model: each loss is its formula, each gives probabilities, and sampled ones learn the same."""
+"""NNLM: losses equal their formulas and give probabilities; sampled losses reach the same ones."""
 
 import math
 from pathlib import Path
@@ -34,12 +34,12 @@ def documents_of(ids: np.ndarray, starts: list[int]) -> Documents:
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    """The next word is drawn by a table that hangs on the last."""
-    draw = np.random.default_rng(0)
-    table = draw.dirichlet(np.full(WORDS - 5, 0.5), WORDS)
+    """A Markov chain: the next word depends on the last."""
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.full(WORDS - 5, 0.5), WORDS)
     ids = [5]
     while len(ids) < 6000:
-        ids.append(5 + int(draw.choice(WORDS - 5, p=table[ids[-1]])))
+        ids.append(5 + int(rng.choice(WORDS - 5, p=table[ids[-1]])))
     return documents_of(np.array(ids), [0, 1000, 2500, 2503, 6000])
 
 
@@ -51,7 +51,7 @@ def make(data: Documents, **fields: Any) -> NnlmTraining:
     return objective
 
 
-def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Documents) -> None:
+def test_context_does_not_cross_documents(documents: Documents) -> None:
     objective = make(documents, order=4, chunk_length=7)
     rows = objective.epoch_size(documents)
     batch = objective.batch(documents, CounterRng(seed=3, step=0, first_example=0), range(rows))
@@ -70,7 +70,7 @@ def test_a_word_is_foretold_from_those_before_it_in_its_document(documents: Docu
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("direct", [False, True])
-def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
+def test_losses_and_gradients_equal_the_formulas(documents: Documents, loss: Any, direct: bool) -> None:
     objective = make(documents, loss=loss, direct_connections=direct).double()
     torch.nn.init.normal_(objective.output.weight)
     batch = objective.batch(documents, CounterRng(seed=1, step=2, first_example=40), range(3))
@@ -99,11 +99,11 @@ def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, lo
                     if sign:
                         total = total - torch.log(1 / (1 + torch.exp(-float(sign) * scores[int(node)])))
             else:
-                drawn = batch.negatives[row, place].tolist()
-                for number, other in enumerate([word, *drawn]):
+                negatives = batch.negatives[row, place].tolist()
+                for number, other in enumerate([word, *negatives]):
                     odds = torch.exp(scores[other])
                     if loss == "nce":  # p(data | word) = p / (p + k q)
-                        odds = odds / (len(drawn) * q[other])
+                        odds = odds / (len(negatives) * q[other])
                     total = total - torch.log((odds if number == 0 else 1) / (1 + odds))
     assert objective(batch)[0][loss].item() == pytest.approx(total.item(), rel=1e-6)
     objective.zero_grad()
@@ -114,19 +114,19 @@ def test_losses_and_gradients_are_those_of_the_formulas(documents: Documents, lo
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_chances_of_all_words_sum_up_to_one(documents: Documents, loss: Any) -> None:
+def test_probabilities_sum_to_one(documents: Documents, loss: Any) -> None:
     objective = make(documents, loss=loss).double()
     torch.nn.init.normal_(objective.output.weight)
     features = objective.features(torch.tensor([[5, 6]])).expand(WORDS, -1)
-    chances = objective.log_probs(features, torch.arange(WORDS)).exp()
-    assert chances.sum().item() == pytest.approx(1.0)
+    probabilities = objective.log_probs(features, torch.arange(WORDS)).exp()
+    assert probabilities.sum().item() == pytest.approx(1.0)
 
 
-def test_words_are_drawn_by_their_frequency(documents: Documents) -> None:
+def test_negatives_follow_the_noise_distribution(documents: Documents) -> None:
     objective = make(documents, loss="nce", negatives=50, sampling_power=0.5)
-    drawn = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
+    negatives = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(600)).negatives
     counts = np.bincount(documents.read(torch.arange(6000)).numpy(), minlength=WORDS) ** 0.5
-    found = torch.bincount(drawn.flatten(), minlength=WORDS) / drawn.numel()
+    found = torch.bincount(negatives.flatten(), minlength=WORDS) / negatives.numel()
     np.testing.assert_allclose(found.numpy(), counts / counts.sum(), atol=0.003)
 
 
@@ -143,13 +143,13 @@ def test_every_loss_learns_the_same_probabilities(documents: Documents, loss: An
     entropy = -(pairs * np.log(shares.clip(min=1e-9))).sum() / pairs.sum()
     assert entropy - 0.02 < found["softmax"] < entropy + 0.06
     assert found["loss"] == found["softmax"]
-    if loss == "nce":  # probabilities as they are, without a sum over all words
+    if loss == "nce":  # normalized without a sum over the vocabulary
         features = objective.eval().features(torch.arange(5, WORDS)[:, None])
         totals = objective.output(features)[:, 5:].exp().sum(1)
         assert totals.log().abs().mean() < 0.1
 
 
-def test_a_trained_model_goes_on_with_its_own_tree(english_corpus: Path, tmp_path: Path) -> None:
+def test_continued_pretraining_keeps_the_huffman_tree(english_corpus: Path, tmp_path: Path) -> None:
     quick: dict[str, Any] = {"batch": 8, "steps": 20, "device": "cpu"}
     shape: dict[str, Any] = {"vocabulary": 200, "width": 8, "hidden": 8, "loss": "hierarchical"}
     first = pretrain("nnlm", english_corpus, out=tmp_path / "a", **quick, **shape)
@@ -161,7 +161,7 @@ def test_a_trained_model_goes_on_with_its_own_tree(english_corpus: Path, tmp_pat
     assert first.card.scores["softmax"] < math.log(200)
 
 
-def test_bad_settings_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="order must be 2 or more, not 1"):
         Nnlm(order=1)
     with pytest.raises(UsageError, match="negatives must be 1 or more"):

@@ -1,4 +1,4 @@
-"""One-hot words: the features are scikit-learn's, and a text of any length is one row of counts."""
+"""One-hot: features equal those of scikit-learn, and a text of any length is one count vector."""
 
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_features_are_those_of_scikit_learn(tmp_path: Path, weighting: str) -> N
 
 
 @pytest.mark.parametrize("weighting", ["binary", "count", "tfidf"])
-def test_the_short_way_gives_what_one_hot_vectors_would(weighting: Any) -> None:
+def test_pooled_features_equal_the_sum_of_one_hot_vectors(weighting: Any) -> None:
     encoder = Onehot(weighting=weighting).build_encoder(9)
     torch.nn.init.uniform_(encoder.weight)
     rows = TokenBatch.pad([[5, 6, 5, 7], [8], []])
@@ -59,7 +59,7 @@ def test_the_short_way_gives_what_one_hot_vectors_would(weighting: Any) -> None:
 
 def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = OnehotEncoder(100_000, "count")
-    with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: ask for one vector a text"):
+    with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: encode texts"):
         encoder.embed(TokenBatch.pad([[7] * 5000]))
     assert encoder.pooled_features(TokenBatch.pad([[7] * 5000]))[0, 7] == 5000
     monkeypatch.setattr("keel.model.MOST", MOST >> 32)
@@ -67,7 +67,7 @@ def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
         learn(tmp_path / "m", "binary").encode(TEXTS)
 
 
-def test_texts_are_found_by_their_rare_words_and_words_alone_are_all_apart(tmp_path: Path) -> None:
+def test_nearest_texts_share_rare_words_and_words_are_equidistant(tmp_path: Path) -> None:
     model = learn(tmp_path / "m", "tfidf")
     assert nearest("the birds", model=model, among=TEXTS, top=1)[0].word in (TEXTS[2], TEXTS[5])
     assert nearest("the cat slept", model=model, among=TEXTS, top=1)[0].word == TEXTS[0]
@@ -76,7 +76,7 @@ def test_texts_are_found_by_their_rare_words_and_words_alone_are_all_apart(tmp_p
     assert model.encode("cat dog", pool="none").vectors.sum() == 2
 
 
-def test_going_on_adds_to_the_counts(tmp_path: Path) -> None:
+def test_continued_pretraining_adds_to_the_counts(tmp_path: Path) -> None:
     first = learn(tmp_path / "m", "tfidf")
     second = pretrain(tmp_path / "m", Corpus.of(TEXTS), out=tmp_path / "n", held_out=0.0)
     assert isinstance(first.objective, OnehotCounting)

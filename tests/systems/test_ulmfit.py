@@ -15,6 +15,7 @@ from keel.api.pretraining import pretrain
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
 from keel.data.examples import Labels
+from keel.data.label_kinds import SingleLabel
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -152,7 +153,7 @@ def test_words_that_a_classifier_reads_are_in_the_lowest_level() -> None:
     """As in fastai's awd_lstm_clas_split."""
     encoder = training().encoder
     marks = cast(Tokenizer, SimpleNamespace(sep_id=2))
-    task = TextClassification(encoder.system, encoder, marks, Labels(kind="one", names=("bad", "good")))
+    task = TextClassification(encoder.system, encoder, marks, Labels(kind=SingleLabel(), names=("bad", "good")))
     levels = [{*level} for level in layer_groups(task)]
     layers = [{*layer.parameters()} for layer in reversed(encoder.forwards.layers)]
     assert levels == [{*task.classifier.parameters()}, *layers, {encoder.words.weight}]
@@ -204,9 +205,9 @@ def test_three_stages(english_corpus: Path, tmp_path: Path) -> None:
     )
     recipe = third.card.recipe["train"]
     assert (recipe["schedule"], recipe["layer_decay"], recipe["unfreeze"]) == ("slanted", 0.38, "gradual")
-    assert [event["text"] for event in heard if "levels learn" in event.get("text", "")][
+    assert [event["text"] for event in heard if "layer groups" in event.get("text", "")][
         -1
-    ] == "5 of 5 levels learn from step 16"
+    ] == "step 16: 5 of 5 layer groups are trained"
     again = Model.load(tmp_path / "third")
     assert again.predict("a wonderful boat").label == "good"
     assert again.predict("a dreadful boat").label == "bad"

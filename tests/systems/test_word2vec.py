@@ -1,4 +1,4 @@
-"""word2vec: the compiled updates are the gradients of the written loss, and the path is that of every system."""
+"""word2vec: kernel updates equal the gradients of the reference loss; resume and folders work."""
 
 from copy import deepcopy
 from itertools import pairwise
@@ -28,9 +28,9 @@ QUICK: dict[str, Any] = {"vocabulary": 200, "batch": 4, "width": 16, "chunk_leng
 
 @pytest.fixture(scope="module")
 def documents() -> Documents:
-    draw = np.random.default_rng(0)
-    ids = draw.choice(np.arange(1, WORDS + 5), 6000, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
-    starts = np.append(np.sort(draw.choice(np.arange(1, 6000), 400, replace=False)), 6000)
+    rng = np.random.default_rng(0)
+    ids = rng.choice(np.arange(1, WORDS + 5), 6000, p=(share := 1 / np.arange(1, WORDS + 5)) / share.sum())
+    starts = np.append(np.sort(rng.choice(np.arange(1, 6000), 400, replace=False)), 6000)
     starts = np.concatenate([[0], starts])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
     tokens = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
@@ -48,7 +48,7 @@ def make(**fields: Any) -> Word2vecTraining:
 
 
 def blocks(centers: list[int], most: int) -> list[range]:
-    """Windows that learn at once: some in a row, of different centers."""
+    """Windows that are updated together: consecutive ones of different centers."""
     found = [range(0)]
     for number, center in enumerate(centers):
         if len(found[-1]) == most or center in [centers[other] for other in found[-1]]:
@@ -62,18 +62,18 @@ def blocks(centers: list[int], most: int) -> list[range]:
     ("loss", "negatives", "width", "window"),
     [("negative", 5, 20, 3), ("negative", 1, 32, 3), ("negative", 7, 20, 1), ("hierarchical", 5, 20, 3)],
 )
-def test_updates_are_the_gradients_of_the_loss(
+def test_updates_equal_the_gradients_of_the_loss(
     documents: Documents, architecture: Any, loss: Any, negatives: int, width: int, window: int
 ) -> None:
     """Block after block of windows, in float64: one step down the gradient of `forward`."""
     ours = make(architecture=architecture, loss=loss, negatives=negatives, width=width, window=window)
     theirs = deepcopy(ours).double()
-    draw, rate = CounterRng(seed=1, step=3, first_example=12), 0.05
+    rng, lr = CounterRng(seed=1, step=3, first_example=12), 0.05
     total = predictions = given = counted = 0.0
     for row in range(4):
-        sums, counts = ours.update(documents, draw, range(row, row + 1), rate, 1)
+        sums, counts = ours.update(documents, rng, range(row, row + 1), lr, 1)
         given, counted = given + sums[loss], counted + counts[loss]
-        batch = theirs.batch(documents, draw, range(row, row + 1))
+        batch = theirs.batch(documents, rng, range(row, row + 1))
         for numbers in blocks(batch.targets[:, 0].tolist(), theirs.block):
             changes = [torch.zeros_like(theirs.encoder.words.weight), torch.zeros_like(theirs.contexts)]
             for number in numbers:
@@ -83,15 +83,15 @@ def test_updates_are_the_gradients_of_the_loss(
                 found.backward()
                 total += found.item()
                 predictions += theirs.counts(one)[loss].item()
-                # Each word of a mean takes the whole change, as in the first code.
+                # Each word of a mean gets the whole gradient, as in the authors' code.
                 share = one.context_mask.sum() if architecture == "cbow" else 1.0
                 assert theirs.encoder.words.weight.grad is not None
                 assert theirs.contexts.grad is not None
                 changes[0] += share * theirs.encoder.words.weight.grad
                 changes[1] += theirs.contexts.grad
             with torch.no_grad():
-                theirs.encoder.words.weight.sub_(rate * changes[0])
-                theirs.contexts.sub_(rate * changes[1])
+                theirs.encoder.words.weight.sub_(lr * changes[0])
+                theirs.contexts.sub_(lr * changes[1])
     assert given == pytest.approx(total, rel=1e-6)
     assert counted == predictions > 50
     torch.testing.assert_close(ours.encoder.words.weight.double(), theirs.encoder.words.weight, rtol=1e-4, atol=1e-5)
@@ -99,18 +99,18 @@ def test_updates_are_the_gradients_of_the_loss(
 
 
 @pytest.mark.parametrize("score", [0.0, 3.0, -3.0, 40.0, -40.0, 200.0, -200.0])
-def test_losses_are_right_however_sure_and_wrong(documents: Documents, score: float) -> None:
+def test_losses_are_accurate_for_extreme_scores(documents: Documents, score: float) -> None:
     objective = make(subsample=0.0)
     with torch.no_grad():
         objective.encoder.words.weight.fill_(0.0)[:, 0] = 1.0
         objective.contexts.fill_(0.0)[:, 0] = score
-    draw = CounterRng(seed=1, step=0, first_example=0)
-    expected = objective(objective.batch(documents, draw, range(3)))[0]["negative"].item()
-    sums, _ = objective.update(documents, draw, range(3), 0.0, 1)
+    rng = CounterRng(seed=1, step=0, first_example=0)
+    expected = objective(objective.batch(documents, rng, range(3)))[0]["negative"].item()
+    sums, _ = objective.update(documents, rng, range(3), 0.0, 1)
     assert sums["negative"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents) -> None:
+def test_windows_stay_inside_sentences_and_skip_special_tokens(documents: Documents) -> None:
     objective = make(subsample=0.0, window=4, chunk_length=6000)
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
     ids, starts = documents.read(torch.arange(6000)).tolist(), documents.starts.tolist()
@@ -129,7 +129,7 @@ def test_windows_stay_inside_sentences_and_leave_marks_out(documents: Documents)
     assert batch.targets[:, 0].min() > 4
 
 
-def test_frequent_words_are_passed_over_and_rare_ones_read() -> None:
+def test_subsampling_keeps_rare_words() -> None:
     from keel.systems.word2vec import sampling_tables
 
     counts = np.array([0, 1_000_000, 10_000, 10])
@@ -140,26 +140,26 @@ def test_frequent_words_are_passed_over_and_rare_ones_read() -> None:
     assert keep[3] == 1
 
 
-def test_drawn_words_follow_their_weights() -> None:
+def test_alias_table_follows_the_weights() -> None:
     weights = np.array([0.0, 1.0, 2.0, 5.0, 0.5])
-    chances, others = alias_table(weights)
+    probabilities, others = alias_table(weights)
     found = np.zeros(5)
-    for place, (chance, other) in enumerate(zip(chances, others, strict=True)):
-        found[place] += chance / 5
-        found[other] += (1 - chance) / 5
+    for place, (probability, other) in enumerate(zip(probabilities, others, strict=True)):
+        found[place] += probability / 5
+        found[other] += (1 - probability) / 5
     np.testing.assert_allclose(found, weights / weights.sum(), atol=1e-12)
 
 
-def test_one_thread_gives_equal_bits_and_two_learn_as_well(english_corpus: Path, tmp_path: Path) -> None:
+def test_one_thread_is_bit_exact_and_two_reach_the_same_loss(english_corpus: Path, tmp_path: Path) -> None:
     one, two = (pretrain("word2vec", english_corpus, out=tmp_path / name, epochs=2, **QUICK) for name in "ab")
     assert torch.equal(one.encoder.state_dict()["words.weight"], two.encoder.state_dict()["words.weight"])
-    said: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     many = {**QUICK, "threads": 2}
-    pretrain("word2vec", english_corpus, out=tmp_path / "c", epochs=2, on_event=said.append, **many)
-    assert any("--threads 1" in event.get("text", "") for event in said)
+    pretrain("word2vec", english_corpus, out=tmp_path / "c", epochs=2, on_event=events.append, **many)
+    assert any("--threads 1" in event.get("text", "") for event in events)
 
 
-def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
+def test_train_save_load_and_finetune(english_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("word2vec", english_corpus, out=tmp_path / "m", epochs=1, **QUICK)
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
@@ -172,7 +172,7 @@ def test_the_whole_path(english_corpus: Path, tmp_path: Path) -> None:
     assert again.encode(["the farmer", "the pilot"]).shape == (2, 16)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: Path) -> None:
+def test_resume_is_bit_exact(english_corpus: Path, tmp_path: Path) -> None:
     import os
     import signal
 
@@ -191,7 +191,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(english_corpus: Path, tmp_path: 
     assert torch.equal(cut.encoder.state_dict()["words.weight"], whole.encoder.state_dict()["words.weight"])
 
 
-def test_a_row_is_the_mean_of_its_words() -> None:
+def test_a_text_is_the_mean_of_its_words() -> None:
     encoder = make().encoder
     rows = TokenBatch.pad([[5, 6, 7], [8]])
     found = encoder.pooled_features(rows)
@@ -199,8 +199,8 @@ def test_a_row_is_the_mean_of_its_words() -> None:
     torch.testing.assert_close(found, torch.stack([weights[[5, 6, 7]].mean(0), weights[8]]))
 
 
-def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> None:
-    """Going on with other text, where other words are frequent, must not give a node's vector to another node."""
+def test_the_huffman_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> None:
+    """Continued pre-training on text with other frequent words must not reassign the vectors of nodes."""
     first = pretrain("word2vec", english_corpus, out=tmp_path / "a", epochs=1, loss="hierarchical", **QUICK)
     (tmp_path / "other.txt").write_text("the pilot was bad and the farmer was good\n\n" * 200)
     settings = {name: QUICK[name] for name in ("batch", "threads", "chunk_length")}
@@ -211,20 +211,32 @@ def test_a_tree_stays_with_its_vectors(english_corpus: Path, tmp_path: Path) -> 
     assert torch.equal(first.objective.counts_of_tree, second.objective.counts_of_tree)
 
 
-def test_words_are_counted_in_the_documents_alone(documents: Documents) -> None:
+def test_only_training_documents_are_counted(documents: Documents) -> None:
     some, _ = Documents.split_held_out(documents, 0.5, seed=0)
     objective = make(loss="hierarchical")
     objective.setup(some)
     counts = objective.counts_of_tree
-    places = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
-    expected = np.bincount(documents.read(torch.from_numpy(places)).numpy(), minlength=WORDS + 5)
+    positions = np.concatenate([np.arange(*documents.starts[span].tolist()) for span in some.spans])
+    expected = np.bincount(documents.read(torch.from_numpy(positions)).numpy(), minlength=WORDS + 5)
     expected[SPECIALS.special_ids] = 0
     assert counts.tolist() == expected.tolist()
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+def test_a_new_dataset_at_the_address_of_a_freed_one_is_read_again() -> None:
+    objective = make(subsample=0.0)
+    for word in range(5, 45):  # each is freed before the next one is made, which then often has the same id
+        ids = np.full(60, word, np.uint16)
+        ids[::2] += 1
+        tokens = SimpleNamespace(ids=ids, starts=np.array([0, 60]), documents=np.array([0, 1]), word_starts=None)
+        data = Documents.of(cast(Tokens, tokens))
+        batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0), range(1))
+        del data
+        assert set(batch.context[batch.context_mask > 0].tolist()) <= {word, word + 1}
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("word word word word\n" * 20)
-    with pytest.raises(KeelError, match="fewer than two words"):
+    with pytest.raises(KeelError, match="fewer than two frequent enough words"):
         pretrain("word2vec", tmp_path / "one.txt", out=tmp_path / "m", epochs=1, **QUICK)
     with pytest.raises(UsageError, match="window must be 1 or more"):
         Word2vec(window=0)

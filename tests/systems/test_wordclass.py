@@ -1,4 +1,4 @@
-"""Word classes: every merge is the best there is by brute force, and the path is that of every system."""
+"""Brown clusters: every merge is the best by brute force; resume and folders work as in every system."""
 
 import os
 import signal
@@ -29,11 +29,11 @@ QUICK: dict[str, Any] = {"vocabulary": 200, "classes": 8, "batch": 20}
 
 
 def make_documents(words: int, tokens: int, seed: int) -> Documents:
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     share = 1 / np.arange(1, words + 5)
-    ids = draw.choice(np.arange(1, words + 5), tokens, p=share / share.sum())
-    ids[1::2] = np.where(draw.random(len(ids[1::2])) < 0.6, ids[::2][: len(ids[1::2])] // 3 + 5, ids[1::2])
-    starts = np.concatenate([[0], np.sort(draw.choice(np.arange(1, tokens), tokens // 15, replace=False)), [tokens]])
+    ids = rng.choice(np.arange(1, words + 5), tokens, p=share / share.sum())
+    ids[1::2] = np.where(rng.random(len(ids[1::2])) < 0.6, ids[::2][: len(ids[1::2])] // 3 + 5, ids[1::2])
+    starts = np.concatenate([[0], np.sort(rng.choice(np.arange(1, tokens), tokens // 15, replace=False)), [tokens]])
     bounds = np.append(np.arange(0, len(starts) - 1, 7), len(starts) - 1)
     made = SimpleNamespace(ids=ids.astype(np.uint16), starts=starts, documents=bounds, word_starts=None)
     return Documents.of(cast(Tokens, made))
@@ -51,7 +51,7 @@ def bigrams_of(documents: Documents) -> dict[tuple[int, int], int]:
 
 
 def information(bigrams: dict[tuple[int, int], int], class_of: dict[int, int]) -> float:
-    """Mutual information of neighbouring classes, by its definition; words without a class count for the margins."""
+    """Average mutual information of adjacent classes; words without a class count in the margins."""
     total = sum(bigrams.values())
     left: dict[int, int] = {}
     right: dict[int, int] = {}
@@ -68,7 +68,7 @@ def information(bigrams: dict[tuple[int, int], int], class_of: dict[int, int]) -
 
 
 @pytest.mark.parametrize(("words", "tokens", "size", "seed"), [(40, 3000, 6, 0), (70, 1500, 12, 1), (25, 400, 2, 2)])
-def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: int, seed: int) -> None:
+def test_merges_equal_brute_force(words: int, tokens: int, size: int, seed: int) -> None:
     documents = make_documents(words, tokens, seed)
     bigrams = bigrams_of(documents)
     total = sum(bigrams.values())
@@ -82,7 +82,7 @@ def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: i
     merged = 0
     for row in range(number + size - 1):
         merges = np.full((1, 3), -1.0)
-        known = kernel.n_log_n_table(50)  # counts above take the other way
+        known = kernel.n_log_n_table(50)  # larger counts are computed directly
         kernel.merge_classes(row, row + 1, number, *corpus[2:], slots, joint, turned, shared, alive, known, merges)
         if row < number:
             word = int(corpus.order[row])
@@ -104,7 +104,7 @@ def test_every_merge_is_the_best_by_brute_force(words: int, tokens: int, size: i
         assert [class_of[int(word)] for word in corpus.order[: row + 1]] == slots[: row + 1].tolist()
     assert merged == number - 1
     assert len(set(class_of.values())) == 1
-    assert joint.sum() == total  # nothing got lost
+    assert joint.sum() == total  # counts are preserved
 
 
 def test_paths_and_vectors_are_those_of_the_tree() -> None:
@@ -126,31 +126,33 @@ def test_the_loss_is_that_of_the_class_bigram_model() -> None:
     documents = make_documents(30, 2000, 3)
     objective = Wordclass(classes=5).build_objective(WordclassEncoder(35, 5), SPECIALS)
     objective.update(documents, CounterRng(seed=0, step=0, first_example=0), range(60), 1.0, 1)
-    chances = torch.zeros(35, 35, dtype=torch.float64)
+    probabilities = torch.zeros(35, 35, dtype=torch.float64)
     for v in range(5, 35):
         for w in range(5, 35):
             one = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(1))
             before, words, present = (value[:1, :1].clone() for value in one.tensors())
             before[:], words[:], present[:] = v, w, 1
-            chances[v, w] = objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
-    met = objective.encoder.classes < 5
-    assert met.sum() > 20
+            probabilities[v, w] = (
+                objective(type(one)(before=before, words=words, present=present))[0]["bigram"].neg().exp()
+            )
+    classed = objective.encoder.classes < 5
+    assert classed.sum() > 20
     following = objective.following.double() + 1
-    v = int(torch.nonzero(met)[0])
+    v = int(torch.nonzero(classed)[0])
     within = following[int(objective.encoder.classes[v])]
-    assert chances[v][met].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
+    assert probabilities[v][classed].sum() == pytest.approx(float(within[:5].sum() / within.sum()))
     batch = objective.batch(documents, CounterRng(seed=0, step=0, first_example=0), range(5))
     assert objective.counts(batch)["bigram"] == sum(bigrams_of(documents).values()) - _cut(documents)
 
 
 def _cut(documents: Documents) -> int:
-    """Pairs that stand across the border of two stretches."""
+    """Bigrams across the border of two examples."""
     ids = documents.read(torch.arange(documents.size)).tolist()
     starts = set(documents.starts.tolist())
     return sum(ids[place - 1] > 4 and ids[place] > 4 and place not in starts for place in range(1000, 2000, 1000))
 
 
-def test_words_of_a_kind_get_a_class_and_the_folder_tells(english_corpus: Path, tmp_path: Path) -> None:
+def test_similar_words_share_a_class_and_classes_tsv_lists_them(english_corpus: Path, tmp_path: Path) -> None:
     model = pretrain("wordclass", english_corpus, out=tmp_path / "m", **QUICK)
     again = Model.load(tmp_path / "m")
     assert isinstance(again.encoder, WordclassEncoder)
@@ -167,11 +169,11 @@ def test_words_of_a_kind_get_a_class_and_the_folder_tells(english_corpus: Path, 
         word for word, bits in paths.items() if bits == paths["boat"]
     }
     assert model.card.scores["bigram"] < log(60)
-    with pytest.raises(UsageError, match="start anew"):
+    with pytest.raises(UsageError, match="keel pretrain wordclass"):
         pretrain(tmp_path / "m", english_corpus, out=tmp_path / "n")
 
 
-def test_a_stopped_run_goes_on_to_the_same_classes(english_corpus: Path, tmp_path: Path) -> None:
+def test_resume_gives_the_same_classes(english_corpus: Path, tmp_path: Path) -> None:
     def stop(event: dict[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == 4:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -187,9 +189,18 @@ def test_a_stopped_run_goes_on_to_the_same_classes(english_corpus: Path, tmp_pat
         assert torch.equal(value, other[name]), name
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+def test_a_new_dataset_at_the_address_of_a_freed_one_is_counted_again() -> None:
+    objective = Wordclass(classes=3).build_objective(WordclassEncoder(20, 3), SPECIALS)
+    for tokens in range(300, 700, 10):  # each is freed before the next one is made, which then often has the same id
+        data = make_documents(10, tokens, seed=0)
+        _, total = objective.update(data, CounterRng(seed=0, step=0, first_example=0), range(0), 1.0, 1)
+        assert total["lost"] == count_bigrams(data, 20, SPECIALS.special_ids).after_counts.sum()
+        del data
+
+
+def test_bad_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("word word word word\n" * 20)
-    with pytest.raises(KeelError, match=r"1 words that come up, too few for 8 classes: .* fewer classes"):
+    with pytest.raises(KeelError, match=r"1 distinct words, too few for 8 classes: .* fewer classes"):
         pretrain("wordclass", tmp_path / "one.txt", out=tmp_path / "m", **QUICK)
     assert not (tmp_path / "m" / "config.json").exists()
     with pytest.raises(UsageError, match="classes must be 2 or more"):

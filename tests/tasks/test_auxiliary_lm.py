@@ -125,9 +125,9 @@ def test_what_was_learned_of_words_beside_the_encoder_is_taken_along(tmp_path: P
         (
             keel.Bert(layers=1, width=16, head_dim=16, max_positions=16, sequence_length=16),
             {},
-            "not pre-trained to foretell",
+            "not a left-to-right language model",
         ),
-        (replace(RNN, bidirectional=True), {}, "not pre-trained to foretell"),
+        (replace(RNN, bidirectional=True), {}, "not a left-to-right language model"),
         (RNN, {"mix": True}, "leave out --network, --characters, --mix"),
         (RNN, {"network": "lstm"}, "leave out --network"),
         (RNN, {"lm_loss": -1.0}, "0 or more"),
@@ -142,5 +142,5 @@ def test_where_it_makes_no_sense_it_is_refused(system: Any, settings: dict[str, 
 def test_a_frozen_encoder_does_not_go_on(tokenizer: Tokenizer):
     task = made(RNN, tokenizer, frozen=True)
     assert isinstance(task.encoder, RnnEncoder)
-    with pytest.raises(UsageError, match="freeze leaves it as it is"):
+    with pytest.raises(UsageError, match="leave out one of them"):
         AuxiliaryLM(task, RNN.build_objective(task.encoder, tokenizer), 0.5)

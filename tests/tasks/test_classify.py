@@ -67,7 +67,7 @@ def test_numbers_are_learned(make_task: MakeTask, make_sentences: Sentences, tmp
     def numbers(seed: int) -> Examples:
         worth = {"good": 2.5, "odd": 1.0, "bad": -0.5}
         pairs = [(text, worth[label]) for text, label in make_sentences(150, list(worth), seed)]
-        return read_examples(pairs, pair=False, columns=Columns(labels="number"))
+        return read_examples(pairs, pair=False, columns=Columns(labels="regression"))
 
     task = make_task(numbers(0))
     learn(task, numbers(0), tmp_path, steps=150)

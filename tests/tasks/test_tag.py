@@ -27,7 +27,7 @@ from keel.formats.vector_files import Vectors
 from keel.model import Model
 from keel.systems.bert import Bert
 from keel.systems.word2vec import Word2vec
-from keel.tasks.tag import TokenClassification, windows
+from keel.tasks.tag import TokenClassification, word_windows
 from keel.training.counter_rng import CounterRng
 from keel.training.loop import fit
 from keel.training.plan import Train
@@ -109,7 +109,7 @@ def test_the_first_piece_speaks_for_a_word(make: Callable[..., TokenClassificati
 
 def test_packed_rows_say_the_same(make: Callable[..., TokenClassification], monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     examples = sentences(5)
     task = make(examples, crf=True).eval()
     data = task.encode_examples(examples)
@@ -129,12 +129,12 @@ def test_windows_ask_about_every_word_once_and_fit(room: int) -> None:
     draw = random.Random(room)
     for count in (0, 1, 5, 40, 200):
         sizes = [draw.randint(1, max(1, min(9, room // 2))) for _ in range(count)]
-        spans = windows(sizes, room)
+        spans = word_windows(sizes, room)
         assert [number for _, mine in spans for number in mine] == list(range(count))
         for span, mine in spans:
             assert sum(sizes[number] for number in span) <= room
             assert {*mine} <= {*span}
-    for span, mine in windows([1] * 5000, room)[1:-1]:  # what is asked about has neighbours on both sides
+    for span, mine in word_windows([1] * 5000, room)[1:-1]:  # what is asked about has neighbours on both sides
         assert span.start <= mine.start - room // 9
         assert mine.stop <= span.stop - room // 9
 
@@ -147,7 +147,7 @@ def test_long_sentences_are_tagged_to_the_end(make: Callable[..., TokenClassific
     data = task.encode_examples(examples, on_event=lambda event: said.append(event["text"]))
     assert data.lengths.max() <= 64
     assert len(data) > len(examples) + 3
-    assert "every word is tagged once" in said[0]
+    assert "each word is tagged once" in said[0]
     together = task.predict(examples)
     assert [len(answer.tags) for answer in map(together.__getitem__, range(6))] == [len(e.words) for e in examples]
     for number in range(len(examples)):
@@ -299,7 +299,7 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     assert "such as 'NEW' in" in str(evaluate(model, [(["rome", "is", "old"], ["B-NEW", "O", "O"])]))
     half = evaluate(model, [(["in", "new", "york"], ["O", "B-LOC", "B-LOC"])])
     assert (half.values["recall"].value, half.values["accuracy"].value) == (0.0, pytest.approx(1 / 3))
-    plain, message = [(["rome", "is"], ["NOUN", "VERB"])], "item 0 of the list: 'NOUN' in this sentence is no BIO"
+    plain, message = [(["rome", "is"], ["NOUN", "VERB"])], "item 0 of the list: 'NOUN' is not a BIO"
     with pytest.raises(KeelError, match=f"{message}ES tag"):
         evaluate(model, plain)
     with pytest.raises(KeelError, match=f"{message} tag, .* label_column"):
@@ -318,7 +318,7 @@ def test_a_text_is_cut_into_words(tmp_path: Path) -> None:
     answer = model.predict("他在北京, 我在")
     assert answer.segmented_words[:3] == ["他", "在", "北京"]
     assert "".join(answer.segmented_words) == "他在北京,我在"
-    assert repr(answer) == f"Tagged('他在北京, 我在', {answer.segmented_words})"
+    assert repr(answer) == f"TaggedText('他在北京, 我在', {answer.segmented_words})"
     assert model.predict("在北 京").segmented_words == ["在", "北", "京"]  # a blank ends a word
     given = model.predict(("在", "北", "京", "10"))
     assert (given.segmented_words[:2], given.to_dict()["text"]) == (["在", "北京"], "在北京10")

@@ -11,7 +11,7 @@ import torch
 
 from keel.data.collation import TILE, TaskBatch
 from keel.data.examples import Columns, Example, Examples, read_examples
-from keel.data.input_windows import windows
+from keel.data.input_windows import text_windows
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -50,7 +50,7 @@ def test_rows_hold_what_the_system_frames(make_task: MakeTask, tokenizer: Tokeni
 @pytest.mark.parametrize(("length", "room"), [(5, 10), (10, 10), (11, 10), (17, 10), (18, 10), (100, 10), (1000, 62)])
 def test_windows_cover_a_text_and_overlap(length: int, room: int) -> None:
     text = list(range(length))
-    parts = [first for first, _ in windows(text, None, room)]
+    parts = [first for first, _ in text_windows(text, None, room)]
     assert {number for part in parts for number in part} == set(text)
     assert all(part == list(range(part[0], part[-1] + 1)) for part in parts)
     assert all(len(part) == min(room, length) for part in parts)
@@ -61,7 +61,7 @@ def test_windows_cover_a_text_and_overlap(length: int, room: int) -> None:
 @pytest.mark.parametrize(("first", "second"), [(3, 4), (3, 50), (50, 3), (30, 70), (8, 8), (0, 30), (30, 0)])
 def test_windows_of_a_pair_cover_both_and_fit(first: int, second: int) -> None:
     one, two = list(range(first)), list(range(100, 100 + second))
-    parts = windows(one, two, 12)
+    parts = text_windows(one, two, 12)
     assert {number for part, _ in parts for number in part} == set(one)
     assert {number for _, part in parts for number in part or []} == set(two)
     assert all(len(part) + len(other or []) <= 12 for part, other in parts)
@@ -77,8 +77,8 @@ def test_long_texts_are_windowed_and_it_is_said(make_task: MakeTask) -> None:
     long = int((lengths > 62).sum())
     assert 0 < long < len(examples)
     assert said == [
-        f"the list: {long} of 40 examples are longer than 62 tokens and are read in windows, "
-        f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} in all, whose answers are averaged"
+        f"the list: {long} of 40 examples are longer than 62 tokens: split into "
+        f"{np.isin(data.example_indices, np.flatnonzero(lengths > 62)).sum()} windows, whose logits are averaged"
     ]
     assert np.bincount(data.example_indices, data.weights) == pytest.approx(np.ones(40))
     assert data.lengths.max() <= 64
@@ -228,7 +228,7 @@ def test_learning_with_the_words_of_the_examples_alone_is_learning_with_all(make
 
 def test_packed_rows_are_the_padded_ones_without_padding(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     for kernel in ("attention", "gelu", "layer_norm"):  # their twins: the kernels have tests of their own
-        monkeypatch.setattr(f"keel.kernels.{kernel}.usable", lambda x: False)
+        monkeypatch.setattr(f"keel.kernels.{kernel}.triton_usable", lambda x: False)
     examples = read_examples([("film", "a"), ("a very old house and a garden", "b"), ("story of it", "a")], pair=False)
     task = make_task(examples).eval()
     data = task.encode_examples(examples)

@@ -80,10 +80,11 @@ def test_cut_into_parts_it_is_the_same(data: Tensor) -> None:
     assert torch.allclose(whole.seen[3], torch.cat(parts.seen[6:8]))
 
 
-def test_a_rehearsal_leaves_it_alone(data: Tensor) -> None:
-    rehearsed = run(data, steps=0, minutes=0.02)
-    assert all((state == 0).all() for state in rehearsed.seen[:7])  # six times tried, then the first step
-    assert (rehearsed.seen[7] != 0).any()
+def test_dry_runs_leave_the_initial_state(data: Tensor) -> None:
+    timed = run(data, steps=0, minutes=0.02)
+    assert (timed.seen[0] == 0).all()
+    assert (timed.seen[6] == 0).all()  # the first step, after six dry runs
+    assert (timed.seen[7] != 0).any()
 
 
 def test_other_rows_begin_anew(data: Tensor) -> None:
@@ -113,8 +114,8 @@ def test_a_state_of_other_rows_is_refused(data: Tensor, tmp_path: Path) -> None:
         run(data, tmp_path, stop_at=4, checkpoint_every=1)
 
     class Wider(Memory):
-        def initial_state(self, rows: int) -> Numbers:
-            return Numbers(values=torch.zeros(rows, 2))
+        def initial_state(self, batch_size: int) -> Numbers:
+            return Numbers(values=torch.zeros(batch_size, 2))
 
     with pytest.raises(KeelError, match=r"state of shape \(4, 2\).*holds one of shape \(4,\).*overwrite"):
         fit(Wider(), data, replace(TRAIN, checkpoint_every=1), tmp_path)

@@ -119,7 +119,7 @@ def test_damaged_checkpoint_is_said_and_passed_over(checkpoints: Checkpoints, fi
     assert step == 2
     assert len(notes) == 1
     assert str(checkpoints.path(4)) in notes[0]
-    assert "going back to the one before" in notes[0]
+    assert "using the previous one" in notes[0]
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -154,7 +154,7 @@ def test_what_a_killed_save_left_is_swept_up(checkpoints: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
-@pytest.mark.parametrize("where", ["save_file", "digest", "_sync"])
+@pytest.mark.parametrize("where", ["save_file", "file_checksum", "_sync"])
 def test_failed_save_loses_nothing(
     checkpoints: Checkpoints, number: int, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +163,7 @@ def test_failed_save_loses_nothing(
 
     monkeypatch.setattr(checkpoint, where, fail)
     with pytest.raises(
-        KeelError, match="it failed" if number == errno.EACCES else "no room left on the disk.*free some"
+        KeelError, match="it failed" if number == errno.EACCES else "no space left on the disk.*free some"
     ):
         save(checkpoints, 6)
     monkeypatch.undo()
@@ -228,7 +228,7 @@ def test_failed_save_is_said_once_by_whoever_comes_next(
     monkeypatch.setattr(checkpoint, "save_file", fail)
     start_saving(checkpoints, 6)
     calls = {"wait": checkpoints.wait, "save": lambda: save(checkpoints, 8), "latest": lambda: newest(checkpoints)}
-    with pytest.raises(KeelError, match="no room left on the disk"):
+    with pytest.raises(KeelError, match="no space left on the disk"):
         calls[then]()
     checkpoints.wait()
     assert newest(checkpoints) == (4, [])
@@ -238,7 +238,7 @@ def test_kill_while_writing_loses_that_checkpoint_alone(checkpoints: Checkpoints
     code = "import os, signal, sys; from pathlib import Path; import torch; from keel.training import checkpoint\n"
     code += "from keel.training.objective import Objective; from keel.training.distributed import World\n"
     code += "objective = Objective(); objective.weight = torch.nn.Parameter(torch.zeros(3))\n"
-    code += "checkpoint.digest = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "checkpoint.file_checksum = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
     code += "checkpoints = checkpoint.Checkpoints(Path(sys.argv[1]), keep=1)\n"
     code += "optimizer = torch.optim.AdamW(objective.parameters())\n"
     code += "checkpoints.save(6, objective, optimizer, {}, World(0, 1, torch.device('cpu'))); checkpoints.wait()"
@@ -277,7 +277,7 @@ def test_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         with pytest.raises(
-            KeelError, match=r"no room left on the disk to write .*: free some and run the same command"
+            KeelError, match=r"no space left on the disk to write .*: free some space and rerun the command"
         ):
             write_folder(tmp_path / "new", lambda folder: save_file({"a": torch.zeros(9999)}, folder / "a.safetensors"))
     finally:
@@ -314,8 +314,8 @@ def test_interrupted_write_does_not_hinder_the_next(attempts: int, tmp_path: Pat
 
 
 def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from keel.training.checkpoint import exclusive\n"
-    code += "with exclusive(pathlib.Path(sys.argv[1])): print('in')"
+    code = "import sys, pathlib; from keel.training.checkpoint import run_lock\n"
+    code += "with run_lock(pathlib.Path(sys.argv[1])): print('in')"
     other = [sys.executable, "-c", code, str(tmp_path / "run")]
     with run_lock(tmp_path / "run"):
         refused = subprocess.run(other, capture_output=True, text=True)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from keel.data.corpus import Corpus
 from keel.data.documents import Documents
 from keel.data.examples import Labels
+from keel.data.label_kinds import TextTarget
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import Interrupted, KeelError
@@ -77,7 +78,7 @@ def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | No
     texts = [" ".join(map(str, random.integers(0, 99, size))) for size in random.integers(1, 5, 40)]
     tokenizer = Tokenizer.train(Corpus.of(texts), kind="bpe", size=300)
     torch.manual_seed(0)
-    task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind="text"))
+    task = SequenceToSequence(system, system.build_encoder(len(tokenizer)), tokenizer, Labels(kind=TextTarget()))
     examples = SequenceToSequence.read_examples([(text, text[::-1]) for text in texts])
     return learn(task, task.encode_examples(examples, batch_size=10), out, **settings)
 
@@ -296,7 +297,7 @@ def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> Non
 @pytest.mark.parametrize("rows", [12, 13, 31])
 def test_parts_are_slices_of_the_rows(size: int, of: int, rows: int) -> None:
     worlds = [World(rank, size, torch.device("cpu")) for rank in range(size)]
-    parts = [world.part(range(rows), of, number) for world in worlds for number in range(of)]
+    parts = [world.micro_batch(range(rows), of, number) for world in worlds for number in range(of)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

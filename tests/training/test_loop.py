@@ -167,8 +167,12 @@ def test_minutes_become_a_plan_that_is_kept(data: Tensor, checkpoint_every: int,
 @pytest.mark.parametrize(
     ("minutes", "ready", "told"),
     [
-        (0.01, 0.1, r"^0.01 minutes, less [\d.]+ s to get ready, make \d+ steps of"),
-        (0.002, 0.3, r"^0.002 minutes, less [\d.]+ s to get ready, leave no time: 1 step is taken; give more"),
+        (0.01, 0.1, r"^plan: 0.01 minutes \(less [\d.]+ s of set-up\) = \d+ steps of"),
+        (
+            0.002,
+            0.3,
+            r"^plan: 0.002 minutes \(less [\d.]+ s of set-up\) leave no time for more than 1 step: use more --minutes",
+        ),
     ],
 )
 def test_time_that_went_before_the_first_step_is_told(data: Tensor, minutes: float, ready: float, told: str) -> None:
@@ -225,7 +229,7 @@ def test_no_number_stops_the_run_and_is_never_saved(
     data: Tensor, spoil: Callable[[Tensor], Tensor], clip: float, tmp_path: Path
 ) -> None:
     train = replace(TRAIN, steps=20, clip=clip, checkpoint_every=1, keep=20)
-    with pytest.raises(KeelError, match="not finite before step 5; the checkpoint of step 4 is kept: try a lower lr"):
+    with pytest.raises(KeelError, match="not finite before step 5; the last checkpoint is of step 4: try a lower lr"):
         fit(Spoiled(spoil), data, train, tmp_path)
     assert saved_steps(tmp_path) == [1, 2, 3, 4]
     assert all(value.isfinite().all() for value in weights(tmp_path, 4).values())
@@ -273,7 +277,7 @@ def test_changed_setting_is_refused_by_name(data: Tensor, name: str, value: Any,
     fit(Plane(), data, TRAIN, tmp_path)
     before = weights(tmp_path, 6)
     with pytest.raises(
-        UsageError, match=rf"started with {name} = .*, not {value!r}: give the old value to go on, or ov"
+        UsageError, match=rf"started with {name} = .*, not {value!r}: use the old value to resume, or ov"
     ):
         fit(Plane(), data, replace(TRAIN, **{name: value}), tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in weights(tmp_path, 6).items())
@@ -290,14 +294,16 @@ def test_changed_identity_is_refused_by_name(data: Tensor, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
-        ("a.txt", "b.txt", "with a.txt, not b.txt: give that"),
-        ("a.txt", "a.txt", "with another version or part of a.txt: give that"),
-        ("", "b.txt", "with other corpus, not b.txt: give that"),
+        ("a.txt", "b.txt", "with a.txt, not b.txt: use that"),
+        ("a.txt", "a.txt", "with another version or part of a.txt: use that"),
+        ("", "b.txt", "with other corpus, not b.txt: use that"),
     ],
 )
 def test_what_a_fingerprint_is_of_is_told(data: Tensor, tmp_path: Path, before: str, now: str, told: str) -> None:
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": before} if before else {})
-    with pytest.raises(UsageError, match=f"^this run was started {told} to go on, or overwrite to start anew$"):
+    with pytest.raises(
+        UsageError, match=f"^this run was started {told} to resume, or overwrite to start from scratch$"
+    ):
         fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "b" * 16}, sources={"corpus": now})
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": now})
 
@@ -395,12 +401,12 @@ def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("found", "told"), [(0, "no GPU is found here"), (2, "2 GPUs are found here")])
+@pytest.mark.parametrize(("found", "told"), [(0, "no GPU"), (2, "2 GPUs")])
 def test_device_that_is_not_there_is_refused(
     data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, told: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
-    with pytest.raises(UsageError, match=f"'cuda:77' cannot be used, for {told}: use device cpu or auto"):
+    with pytest.raises(UsageError, match=f"no device 'cuda:77': this machine has {told}; use device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)
 
 

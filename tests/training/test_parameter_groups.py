@@ -118,7 +118,7 @@ def test_one_level_more_learns_each_epoch(optimizer: Literal["adamw", "muon"]) -
             # Neither gradient nor momentum nor decay may move what is frozen.
             assert torch.equal(value, after[name]) == (level_of(name) > step // 3), (step, name)
     notes = [event["text"] for event in heard if event["event"] == "note"]
-    assert notes == [f"{count} of 4 levels learn from step {3 * (count - 1)}" for count in (1, 2, 3, 4)]
+    assert notes == [f"step {3 * (count - 1)}: {count} of 4 layer groups are trained" for count in (1, 2, 3, 4)]
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
 
@@ -166,10 +166,10 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, stop: int, optimi
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
-def test_a_rehearsal_tries_all_levels() -> None:
+def test_dry_runs_train_all_layer_groups() -> None:
     heard: list[Event] = []
     tower = run(unfreeze="gradual", steps=0, minutes=0.01, on_event=heard.append)
-    assert next(event["text"] for event in heard if event["event"] == "note").startswith("1 of 4")
+    assert any(event.get("text", "").startswith("step 0: 1 of 4") for event in heard)
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
 
@@ -192,7 +192,7 @@ def test_epochs_of_rows_that_change_are_refused() -> None:
         def phases(self) -> list[Phase]:
             return [Phase(share=0.5), Phase(share=0.5, batch_share=0.5)]
 
-    with pytest.raises(UsageError, match="rows change in length"):
+    with pytest.raises(UsageError, match="sequence length changes"):
         fit(Grows(), DATA, replace(TRAIN, unfreeze="gradual"))
 
 

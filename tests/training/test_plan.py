@@ -45,7 +45,7 @@ def test_longer_rows_are_fewer_and_counted_for_themselves() -> None:
         (16, 1, 144),
     ]
     assert plan.step_plan(90).lr == pytest.approx(plan.train.lr * plan.lr_factor(90))  # fewer rows, as many tokens
-    assert plan.describe() == ", 64 rows from step 0, 16 rows from step 90"
+    assert plan.describe() == ", batch size 64 from step 0, batch size 16 from step 90"
 
 
 def test_the_time_of_a_plan_is_that_of_its_stretches() -> None:

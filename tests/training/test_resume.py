@@ -109,7 +109,7 @@ def test_killed_run_goes_on_to_the_same_bits(variant: str, uninterrupted: dict[s
     assert start(tmp_path, variant, kill=step).wait() == -signal.SIGKILL
     heard: list[Event] = []
     train_bert(tmp_path, variant, heard.append)
-    assert any("going on from step" in event.get("text", "") for event in heard)
+    assert any("resuming from step" in event.get("text", "") for event in heard)
     assert_same_bits(outcome(tmp_path), uninterrupted[variant], f"killed at step {step}")
 
 
@@ -136,7 +136,7 @@ def test_stopped_run_saves_at_once_and_goes_on_to_the_same_bits(
         if event["event"] == "step" and event["step"] == step:
             os.kill(os.getpid(), number)
 
-    with pytest.raises(Interrupted, match=f"stopped at step {step} of {STEPS}, saved") as stopped:
+    with pytest.raises(Interrupted, match=f"stopped at step {step}/{STEPS}, checkpoint saved") as stopped:
         train_bert(tmp_path, "eager-fp32", stop)
     assert stopped.value.exit_code == 130
     assert signal.getsignal(number) is before

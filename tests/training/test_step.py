@@ -54,14 +54,14 @@ def test_a_batch_too_large_is_cut_and_the_run_stays_the_same(data: Tensor) -> No
         torch.testing.assert_close(learned(cut)[name], value, rtol=1e-5, atol=1e-6)
     notes = [event["text"] for event in events if event["event"] == "note"]
     assert len(notes) == 2  # 8 rows, then 4, then 2
-    assert "2 parts of 4" in notes[0]
-    assert "4 parts of 2" in notes[1]
+    assert "2 micro-batches of 4" in notes[0]
+    assert "4 micro-batches of 2" in notes[1]
 
 
 def test_one_row_too_large_is_an_error(data: Tensor) -> None:
     objective = Greedy()
     objective.room = 0
-    with pytest.raises(KeelError, match="1 rows do not fit"):
+    with pytest.raises(KeelError, match="micro-batch of 1 example"):
         fit(objective, data, TRAIN)
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_it_is_said(data: Tensor) -> N
     fit(Uncompilable(), data, replace(TRAIN, compile=True), on_event=events.append)
     notes = [event["text"] for event in events if event["event"] == "note"]
     assert len(notes) == 1
-    assert "cannot be compiled here and run as they are" in notes[0]
+    assert "cannot be compiled here and run eagerly" in notes[0]
     assert len([event for event in events if event["event"] == "step"]) == TRAIN.steps
 
 
@@ -157,7 +157,7 @@ def test_precision_is_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
         assert resolve_precision("auto", gpu) == ("bf16" if has else "fp32")
     assert resolve_precision("auto", CPU) == "fp32"
-    with pytest.raises(UsageError, match="an old GPU has no bf16: use train"):
+    with pytest.raises(UsageError, match="an old GPU does not support bf16: use train"):
         resolve_precision("bf16", gpu)
 
 
@@ -166,7 +166,7 @@ def test_data_that_does_not_fit_stays_outside(monkeypatch: pytest.MonkeyPatch) -
     data = Points(x=torch.ones(10, 2), y=torch.ones(10), weights=torch.ones(10))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (data.nbytes(), data.nbytes()))
     assert isinstance(batch_source(Plane(), data, TRAIN, torch.device("cuda"), events.append), PrefetchedBatches)
-    assert "they stay outside, 2 batches are kept ready" in events[0]["text"]
+    assert "they stay in main memory, with 2 batches prefetched" in events[0]["text"]
 
 
 def test_records_tell_their_shapes_apart() -> None:
@@ -180,16 +180,21 @@ def test_records_tell_their_shapes_apart() -> None:
     assert copy.tensors()[0].sum() == 6
 
 
-def test_a_rehearsal_changes_nothing(data: Tensor) -> None:
+def test_dry_runs_are_undone(data: Tensor) -> None:
     objective = Plane()
     before = learned(objective)
     with World.join("cpu") as world:
         stepper = Stepper(objective, data, TRAIN, world, lambda event: None)
-        stepper.dry_run(Plan(6, TRAIN).step_plan(0))
+        for step in range(3):
+            stepper.dry_run(Plan(6, TRAIN).step_plan(step))
+        stepper.undo_dry_runs()
+        states = [value for state in stepper.optimizer.state.values() for value in state.values()]
+        assert states
+        assert not any(value.any() for value in states)
     assert all(torch.equal(value, before[name]) for name, value in learned(objective).items())
     assert all(parameter.grad is None for parameter in objective.parameters())
 
 
 def test_own_updates_are_for_those_who_make_them(data: Tensor) -> None:
-    with pytest.raises(UsageError, match=r"no updates of its own: use train\.optimizer adamw or muon"):
+    with pytest.raises(UsageError, match=r"no own updates: use train\.optimizer adamw or muon"):
         fit(Plane(), data, replace(TRAIN, optimizer="own"))

@@ -18,7 +18,7 @@ from keel.explain.layer_weights import layer_weights
 from keel.model import Model
 from keel.model_card import Card
 from keel.systems.system import System
-from keel.tasks.task import HeadSettings
+from keel.tasks.head_settings import HeadSettings
 from keel.training.distributed import World
 from keel.training.plan import Train
 

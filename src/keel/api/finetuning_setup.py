@@ -12,13 +12,15 @@ from keel.api.starting_point import resolve_start, warn_unknown_tokens
 from keel.config import unknown_name
 from keel.data.corpus import Corpus
 from keel.data.examples import Columns, Examples, Labels
+from keel.data.label_kinds import TextTarget
 from keel.data.tokenizer import Tokenizer
+from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.model import Model
 from keel.systems.system import System
 from keel.tasks import TASKS, Task
-from keel.tasks.task import HeadSettings
+from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
 from keel.training.plan import Train
 
@@ -106,7 +108,7 @@ class FineTuningSetup:
             parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)
             labels = replace(labels, tokenizer=target)
         else:
-            if labels.kind != "text":  # for text, unknown tokens are reported one by one
+            if not isinstance(labels.kind, TextTarget):  # for text, unknown tokens are reported one by one
                 warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, report)
             if isinstance(parent.task, self.task):
                 labels = replace(labels, tokenizer=parent.task.labels.tokenizer)
@@ -149,15 +151,14 @@ def _new_model(
 ) -> tuple[Model, Tokenizer | None]:
     """A model without weights whose tokenizer is trained on the examples, and the tokenizer of generated text."""
 
-    def train_tokenizer(texts: list[str], default: str) -> Tokenizer:
+    def learn(texts: list[str], default: str) -> Tokenizer:
         kind: Any = default if text.tokenizer == "auto" else text.tokenizer
         size, min_count = text.vocabulary or system.default_vocab_size, 0 if kind == "bpe" else 1
-        return Tokenizer.train(Corpus.of(texts), kind=kind, size=size, min_count=min_count, seed=seed, on_event=report)
+        settings = TokenizerSettings(kind=kind, vocab_size=size, min_count=min_count, seed=seed)
+        return train_tokenizer(Corpus.of(texts), settings, report)
 
     choice = report if text.tokenizer == "auto" else ignore  # an explicit choice needs no note
-    tokenizer, target = task.train_tokenizers(
-        system, examples, train_tokenizer, separate=text.separate, on_event=choice
-    )
+    tokenizer, target = task.train_tokenizers(system, examples, learn, separate=text.separate, on_event=choice)
     tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
     with torch.device("meta"):
         model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)

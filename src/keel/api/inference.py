@@ -10,6 +10,7 @@ from keel.api.model_loading import ModelSource, load_model
 from keel.api.settings import Source, merge_settings, route_settings
 from keel.config import Doc
 from keel.data.examples import Columns
+from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.generation.beam_search import BeamSearch
@@ -82,7 +83,7 @@ def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task,
 
 def refuse_unused(model: Model, settings: Mapping[str, Any], by: str = "") -> None:
     """Refuse beam search settings for a model without a decoder, and a stride where no perplexity is computed."""
-    searches = model.task is not None and model.task.labels.kind == "text"
+    searches = model.task is not None and isinstance(model.task.labels.kind, TextTarget)
     has_perplexity = model.task is None and model.system.is_causal_lm and not by
     is_what = f"is a {model.system.name} without a task"
     if model.task is not None:

@@ -75,7 +75,7 @@ class ColumnKeywords(TypedDict, total=False):
     text_column: str
     second_column: str
     label_column: str
-    labels: Literal["auto", "one", "several", "number"]
+    labels: Literal["auto", "single", "multi", "regression"]
     format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
     scheme: Literal["auto", "BIO", "BIOES", "BMES"]
     encoding: str

@@ -20,12 +20,12 @@ from keel.errors import UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.model import Model
 from keel.model_card import Card
-from keel.systems.system import System
+from keel.systems.system import CountBased, CountingObjective, System
 from keel.training.counter_rng import derive_seed
 from keel.training.distributed import World
 from keel.training.loop import History, fit
 from keel.training.loss_totals import validation_loss
-from keel.training.objective import CustomUpdate, Objective
+from keel.training.objective import Objective
 from keel.training.plan import Train
 
 
@@ -103,7 +103,7 @@ def _route(start: System, parent: Model | None, values: dict[str, Any]) -> tuple
     defaults = start.continued_pretraining_defaults if parent else start.pretraining_defaults
     tunable = start.tunable if parent else None
     system, train, text = route_settings(values, start, defaults, TextSettings(), only=tunable)
-    if system.count_based and train.epochs != 1:
+    if isinstance(system, CountBased) and train.epochs != 1:
         length = next(name for name in Train.LENGTHS if getattr(train, name))
         raise UsageError(f"{system.name} is count-based and reads the text exactly once: leave out --{length}")
     return system, train, text.resolve(system)
@@ -147,7 +147,7 @@ def _load_parent(objective: Objective, parent: Model, report: OnEvent) -> None:
 
 def _report_batch_size(objective: Objective, data: Documents, train: Train, report: OnEvent) -> None:
     """Warn of a batch that is larger than the dataset."""
-    if isinstance(objective, CustomUpdate) and not objective.nondeterministic:  # count-based: every sequence once
+    if isinstance(objective, CountingObjective):  # every sequence once
         return
     size = objective.epoch_size(data)
     if train.batch >= 2 * size:

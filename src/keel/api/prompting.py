@@ -11,6 +11,7 @@ from keel.api.settings import Source, route_settings
 from keel.api.text_generation import MAX_TOKENS, continuations
 from keel.config import Doc
 from keel.data.examples import Columns, Labels, read_examples
+from keel.data.label_kinds import ChoiceLabel
 from keel.data.multiple_choice_files import read_choices
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
@@ -127,7 +128,7 @@ def score_choices(
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_choices(source, columns, on_event)
-    labels = Labels(kind="choice").targets(examples).tolist()
+    labels = Labels(kind=ChoiceLabel()).targets(examples).tolist()
     questions = [
         Question(context=each.text, choices=each.choices, label=label, where=each.location)
         for each, label in zip(examples, labels, strict=True)

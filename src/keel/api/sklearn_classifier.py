@@ -39,7 +39,7 @@ class Classifier:
         texts, classes = list(X), list(y)
         if len(texts) != len(classes):
             raise KeelError(f"X has {len(texts)} texts and y {len(classes)} labels: give one label per text")
-        settings = {"task": self.task, "dev": None, "labels": "one", **self.settings}
+        settings = {"task": self.task, "dev": None, "labels": "single", **self.settings}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))
         return self

@@ -17,7 +17,7 @@ from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
 from keel.explain.decoding_steps import decoding_data, readable_tokens
-from keel.explain.word_alignment import Alignment, align
+from keel.explain.word_alignment import Alignment, align_words
 from keel.generation.beam_search import SearchInterrupted
 from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
@@ -53,7 +53,7 @@ def translate(
     """Translate a text, or several, with a seq2seq model; `str` of a result is its text.
 
     The beam search is as in fine-tuning unless `beams` or `length_penalty` is given; with `best` above 1 each result
-    has `others`. `trace` is an .html or .json file, or a folder, for how each token was chosen. With `by_pattern`,
+    has `alternatives`. `trace` is an .html or .json file, or a folder, for how tokens were chosen. With `by_pattern`,
     pairs or a tsv file of them, a language model is prompted with these examples and generates at most `tokens` (50);
     `cut` leaves out the first pairs if they exceed the context window.
     """
@@ -65,7 +65,7 @@ def translate(
         raise UsageError("there is nothing to translate: give a text")
     many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     found = [
-        replace(first, others=tuple(others))
+        replace(first, alternatives=tuple(others))
         for first, *others in translations(
             many, settings, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event
         )
@@ -111,10 +111,10 @@ def translations(
 def aligned(text: str, generated: str, *, model: ModelSource, on_event: OnEvent = ignore, **settings: Any) -> Alignment:
     """Cross-attention between the words of a text and of a translation, which may be by anybody.
 
-    `settings` are `layer` and `head` of a transformer, and `pieces` for subwords instead of words.
+    `settings` are `layer` and `head` of a transformer, and `subwords` for subwords instead of words.
     """
     task = _task(model, on_event)
-    return align(
+    return align_words(
         task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, generated, **settings
     )
 

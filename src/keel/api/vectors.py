@@ -14,10 +14,10 @@ from keel.config import Doc
 from keel.data.examples import Columns, read_examples
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.explain.approximate_search import Approximate
+from keel.explain.approximate_search import ApproximateIndex
 from keel.explain.nearest_neighbors import By, Neighbor, nearest_texts, unit_vectors
-from keel.explain.projection import Flattening, project
-from keel.explain.word_senses import Senses, compare, find_uses, vectors_of
+from keel.explain.projection import ProjectionMethod, project
+from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
 from keel.report import Page, draw_map, write_picture
 
@@ -41,7 +41,7 @@ def nearest(
     """
     if among is None:
         space = load_vectors(model, on_event)
-        return space.nearest(query, top=top, index=Approximate.of(space, on_event) if approximate else None)
+        return space.nearest(query, top=top, index=ApproximateIndex.of(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
     known = load_model(model, on_event)
@@ -105,7 +105,7 @@ def senses(
     known = load_model(model, on_event)
     encoded = known.encode([use.text for use in uses], layer=layer, pool="none", on_event=on_event)
     title = known.card.title or known.system.name
-    return compare(word, title, uses, vectors_of(uses, encoded), groups)
+    return compare_senses(word, title, uses, use_vectors(uses, encoded), groups)
 
 
 def word_map(
@@ -115,7 +115,7 @@ def word_map(
     words: Annotated[str | Sequence[str], Doc('Words to show: "A B C".')] = (),
     pairs: Annotated[str | Sequence[tuple[str, str]], Doc('Words to connect by arrows: "A:B C:D".')] = (),
     top: Annotated[int, Doc("Show the N most frequent words too; 200 if no words are given.")] = 0,
-    by: Annotated[Flattening, Doc("Projection to the plane: PCA or t-SNE.")] = "pca",
+    by: Annotated[ProjectionMethod, Doc("Projection to the plane: PCA or t-SNE.")] = "pca",
     seed: Annotated[int, Doc("Random seed of t-SNE.")] = 0,
     on_event: OnEvent = ignore,
 ) -> Path:
@@ -141,8 +141,8 @@ def word_map(
     arrows = [(index[space.row(one)], index[space.row(other)]) for one, other in arrow_words]
     picture, unnamed = draw_map([space.words[row] for row in rows], flat.points, arrows)
     caption = [f"{len(rows):,} words by {'t-SNE' if by == 'tsne' else 'PCA'}."]
-    if flat.kept is not None:
-        caption.append(f"The two components explain {flat.kept:.0%} of the variance.")
+    if flat.explained_variance is not None:
+        caption.append(f"The two components explain {flat.explained_variance:.0%} of the variance.")
     if len(arrows) > 1:
         caption.append(f"Mean cosine between the arrows, in all dimensions: {_parallel(units, arrows):.2f}.")
     if unnamed:

@@ -1,4 +1,4 @@
-"""Data is read before compute is spent: what it holds, what is wrong with it, and what this device can do with it."""
+"""Checks of data before training: contents, problems, and a recommended model size for this device."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from keel.checks.check_report import Finding, Report
 from keel.checks.corpus_checks import CorpusFacts, check_corpus
-from keel.checks.label_checks import facts_of, findings_between, findings_of
+from keel.checks.label_checks import findings_between, label_facts, label_findings
 from keel.checks.size_advice import recommend
 from keel.config import replace, unknown_name
 from keel.data.corpus import Corpus
@@ -33,17 +33,15 @@ def check(
     on_event: OnEvent = ignore,
     **settings: Any,
 ) -> Report:
-    """Read text or labelled files (of these, first what is learned from) and say what should be known beforehand.
+    """Check text or labelled files, the training file first.
 
-    To rewrite, two files of plain text that stand one after the other are read side by side.
-
-    With a `model` lengths are counted in its tokens; with `minutes` the device is measured, and a size recommended.
-    `settings` are single fields of `Columns`.
+    For seq2seq, two consecutive plain text files are read as source and target. With a `model`, lengths are counted in
+    its tokens; with `minutes`, the device is measured and a model size recommended. `settings` are fields of `Columns`.
     """
     if task and task not in TASKS:
         raise unknown_name(task, TASKS, "--task")
     if minutes:
-        Train(minutes=minutes)  # which refuses what no run could be given
+        Train(minutes=minutes)  # validates the value
     if isinstance(model, str | Path):
         model = Model.load(model, on_event=on_event)
     columns = replace(Columns(), **settings)
@@ -51,14 +49,14 @@ def check(
     report = Report()
     labelled: list[Examples] = []
     corpora: list[CorpusFacts] = []
-    named = Corpus(_apart(files) if task == "seq2seq" else files)  # held, for it keeps what came from stdin
+    named = Corpus(_split_pairs(files) if task == "seq2seq" else files)  # keeps text read from stdin alive
     for group in _groups(named.files, task, columns):
         path, beside = group[0], group[1:]
         name = f"{path} and {beside[0].name}" if beside else str(path)
-        heard: list[str] = []
+        messages: list[str] = []
 
-        def listen(event: dict[str, Any], heard: list[str] = heard) -> None:
-            heard.append(event["text"])
+        def listen(event: dict[str, Any], messages: list[str] = messages) -> None:
+            messages.append(event["text"])
 
         names = (name, *map(str, group))
         facts = report.files[name] = {}
@@ -67,10 +65,10 @@ def check(
                 encodings = [open_text(each, columns.encoding).encoding for each in group]
                 facts["encoding"] = " and ".join(dict.fromkeys(encodings))
             if examples := _labelled((path, *beside) if beside else path, task, columns, listen):
-                learns = task and not labelled and not (model and model.task)
+                is_training_file = task and not labelled and not (model and model.task)
                 labelled.append(examples)
-                facts |= facts_of(examples, model)
-                report.findings += findings_of(examples, model, TASKS[task] if learns else None)
+                facts |= label_facts(examples, model)
+                report.findings += label_findings(examples, model, TASKS[task] if is_training_file else None)
             else:
                 text_column = columns.text_column or "text"
                 corpus = Corpus(path, text_column=text_column, encoding=columns.encoding, on_event=listen)
@@ -80,7 +78,7 @@ def check(
                 report.findings += found.findings
         except KeelError as error:
             report.findings.append(Finding.of("error", str(error), *names))
-        notes = [Finding.of("note", sentence, *names) for sentence in dict.fromkeys(heard)]
+        notes = [Finding.of("note", sentence, *names) for sentence in dict.fromkeys(messages)]
         report.findings += [
             found if ":" not in found.where else Finding("warning", found.where, found.cause) for found in notes
         ]
@@ -88,7 +86,7 @@ def check(
     if minutes:
         sample = [document for found in corpora for document in found.sample]
         if not sample:
-            raise UsageError("--minutes recommends a size for pre-training: name a file of raw text too")
+            raise UsageError("--minutes recommends a size for pre-training: also name a file of raw text")
         tokens = sum(found.tokens for found in corpora)
         report.forecast = recommend(
             sample, tokens, minutes=minutes, device=device, tokenizer=tokenizer, on_event=on_event
@@ -96,39 +94,39 @@ def check(
     return report
 
 
-def _apart(files: str | Path | Iterable[str | Path]) -> list[str | Path]:
-    """Each file by itself, also of two that are named with a comma between."""
+def _split_pairs(files: str | Path | Iterable[str | Path]) -> list[str | Path]:
+    """Single files, also from "source,target" names."""
     items = [files] if isinstance(files, str | Path) else list(files)
     return [each for item in items for each in two_files(item) or (item,)]
 
 
 def _groups(files: list[Path], task: str, columns: Columns) -> Iterator[tuple[Path, ...]]:
-    """Files that are read as one: each alone or, to rewrite, two of plain text side by side."""
-    left = list(files)
-    while left:
-        both = task == "seq2seq" and len(left) > 1 and all(_is_side(path, columns) for path in left[:2])
-        yield tuple(left[: 1 + both])
-        del left[: 1 + both]
+    """Files that are read as one dataset: single files, or for seq2seq pairs of plain text files."""
+    remaining = list(files)
+    while remaining:
+        pair = task == "seq2seq" and len(remaining) > 1 and all(_is_plain(path, columns) for path in remaining[:2])
+        yield tuple(remaining[: 1 + pair])
+        del remaining[: 1 + pair]
 
 
-def _is_side(path: Path, columns: Columns) -> bool:
-    """Whether a file has one text in each line, and no columns."""
+def _is_plain(path: Path, columns: Columns) -> bool:
+    """Whether a file has one text per line and no columns."""
     return file_kind(path) == "txt" and "\t" not in _first_line(path, columns)
 
 
 def _first_line(path: Path, columns: Columns) -> str:
     try:
         return next((line for _, line in open_text(path, columns.encoding) if line.strip()), "")
-    except KeelError:  # said when it is read as a whole
+    except KeelError:  # reported when the whole file is read
         return ""
 
 
 def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_event: OnEvent) -> Examples | None:
-    """The examples of a file, if it is one of examples: the task says so, or there are labels in it."""
+    """The examples of a file, if there is a task or the file has labels."""
     if task:
         examples = TASKS[task].read_examples(path, columns, on_event)
         if task == "seq2seq" and examples.kind is None:
-            remedy = "name the file of the targets after it, or give a table with a column for each"
+            remedy = "name the file of targets after it, or give a table with a column for each"
             raise KeelError(f"{path} has sources without targets: {remedy}")
         return examples
     assert isinstance(path, Path)
@@ -137,15 +135,15 @@ def _labelled(path: Path | tuple[Path, ...], task: str, columns: Columns, on_eve
         if not first.startswith(FASTTEXT) and "\t" not in first and first.count("||") != 3:
             return None
     for pair in (True, False):
-        heard: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         try:
-            examples = read_examples(path, pair=pair, columns=columns, on_event=heard.append)
+            examples = read_examples(path, pair=pair, columns=columns, on_event=events.append)
         except KeelError as error:
             if not pair and (columns.label_column or "label" in str(error)):
                 raise
             continue
         if examples.kind:
-            for event in heard:
+            for event in events:
                 on_event(event)
             return examples
     return None

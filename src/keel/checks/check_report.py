@@ -1,4 +1,4 @@
-"""What a check finds: facts about each file, and findings with their place and remedy."""
+"""Report of a data check: facts per file, and findings with location and remedy."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about the data that its owner should know."""
+    """A problem or note about the data."""
 
     severity: Severity
     where: str
@@ -20,10 +20,11 @@ class Finding:
 
     @classmethod
     def of(cls, severity: Severity, sentence: str, *files: str) -> Self:
-        """A sentence of Keel's own, which may begin with its place in one of these files and holds its remedy."""
+        """A finding from a message, which may begin with its location in one of these files."""
         file = next((each for each in files if sentence.startswith(each)), files[0])
-        place = re.match(rf"{re.escape(file)}(:\d+)?:? ", sentence)
-        return cls(severity, place[0].rstrip(": ") if place else file, sentence[place.end() :] if place else sentence)
+        location = re.match(rf"{re.escape(file)}(:\d+)?:? ", sentence)
+        where = location[0].rstrip(": ") if location else file
+        return cls(severity, where, sentence[location.end() :] if location else sentence)
 
     def __str__(self) -> str:
         remedy = f": {self.remedy}" if self.remedy else ""
@@ -32,16 +33,16 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Report:
-    """All that was found."""
+    """Facts, findings and forecast of a data check."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts by file."""
+    """Facts per file."""
     findings: list[Finding] = field(default_factory=list)
     forecast: dict[str, Any] = field(default_factory=dict)
 
     @property
     def errors(self) -> list[Finding]:
-        """What would stop the training, or make it worthless."""
+        """Findings that would stop training or make it useless."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,7 +50,7 @@ class Report:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The report for a person."""
+        """The report as text."""
         for name, facts in self.files.items():
             yield name
             yield from (f"  {fact + ':':20}{_text(value)}" for fact, value in facts.items())
@@ -59,7 +60,7 @@ class Report:
         for fact, value in self.forecast.items():
             yield f"{fact + ':':20}{_text(value)}"
         if not self.errors:
-            yield "nothing stands in the way"
+            yield "no errors found"
 
 
 def _text(value: Any) -> str:

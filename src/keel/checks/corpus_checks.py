@@ -1,4 +1,4 @@
-"""A file of raw text, before anything is learned from it."""
+"""Checks of raw text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,38 +12,38 @@ from keel.data.text_files import file_kind
 from keel.data.tokenizer import Tokenizer
 
 SAMPLE = 1_000_000
-"""Characters from which sentences and tokens are estimated."""
-COMPARED = 1_000_000
-"""Different lines, and as many documents, that are remembered to find those that come again: about 120 MB each."""
+"""Characters from which the numbers of sentences and tokens are estimated."""
+MAX_COMPARED = 1_000_000
+"""Distinct lines, and documents, stored to find duplicates: about 120 MB each."""
 LONG_LINE = 1_000_000
-MANY = 0.05
-"""The share of lines or documents that come again from which it is worth a warning."""
+MAX_DUPLICATES = 0.05
+"""Share of duplicates above which there is a warning."""
 CHARACTERS_PER_TOKEN = {"en": 4.4, "zh": 1.1}
 
 
 @dataclass(frozen=True)
 class CorpusFacts:
-    """What one file of text holds."""
+    """Facts about one file of text."""
 
     facts: dict[str, Any]
     findings: list[Finding]
     sample: list[str]
-    """Documents from its beginning, of a very long one a part."""
+    """Documents from its beginning, truncated if very long."""
     tokens: int
-    """An estimate."""
+    """Estimated number of tokens."""
 
 
 def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
-    """Read all of a corpus of one file once."""
+    """Check a corpus of one file in one pass."""
     (path,) = corpus.files
     characters, sampled = 0, 0
     sample: list[str] = []
-    lines, documents = _Compared("lines"), _Compared("documents")
+    lines, documents = _Duplicates("lines"), _Duplicates("documents")
     longest, size, cut = (0, 0), 0, False
     long_word = 0
     for block in corpus.blocks():
         if block.begins:
-            documents.add(block.text, block.line)  # of a very long one its first megabyte must do
+            documents.add(block.text, block.line)  # of a very long one only the first megabyte
         for inside, line in enumerate(block.text.split("\n")):
             number = block.line + inside if file_kind(path) == "txt" else block.line
             if inside == 0 and cut and not block.begins:
@@ -63,7 +63,7 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
             sample.append(block.text[:SAMPLE])
             sampled += len(sample[-1])
     if not characters:
-        return CorpusFacts({}, [Finding("error", str(path), "holds no text", "give another file")], [], 0)
+        return CorpusFacts({}, [Finding("error", str(path), "contains no text", "give another file")], [], 0)
 
     language = detect_language("\n".join(sample[:100]))
     sentences = sum(len(split_sentences(text)) for text in sample)
@@ -75,65 +75,65 @@ def check_corpus(corpus: Corpus, tokenizer: Tokenizer | None) -> CorpusFacts:
     about = "" if sampled == characters else "about "
     tokens = round(characters / per_token)
     facts: dict[str, Any] = {
-        "holds": f"text, {'Chinese' if language == 'zh' else 'English'} by its letters",
+        "contents": f"text, {'Chinese' if language == 'zh' else 'English'} by its characters",
         "size": f"{path.stat().st_size / 1e6:,.1f} MB",
         "documents": documents.count,
         "sentences": f"{about}{round(sentences * characters / sampled):,}",
         "tokens": f"{'' if tokenizer and not about else 'about '}{tokens:,}",
-        "seen before": {"lines": lines.copies, "documents": documents.copies},
+        "duplicates": {"lines": lines.copies, "documents": documents.copies},
     }
     if unknown is not None:
-        facts["unknown pieces"] = f"{unknown:.2%}"
+        facts["unknown tokens"] = f"{unknown:.2%}"
     findings = list(_findings(str(path), lines, documents, sentences, longest, long_word, unknown))
     return CorpusFacts(facts, findings, sample, tokens)
 
 
 def _findings(
     name: str,
-    lines: "_Compared",
-    documents: "_Compared",
+    lines: "_Duplicates",
+    documents: "_Duplicates",
     sentences: int,
     longest: tuple[int, int],
     long_word: int,
     unknown: float | None,
 ) -> Iterator[Finding]:
     if sentences < 2:
-        yield Finding("error", name, "holds one sentence only", "there is nothing to learn from it, give more text")
+        yield Finding("error", name, "contains only one sentence", "give more text")
     elif documents.count == 1:
-        remedy = "put a blank line between documents, or say --system.next_sentence false"
-        yield Finding("warning", name, "is one single document, and next sentence prediction needs two", remedy)
+        remedy = "put a blank line between documents, or use --system.next_sentence false"
+        yield Finding("warning", name, "is a single document, but next sentence prediction needs two", remedy)
     if longest[0] > LONG_LINE:
         yield Finding(
             "warning",
             f"{name}:{longest[1]}",
             f"a line of {longest[0]:,} characters",
-            "look whether line breaks were lost",
+            "check whether line breaks were lost",
         )
     if long_word:
-        what = f"{LONG_WORD:,} characters or more without a blank, the first such run here"
-        remedy = "no pieces are learned from it, so look whether blanks were lost"
+        what = f"{LONG_WORD:,} characters or more without whitespace, first here"
+        remedy = "the tokenizer does not learn from it, so check whether whitespace was lost"
         yield Finding("warning", f"{name}:{long_word}", what, remedy)
     for compared in (lines, documents):
-        if compared.copies > MANY * compared.count:
-            share = f"{compared.copies / compared.count:.0%} of the {compared.what} were seen before"
+        if compared.copies > MAX_DUPLICATES * compared.count:
+            share = f"{compared.copies / compared.count:.0%} of the {compared.what} are duplicates"
             first, second = compared.first
-            remedy = f"--dedup {compared.what} keeps each only once"
-            yield Finding("warning", f"{name}:{second}", f"{share} (this one in line {first})", remedy)
+            remedy = f"use --dedup {compared.what} to keep each once"
+            yield Finding("warning", f"{name}:{second}", f"{share} (for example, of line {first})", remedy)
         if compared.full:
-            bound = f"only the first {COMPARED:,} different {compared.what} were remembered to find copies"
-            remedy = f"there may be more, --dedup {compared.what} finds all"
+            bound = f"only the first {MAX_COMPARED:,} distinct {compared.what} were compared"
+            remedy = f"there may be more duplicates, --dedup {compared.what} finds all"
             yield Finding("note", name, bound, remedy)
     if unknown is not None and unknown > 0.01:
         yield Finding(
             "warning",
             name,
-            f"{unknown:.1%} of the pieces are unknown to the model",
-            "learn a tokenizer of its own from this text",
+            f"{unknown:.1%} of the tokens are unknown to the model",
+            "train a tokenizer on this text",
         )
 
 
-class _Compared:
-    """How many texts there are, how many of them came again, and the lines of the first that did."""
+class _Duplicates:
+    """Counts texts and duplicates, with the lines of the first pair."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -150,7 +150,7 @@ class _Compared:
         if before is not None:
             self.first = self.first if self.copies else (before, number)
             self.copies += 1
-        elif len(self._seen) < COMPARED:
+        elif len(self._seen) < MAX_COMPARED:
             self._seen[key] = number
         else:
             self.full = True

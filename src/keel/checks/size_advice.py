@@ -1,4 +1,4 @@
-"""How large a model this device can train in a given time, by a short measurement."""
+"""Recommended model size for a training time on this device, from a short measurement."""
 
 import math
 import tempfile
@@ -21,42 +21,42 @@ from keel.training.objective import Objective
 from keel.training.plan import Train
 
 PER_PARAMETER = 5
-"""A rule of thumb for short runs: tokens to be seen for each parameter of the blocks."""
+"""Rule of thumb for short runs: training tokens per parameter of the blocks."""
 SECONDS = 15.0
-"""Time for all measurements; a size that would take longer is left out, and that is said."""
+"""Time budget of all measurements; larger sizes are reported as not measured."""
 GROWTH = 4.0
-"""How many times as long a size takes as the one before it, at most."""
+"""Upper bound of the time ratio between consecutive sizes."""
 MEASURED = 3
-"""Steps of training by which a size is measured; the first one warms up."""
+"""Training steps per measurement, the first of them warm-up."""
 STEPS = 3000
-"""Updates that a run should have at least, if the batch can be made smaller for it."""
+"""Minimum number of updates; the batch is made smaller to reach it."""
 
 
 def recommend(
     sample: list[str], tokens: int, *, minutes: float, device: str, tokenizer: Tokenizer | None, on_event: OnEvent
 ) -> dict[str, Any]:
-    """The size, length and batch to take for a text, and what the time will bring; `tokens` is how many it has."""
+    """Recommended size, length and batch for a text of `tokens` tokens, and a forecast."""
     tokenizer = tokenizer or Tokenizer.train(Corpus.of(sample), size=8000, sample=2_000_000)
     with tempfile.TemporaryDirectory() as folder:
         built = Tokens.build(Corpus.of(sample), tokenizer, Path(folder) / "tokens", workers=1)
         documents = Documents.of(built).to(pick_device(device))
         length = 64 if np.quantile(np.diff(built.starts[built.documents]), 0.95) < 64 else 128
         speeds: dict[str, float] = {}
-        left_out: dict[str, str] = {}
+        not_measured: dict[str, str] = {}
         chosen = next(iter(Bert.sizes))
-        rows = 256 if pick_device(device).type == "cuda" else 8
+        batch_size = 256 if pick_device(device).type == "cuda" else 8
         began = time.monotonic()
         for size in Bert.sizes:
             system = Bert.sized(size, sequence_length=length, next_sentence=len(documents.spans) > 1)
             needed = PER_PARAMETER * _block_parameters(system)
-            if speeds and speeds[chosen] * 60 * minutes < needed:  # and this one would be slower
+            if speeds and speeds[chosen] * 60 * minutes < needed:  # larger sizes are slower
                 break
-            seconds = GROWTH * MEASURED * rows * length / speeds[chosen] if speeds else 0.0
+            seconds = GROWTH * MEASURED * batch_size * length / speeds[chosen] if speeds else 0.0
             if time.monotonic() - began + seconds > SECONDS:
-                left_out["not measured"] = f"{size} and larger: that would take too long here"
+                not_measured["not measured"] = f"{size} and larger: too slow on this device"
                 break
             objective = system.build_objective(system.build_encoder(len(tokenizer)), tokenizer)
-            speeds[size] = _speed(objective, documents, rows, device)
+            speeds[size] = _speed(objective, documents, batch_size, device)
             note(on_event, f"{size}: {speeds[size]:,.0f} tokens/s measured on {pick_device(device)}")
             if speeds[size] * 60 * minutes < needed:
                 break
@@ -65,25 +65,25 @@ def recommend(
     batch = min(256, max(16, 2 ** int(math.log2(max(1, seen / length / STEPS)))))
     return {
         "measured tokens/s": {size: round(speed) for size, speed in speeds.items()},
-        **left_out,
+        **not_measured,
         "recommended": f"--size {chosen} --system.sequence_length {length} --batch {batch} --minutes {minutes:g}",
         "forecast": f"{seen:,.0f} tokens in {round(seen / length / batch):,} steps, {seen / tokens:.2g} times the text",
     }
 
 
 def _block_parameters(system: Bert) -> int:
-    with torch.device("meta"):  # counted, not made
+    with torch.device("meta"):  # counted without allocating
         blocks = system.build_encoder(1).blocks()
     return sum(weight.numel() for block in blocks for weight in block.parameters())
 
 
-def _speed(objective: Objective, documents: Documents, rows: int, device: str) -> float:
-    """Tokens a second over some real steps of training, the first one left out."""
+def _speed(objective: Objective, documents: Documents, batch_size: int, device: str) -> float:
+    """Tokens per second over some training steps, without the first."""
     speeds: list[float] = []
 
     def listen(event: Event) -> None:
         if event["event"] == "step":
             speeds.append(event["tokens_per_second"])
 
-    fit(objective, documents, Train(steps=MEASURED, batch=rows, log_every=1, device=device), on_event=listen)
+    fit(objective, documents, Train(steps=MEASURED, batch=batch_size, log_every=1, device=device), on_event=listen)
     return float(np.median(speeds[1:]))

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Finding, Say
+from keel.claims.measures import max_difference
 from keel.claims.small_models import TINY, learn_sentences
 from keel.data.token_batch import TokenBatch
 from keel.nn.transformer_blocks import MultiHeadAttention, TransformerBlock
@@ -18,10 +19,10 @@ CAPITALS = {
 
 
 def scaling(say: Say) -> Finding:
-    """41: the variance of a product of two random vectors, and what softmax makes of it."""
+    """41: variance of the dot product of random vectors, and the softmax of scaled and unscaled scores."""
     torch.manual_seed(0)
     off = 0.0
-    say("   d   variance of q·k   of q·k/√d   largest of 32 weights: unscaled   scaled")
+    say("   d   variance of q·k   of q·k/√d   largest of 32 weights, unscaled   scaled")
     for width in (16, 64, 256, 1024):
         q, k = torch.randn(4000, 1, width), torch.randn(4000, 32, width)
         products = q @ k.transpose(1, 2)  # [4000, 1, 32]
@@ -33,84 +34,88 @@ def scaling(say: Say) -> Finding:
         say(f"{width:4}   {plain:15.1f}   {scaled:9.3f}   {sharp:31.2f}   {soft:6.2f}")
     return Finding(
         off < 0.05,
-        f"scaled variance is within {off:.3f} of 1; unscaled, at d = 1024 one key takes {sharp:.0%} of the weight",
+        f"the scaled variance is within {off:.3f} of 1; unscaled, at d = 1024 one key gets {sharp:.0%} of the weight",
     )
 
 
 def bag_of_words(say: Say) -> Finding:
-    """45: rows of K and V in another order, then the words of a whole BERT with and without positions."""
+    """45: permuted keys and values, then permuted words of a BERT with and without positions."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 10, 64)
     order = torch.randperm(10)
-    apart = _apart(F.scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k[:, order], v[:, order]))
-    say(f"attention, rows of K and V shuffled: the result moves by {apart:.1e}")
+    permuted = F.scaled_dot_product_attention(q, k[:, order], v[:, order])
+    difference = max_difference(F.scaled_dot_product_attention(q, k, v), permuted)
+    say(f"attention with permuted K and V: the output changes by {difference:.1e}")
     ids = torch.randperm(100)[None, :10]
     moved = {}
     for positions in (False, True):
         encoder = _encoder(positions)
-        moved[positions] = _apart(_top(encoder, ids)[:, order], _top(encoder, ids[:, order]))
+        moved[positions] = max_difference(_top(encoder, ids)[:, order], _top(encoder, ids[:, order]))
         name = "with" if positions else "without"
-        say(f"BERT {name} positions, words shuffled: their vectors move by {moved[positions]:.1e}")
+        say(f"BERT {name} positions, words permuted: their vectors change by {moved[positions]:.1e}")
     return Finding(
-        max(apart, moved[False]) < 1e-4 < moved[True],
-        f"without positions order changes nothing ({moved[False]:.0e}, rounding), with them much ({moved[True]:.2f})",
+        max(difference, moved[False]) < 1e-4 < moved[True],
+        f"without positions the order changes nothing ({moved[False]:.0e}, rounding), with them it does "
+        f"({moved[True]:.2f})",
     )
 
 
 def adding_positions(say: Say) -> Finding:
-    """46: adding is concatenating with one shared matrix, and word and place can be told apart in the sum."""
+    """46: adding equals concatenating with one shared matrix, and both parts can be decoded from the sum."""
     torch.manual_seed(0)
-    word, place, matrix = torch.randn(500, 64), torch.randn(500, 64), torch.randn(128, 64)
-    joined = torch.cat([word, place], 1) @ matrix
-    apart = _apart(joined, word @ matrix[:64] + place @ matrix[64:])
-    shared = _apart((word + place) @ matrix[:64], torch.cat([word, place], 1) @ torch.cat([matrix[:64], matrix[:64]]))
-    say(f"W[x; p] against Wx x + Wp p: they differ by {apart:.1e}; with Wx = Wp it is W(x + p): {shared:.1e}")
+    word, position, matrix = torch.randn(500, 64), torch.randn(500, 64), torch.randn(128, 64)
+    joined = torch.cat([word, position], 1) @ matrix
+    difference = max_difference(joined, word @ matrix[:64] + position @ matrix[64:])
+    shared = max_difference(
+        (word + position) @ matrix[:64], torch.cat([word, position], 1) @ torch.cat([matrix[:64], matrix[:64]])
+    )
+    say(f"W[x; p] against Wx x + Wp p: difference {difference:.1e}; with Wx = Wp against W(x + p): {shared:.1e}")
     found = (0.0, 0.0)
-    say("width   |cosine| of a word and a place   a linear probe of the sum names the place   the word")
+    say("width   mean |cosine| of word and position   linear probe of the sum: position   word")
     for width in (8, 32, 128, 512):
-        words, places = torch.randn(200, width), torch.randn(50, width)
-        cosine = F.cosine_similarity(words[:, None], places[None], dim=-1).abs().mean().item()
+        words, positions = torch.randn(200, width), torch.randn(50, width)
+        cosine = F.cosine_similarity(words[:, None], positions[None], dim=-1).abs().mean().item()
         x, y = torch.randint(200, (8000,)), torch.randint(50, (8000,))
-        sums = words[x] + places[y]
+        sums = words[x] + positions[y]
         found = (_probe(sums, y, 50), _probe(sums, x, 200))
-        say(f"{width:5}   {cosine:30.3f}   {found[0]:39.0%}   {found[1]:8.0%}")
+        say(f"{width:5}   {cosine:34.3f}   {found[0]:33.0%}   {found[1]:4.0%}")
     return Finding(
-        apart < 1e-3 and min(found) > 0.99,
-        f"adding is concatenation with one matrix for both, and at width 512 a linear probe of the sum names "
-        f"{found[0]:.0%} of the places and {found[1]:.0%} of the words",
+        difference < 1e-3 and min(found) > 0.99,
+        f"adding is concatenation with a shared matrix, and at width 512 a linear probe of the sum recovers "
+        f"{found[0]:.0%} of the positions and {found[1]:.0%} of the words",
     )
 
 
-def place_of_cls(say: Say) -> Finding:
-    """93: the vector of [CLS], first or last in the row."""
+def position_of_cls(say: Say) -> Finding:
+    """93: the vector of [CLS] at the first and at the last position."""
     torch.manual_seed(0)
     cls, words = torch.tensor([[0]]), torch.randperm(99)[None, :10] + 1
-    apart = {}
+    difference = {}
     for positions in (False, True):
         encoder = _encoder(positions)
         first = _top(encoder, torch.cat([cls, words], 1))[:, 0]
         last = _top(encoder, torch.cat([words, cls], 1))[:, -1]
-        apart[positions] = _apart(first, last)
+        difference[positions] = max_difference(first, last)
         name = "with" if positions else "without"
-        say(f"{name} positions: [CLS] first and [CLS] last differ by {apart[positions]:.1e}")
+        say(f"{name} positions: difference between [CLS] first and [CLS] last {difference[positions]:.1e}")
     return Finding(
-        max(apart.values()) < 1e-4,
-        f"the place of [CLS] is free without positions ({apart[False]:.0e}), but BERT has positions, and there it is "
-        f"not ({apart[True]:.2f}): a trained model needs [CLS] where it stood in training",
+        max(difference.values()) < 1e-4,
+        f"without positions the place of [CLS] does not matter ({difference[False]:.0e}), but BERT has positions "
+        f"({difference[True]:.2f}): a trained model needs [CLS] where it was in training",
     )
 
 
-def who_asks_whom(say: Say) -> Finding:
-    """99: the blank's own vector gives the query; keys and values come from every word, the blank among them."""
+def masked_word_attention(say: Say) -> Finding:
+    """99: the masked position gives the query; keys and values come from all positions."""
     model = learn_sentences(
         [f"{city} is the capital of {country} ." for city, country in CAPITALS.items()],
         TINY,
         steps=500,
     )
     text = "[MASK] is the capital of italy ."
-    framed = model.system.build_inputs(model.tokenizer, model.tokenizer.encode(text).ids)
-    words = [model.tokenizer.token_of(number) for number in framed.ids]
-    rows = TokenBatch.pad([framed.ids])
+    inputs = model.system.build_inputs(model.tokenizer, model.tokenizer.encode(text).ids)
+    words = [model.tokenizer.token_of(number) for number in inputs.ids]
+    rows = TokenBatch.pad([inputs.ids])
     seen: dict[str, Tensor] = {}
     encoder = model.encoder.eval()
     (block,) = encoder.blocks()
@@ -119,26 +124,27 @@ def who_asks_whom(say: Say) -> Finding:
         vectors = encoder.embed(rows)
         encoder.contextualize(vectors, rows, record=lambda name, layer, value: seen.update({name: value}))
         q, k, v = block.attention.qkv(vectors)[0].view(len(words), 3, 32).unbind(1)  # [time, 32] each
-    blank = framed.first_start
-    say(f"{text} is a row of {len(words)} vectors; Q, K and V are {list(q.shape)}, {list(k.shape)}, {list(v.shape)}")
-    say(f"the query of [MASK] starts {_numbers(q[blank])}: made of the blank's own vector alone")
-    say("word        key starts                value starts              q·k/√d   weight")
-    weights, scores = seen["attention"][0, 0, blank], k @ q[blank] / 32**0.5
+    masked = inputs.first_start
+    say(f"{text}: {len(words)} tokens; Q, K and V are {list(q.shape)}, {list(k.shape)}, {list(v.shape)}")
+    say(f"query of [MASK]: {_numbers(q[masked])}, from its own vector only")
+    say("token       key                       value                     q·k/√d   weight")
+    weights, scores = seen["attention"][0, 0, masked], k @ q[masked] / 32**0.5
     for number, word in enumerate(words):
         say(f"{word:10}  {_numbers(k[number])}  {_numbers(v[number])}  {scores[number]:6.2f}   {weights[number]:.2f}")
-    equal = _apart(weights, scores.softmax(0)) < 1e-5
-    guess, chance = model.fill(text, top=1)[0][0]
-    asked = words[int(weights.argmax())]
-    say(f"the weighted sum of the values leads to {guess!r} ({chance:.0%}); the blank looks most at {asked!r}")
+    equal = max_difference(weights, scores.softmax(0)) < 1e-5
+    guess, probability = model.fill(text, top=1)[0][0]
+    top = words[int(weights.argmax())]
+    say(f"prediction {guess!r} ({probability:.0%}); [MASK] attends most to {top!r}")
     return Finding(
         equal and guess == "rome",
-        f"Q is the blank's, K and V are every word's; the recorded weights are softmax(q·k/√d), and {asked!r} gets "
-        f"{weights.max():.0%} of them",
+        "the query is that of [MASK], K and V are those of all tokens; the recorded weights equal "
+        "softmax(q·k/√d), and "
+        f"{top!r} gets {weights.max():.0%}",
     )
 
 
 def _encoder(positions: bool) -> BertEncoder:
-    """A random BERT of two layers; its vectors are large enough to tell words apart as a trained one does."""
+    """A random BERT of two layers, scaled so that its vectors differ like those of a trained one."""
     torch.manual_seed(1)
     encoder = keel.Bert(layers=2, width=64, max_positions=32, sequence_length=32).build_encoder(100).eval()
     with torch.no_grad():
@@ -155,14 +161,10 @@ def _top(encoder: BertEncoder, ids: Tensor) -> Tensor:
 
 
 def _probe(vectors: Tensor, classes: Tensor, count: int) -> float:
-    """How often a linear map, fitted to half of the vectors, names the class of the others."""
+    """Accuracy of a linear probe fitted to half of the vectors, on the others."""
     half = len(vectors) // 2
     weights = torch.linalg.lstsq(vectors[:half], F.one_hot(classes[:half], count).float(), driver="gelsd").solution
     return ((vectors[half:] @ weights).argmax(1) == classes[half:]).float().mean().item()
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    return (one - other).abs().max().item()
 
 
 def _numbers(vector: Tensor) -> str:

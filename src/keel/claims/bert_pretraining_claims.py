@@ -1,4 +1,4 @@
-"""Claims about how BERT is pre-trained."""
+"""Claims about BERT's pre-training."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import keel
 from keel.claims.claim import Finding, Say
-from keel.claims.small_models import ONE_WAY, TINY, learn_docstrings, learn_sentences, read_docstrings
+from keel.claims.small_models import TINY, TINY_GPT, learn_docstrings, learn_sentences, read_docstrings
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.demo.docstrings import Docstring
@@ -22,51 +22,54 @@ Pairs = list[tuple[str, str, str]]
 
 
 def two_losses(say: Say) -> Finding:
-    """92: the same steps with next sentence prediction and without, judged on hidden words and on a task of pairs."""
+    """92: pre-training with and without next sentence prediction: MLM loss, and accuracy on sentence pairs."""
     docstrings = read_docstrings(say)
-    apart = [docstring for docstring in docstrings if docstring.held_out]
-    learned = _neighbours([docstring for docstring in docstrings if not docstring.held_out], 1600)
+    held_out = [docstring for docstring in docstrings if docstring.held_out]
+    learned = _sentence_pairs([docstring for docstring in docstrings if not docstring.held_out], 1600)
     losses, scores = [], []
-    for name, next_sentence in (("MLM + NSP", True), ("MLM alone", False)):
+    for name, next_sentence in (("MLM + NSP", True), ("MLM only", False)):
         base = learn_docstrings(docstrings, next_sentence=next_sentence, say=say)
         model = keel.finetune(base, learned, task="pair", dev=None, epochs=4, batch=32, lr=5e-4)
-        losses.append(_loss_of_hidden_words(base, apart))
-        scores.append(keel.evaluate(model, _neighbours(apart, 1600)).values["accuracy"])
-        say(f"{name}: loss of hidden words {losses[-1]:.3f}; does B follow A? accuracy {scores[-1]}")
+        losses.append(_mlm_loss(base, held_out))
+        scores.append(keel.evaluate(model, _sentence_pairs(held_out, 1600)).values["accuracy"])
+        say(f"{name}: MLM loss {losses[-1]:.3f}; does B follow A? accuracy {scores[-1]}")
     both, alone = scores
-    figures = f"one seed; with NSP the loss of hidden words is {losses[0] - losses[1]:+.3f} (lower is better), the "
-    figures += f"accuracy on pairs {both.value:.1%} against {alone.value:.1%}"
+    figures = (
+        f"one seed; NSP changes the MLM loss by {losses[0] - losses[1]:+.3f}; accuracy on pairs "
+        f"{both.value:.1%} with it, "
+        f"{alone.value:.1%} without"
+    )
     if not both.differs_from(alone):
-        return Finding(None, f"{figures}, intervals that overlap")
+        return Finding(None, f"{figures}, overlapping intervals")
     return Finding(both.value > alone.value and losses[0] <= losses[1], figures)
 
 
 def sees_itself(say: Say) -> Finding:
-    """101: how much a word's output depends on the word itself, when no layer lets a position look at itself."""
+    """101: gradient of a position's output with respect to its own word, if no layer attends to itself."""
     torch.manual_seed(0)
     vectors = torch.randn(1, 6, 16)
-    others = ~torch.eye(6, dtype=torch.bool)  # every position looks at all others, never at itself
+    others = ~torch.eye(6, dtype=torch.bool)  # every position attends to all others
     own = []
     for layers in (1, 2, 3):
         words = vectors.clone().requires_grad_()
         mixed = words
-        for _ in range(layers):  # Q and K are held still: what matters is whose content arrives, and that is V's
+        for _ in range(layers):  # Q and K are fixed: only V carries content
             mixed = F.scaled_dot_product_attention(vectors, vectors, mixed, attn_mask=others)
         (gradient,) = torch.autograd.grad(mixed[0, 2].sum(), words)
         own.append(gradient[0, 2].abs().sum().item())
-        say(f"{layers} two-way layers, none looks at itself: the gradient of output 3 by word 3 is {own[-1]:.3f}")
+        say(f"{layers} bidirectional layers without self: gradient of output 3 with respect to word 3: {own[-1]:.3f}")
     seen, hidden = _readout(masked=False), _readout(masked=True)
-    say("a linear map of an untrained BERT's top vectors names the word at their place:")
-    say(f"{seen:.0%} if the word is seen, {hidden:.0%} if it is masked")
+    say("linear probe of an untrained BERT's output for the word at its position:")
+    say(f"accuracy {seen:.0%} for visible words, {hidden:.0%} for masked ones")
     return Finding(
         own[0] == 0 < own[1] and seen > 0.95 > hidden,
-        f"one layer can hide a word from itself (gradient {own[0]:.0f}), two cannot ({own[1]:.2f}); then the word "
-        f"can be copied ({seen:.0%} without any learning), and only a mask makes it a question ({hidden:.0%})",
+        f"one layer can hide a word from itself (gradient {own[0]:.0f}), two cannot ({own[1]:.2f}); a visible word can "
+        f"simply be copied ({seen:.0%} without training), a masked one cannot ({hidden:.0%})",
     )
 
 
 def limits(say: Say) -> Finding:
-    """102: what [MASK] costs: a word that no task has, blanks that do not know of each other; and a longest row."""
+    """102: [MASK] mismatch, independent predictions of masked words, and the maximum length."""
     cities = [("new", "york"), ("los", "angeles"), ("san", "diego"), ("las", "vegas")]
     sentences = [f"she lives in {first} {second} now ." for first, second in cities]
     model = learn_sentences(sentences, TINY, steps=400)
@@ -74,39 +77,40 @@ def limits(say: Say) -> Finding:
     first, second = (dict(found) for found in model.fill(text, top=len(model.tokenizer)))
     real = sum(first[one] * second[two] for one, two in cities)
     mixed = sum(first[one] * second[two] for one, _ in cities for _, two in cities) - real
-    say(f"{text} by the product of both blanks:")
-    say(f"{real:.0%} on cities that exist, {mixed:.0%} on mixtures such as 'new vegas'")
+    say(f"{text}: product of the two predictions:")
+    say(f"{real:.0%} on real cities, {mixed:.0%} on mixtures such as 'new vegas'")
     one = dict(model.fill("she lives in new [MASK] now .", top=len(model.tokenizer))[0])["york"]
-    say(f"with the first word in place the second is known: 'york' {one:.0%}")
-    written = _written_cities(learn_sentences(sentences, ONE_WAY, steps=400), cities)
-    say(f"a GPT as small, by the product of two next words: {written:.0%} on cities that exist")
+    say(f"with the first word given, the second is predicted: 'york' {one:.0%}")
+    written = _written_cities(learn_sentences(sentences, TINY_GPT, steps=400), cities)
+    say(f"a GPT of the same size: {written:.0%} on real cities")
     mask = model.tokenizer.mask_id
     pretraining = 0.8 * keel.Bert().mask_rate
-    say(f"[MASK] (piece {mask}) is {pretraining:.0%} of the words in pre-training and 0% of those in any task")
+    say(f"[MASK] (id {mask}) is {pretraining:.0%} of the tokens in pre-training and 0% in any task")
     try:
         model.fill("she lives in " + "very " * 20 + "[MASK] .")
         refused = ""
     except KeelError as error:
         refused = str(error)
-    say(f"a longer row than there are positions for: {refused or 'accepted'}")
+    say(f"a sequence beyond the maximum length: {refused or 'accepted'}")
     return Finding(
         mixed > 0.4 and one > 0.8 and written > 0.8 and bool(refused),
-        f"two blanks filled apart give {mixed:.0%} to pairs that were never seen, where a one-way model writes "
-        f"{written:.0%} cities that exist; {pretraining:.0%} of the input is a "
-        "word that tasks lack, and rows are limited",
+        f"two masked words predicted independently give {mixed:.0%} to pairs that do not exist, while a causal "
+        "model gives "
+        f"{written:.0%} to real ones; {pretraining:.0%} of the input is a token that tasks lack, and the length is "
+        "limited",
     )
 
 
 def _written_cities(model: keel.Model, cities: list[tuple[str, str]]) -> float:
-    """How likely a language model is to write one of these cities after "she lives in"."""
+    """Probability that a language model continues "she lives in" with one of these cities."""
     questions = encode_continuations(
         model.tokenizer, ["she lives in"] * len(cities), [f" {one} {two}" for one, two in cities]
     )
     return sum(math.exp(each.log_prob) for each in continuation_likelihoods(next_token_model(model), questions))
 
 
-def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:
-    """Pairs of sentences: half follow each other in a docstring, for half the second is from another docstring."""
+def _sentence_pairs(docstrings: list[Docstring], count: int) -> Pairs:
+    """Sentence pairs: in half of them the second sentence follows the first, in half it is from another docstring."""
     chosen = docstrings[:count]
     return [
         (one.sentences[0], (one if number % 2 else other).sentences[1], "follows" if number % 2 else "elsewhere")
@@ -114,8 +118,8 @@ def _neighbours(docstrings: list[Docstring], count: int) -> Pairs:
     ]
 
 
-def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> float:
-    """On docstrings that no model has read, in rows of one text each, whatever rows the model was trained on."""
+def _mlm_loss(model: keel.Model, docstrings: list[Docstring]) -> float:
+    """MLM loss on held-out docstrings in single-segment inputs, however the model was trained."""
     assert isinstance(model.system, keel.Bert)
     assert isinstance(model.encoder, BertEncoder)
     assert model.objective is not None
@@ -127,13 +131,13 @@ def _loss_of_hidden_words(model: keel.Model, docstrings: list[Docstring]) -> flo
 
 
 def _readout(masked: bool) -> float:
-    """How often a linear map names the word at a place from a random BERT's top vector there."""
+    """Accuracy of a linear probe for the word at a position, on a random BERT's output."""
     torch.manual_seed(0)
     encoder = keel.Bert(layers=2, width=128, max_positions=16, sequence_length=16).build_encoder(101).eval()
     words = torch.randint(1, 101, (600, 16))
     shown = words.clone()
     if masked:
-        shown[:, 8] = 0  # the place that is asked for holds [MASK]
+        shown[:, 8] = 0  # [MASK]
     with torch.inference_mode():
         top = encoder(TokenBatch(ids=shown, lengths=torch.full((600,), 16))).top[:, 8]
     weights = torch.linalg.lstsq(top[:400], F.one_hot(words[:400, 8], 101).float(), driver="gelsd").solution

@@ -1,4 +1,4 @@
-"""What an experiment finds."""
+"""Claims and the findings of their experiments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ VERDICTS = {True: "Holds", False: "Does not hold here", None: "Not decided here"
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a claim is true where it was run, and the figures that say so; None where they cannot tell."""
+    """Whether a claim holds in its experiment (None: undecided), and the figures behind it."""
 
     holds: bool | None
     figures: str
     rows: tuple[str, ...] = ()
-    """The lines of the result, in their order."""
+    """Output lines of the experiment."""
 
     def __str__(self) -> str:
         return f"{VERDICTS[self.holds]}: {self.figures}."
 
     def lines(self) -> list[str]:
-        """The whole result for a person: its rows, then the verdict."""
+        """Output lines and verdict."""
         return [*self.rows, str(self)]
 
 
 class Say:
-    """Takes the lines of a result as they fall; `on_event` hears each as {"event": "row", "text": ...}."""
+    """Collects output lines and passes each to `on_event` as {"event": "row", "text": ...}."""
 
     def __init__(self, on_event: OnEvent):
         self.on_event = on_event
@@ -37,18 +37,20 @@ class Say:
         self.on_event({"event": "row", "text": row})
 
     def progress(self, text: str) -> None:
-        """Tell what is being done: it is no part of the result."""
+        """Report progress, which is not part of the result."""
         note(self.on_event, text)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
-    """Something that the sources say or ask, and the experiment that answers."""
+    """A claim or question of the sources, and its experiment."""
 
     title: str
     minutes: float
-    """About how long it runs on two cores; below 0.2 it is a matter of seconds."""
+    """Approximate run time on two cores; up to 0.2 means seconds."""
     run: Callable[..., Finding]
-    """Is given a `Say`."""
-    of_models: bool = False
-    """Whether it can be asked of a `model`, with a folder of `data`, and not of a tiny one alone."""
+    """The experiment; its first argument is a `Say`."""
+    accepts_model: bool = False
+    """Whether it accepts a user's `model` with a folder of `data`."""
+    timed: bool = False
+    """Whether its figures are run times, which differ between runs."""

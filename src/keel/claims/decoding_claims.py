@@ -23,20 +23,20 @@ SENTENCES = (
 """A sentence begins with "one" most often, but none of those is as frequent as "two sailors sing"."""
 
 
-class Heard:
-    """A writer that keeps what it is fed with."""
+class RecordedInputs:
+    """A language model that records its inputs."""
 
-    def __init__(self, writer: RnnPretraining):
-        self.writer, self.bos_id, self.eos_id, self.new_state = writer, writer.bos_id, writer.eos_id, writer.new_state
-        self.max_context, self.fed = writer.max_context, list[list[int]]()
+    def __init__(self, model: RnnPretraining):
+        self.model, self.bos_id, self.eos_id, self.new_state = model, model.bos_id, model.eos_id, model.new_state
+        self.max_context, self.fed = model.max_context, list[list[int]]()
 
     def step(self, ids: Tensor, state: Any, record: Any = None) -> tuple[Tensor, Any]:
         self.fed.append(ids[:, -1].tolist())
-        return self.writer.step(ids, state)
+        return self.model.step(ids, state)
 
 
-def what_is_fed(say: Say) -> Finding:
-    """57: what a network reads in the next step: words or a distribution, the beam's words or the likeliest one."""
+def next_step_input(say: Say) -> Finding:
+    """57: the input of the next decoding step: token or distribution, of each beam or the most probable one."""
     with tempfile.TemporaryDirectory() as folder:
         sentences = [" ".join(words) for words in SENTENCES] * 40
         random.Random(0).shuffle(sentences)
@@ -53,30 +53,32 @@ def what_is_fed(say: Say) -> Finding:
         out = Path(folder) / "model"
         settings |= {"tokenizer": "words", "sentences": "lines", "held_out": 0.0}
         model = keel.pretrain(system, text, out=out, on_event=say.on_event, **settings)
-    writer, tokenizer = model.objective, model.tokenizer
-    assert isinstance(writer, RnnPretraining)
-    writer.eval()
-    # After some sentences: a network that read on and on has never met an empty state.
-    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, writer.eos_id] * 3
+    model, tokenizer = model.objective, model.tokenizer
+    assert isinstance(model, RnnPretraining)
+    model.eval()
+    # After some sentences, since the network was trained on a continuous stream without initial states.
+    before = [*tokenizer.encode(" ".join(SENTENCES[0])).ids, model.eos_id] * 3
     found = {}
     for beams in (1, 3):
-        heard = Heard(writer)
-        ((best,),) = beam_search(heard, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
+        recorded = RecordedInputs(model)
+        ((best,),) = beam_search(recorded, [before], BeamSearch(beams=beams, length_penalty=0.0), max_new_tokens=6)
         found[beams] = best
-        chance = torch.tensor(best.log_prob).exp().item()
-        say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {chance:.3f}")
-        for step, fed in enumerate(heard.fed[1:3], 2):
-            say(f"  fed into step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
-    first, definite, mixed = (tokenizer.token_of(int(chances.argmax())) for chances in _second_words(writer, before))
-    say(f"the likeliest first word is {first!r}; fed with it, the network goes on with {definite!r}")
-    say(f"fed with all first words, each as much as it is likely, it goes on with {mixed!r}")
-    met, said = {words[:2] for words in SENTENCES}, (first, mixed)
+        probability = torch.tensor(best.log_prob).exp().item()
+        say(f"beam {beams}: {tokenizer.decode(best.ids)!r}, p = {probability:.3f}")
+        for step, fed in enumerate(recorded.fed[1:3], 2):
+            say(f"  input of step {step}: {', '.join(tokenizer.token_of(number) for number in fed)}")
+    first, definite, mixed = (
+        tokenizer.token_of(int(probabilities.argmax())) for probabilities in _second_words(model, before)
+    )
+    say(f"most probable first word {first!r}; with it as input, the next word is {definite!r}")
+    say(f"with the mean of all first words, weighted by probability, as input, the next word is {mixed!r}")
+    bigrams, predicted = {words[:2] for words in SENTENCES}, (first, mixed)
     gain = found[3].log_prob - found[1].log_prob
     return Finding(
-        gain > 0.5 and (first, definite) in met and said not in met,
-        f"each hypothesis is fed with its own last word, and so a beam of 3 finds a text that is "
-        f"{torch.tensor(gain).exp().item():.1f} times as likely as that of the likeliest words; fed with a "
-        f"distribution the network mixes its sentences up ({' '.join(said)!r} is in none)",
+        gain > 0.5 and (first, definite) in bigrams and predicted not in bigrams,
+        f"the input of each hypothesis is its own last token, and a beam of 3 finds a text that is "
+        f"{torch.tensor(gain).exp().item():.1f} times as probable as the greedy one; with a distribution as input the "
+        f"network mixes its sentences ({' '.join(predicted)!r} is in none of them)",
     )
 
 
@@ -86,50 +88,51 @@ OBJECTS = {"beijing": "北京", "shanghai": "上海", "london": "伦敦", "paris
 
 
 def i_love_beijing(say: Say) -> Finding:
-    """58: a small Transformer learns from 180 pairs to translate the 36 that it has not met."""
+    """58: a small Transformer trained on 180 sentence pairs translates 36 others."""
     words = [[*enumerate(part.items())] for part in (SUBJECTS, VERBS, OBJECTS)]
-    taught: list[tuple[str, str]] = []
-    asked: list[tuple[str, str]] = []
+    train: list[tuple[str, str]] = []
+    test: list[tuple[str, str]] = []
     for parts in itertools.product(*words):
         pair = tuple(" ".join(pair[side] for _, pair in parts) for side in (0, 1))
-        # In each six of them one is left out; every two words of it come together in others.
-        (asked if sum(number for number, _ in parts) % 6 == 0 else taught).append((pair[0], pair[1]))
+        # One in six is held out; every two of its words co-occur in training sentences.
+        (test if sum(number for number, _ in parts) % 6 == 0 else train).append((pair[0], pair[1]))
     with tempfile.TemporaryDirectory() as folder:
         shape = {"layers": 1, "decoder_layers": 1, "width": 64, "head_dim": 32, "dropout": 0.0}
         plan = {"epochs": 40, "batch": 32, "lr": 3e-3, "device": "cpu", "threads": 1, "dev": "none"}
         model = keel.finetune(
-            "transformer", taught, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
+            "transformer", train, task="seq2seq", out=f"{folder}/model", on_event=say.on_event, **shape, **plan
         )
-        sources, targets = zip(*asked, strict=True)
+        sources, targets = zip(*test, strict=True)
         written = keel.translate(sources, model=model, trace=f"{folder}/trace.json")
-        told = json.loads(Path(f"{folder}/trace.json").read_text(encoding="utf-8"))["texts"]
+        trace = json.loads(Path(f"{folder}/trace.json").read_text(encoding="utf-8"))["texts"]
     right = sum(one.text == other for one, other in zip(written, targets, strict=True))
-    say(f"{len(taught)} pairs are taught; of {len(asked)} others {right} are translated to the letter")
-    text = told[sources.index("i love beijing")]
-    for place in text["path"]:
-        node = text["hypotheses"][place]
+    say(f"trained on {len(train)} pairs; {right} of {len(test)} others are translated exactly")
+    text = trace[sources.index("i love beijing")]
+    for position in text["path"]:
+        node = text["hypotheses"][position]
         weights = node["attention"]["cross_attention"][0]
         most = max(range(len(weights)), key=weights.__getitem__)
         say(
-            f"  step {node['step']}: {node['token'].strip()} (p = {node['probability']:.2f}), looking most at "
+            f"  step {node['step']}: {node['token'].strip()} (p = {node['probability']:.2f}), attends most to "
             f"{text['source'][most].strip()!r} ({weights[most]:.0%})"
         )
     answer = written[sources.index("i love beijing")].text
     return Finding(
-        answer == "我 爱 北京" and right > 0.9 * len(asked),
-        f"'i love beijing', which was never taught, becomes {answer!r}; {right} of {len(asked)} new sentences are "
-        "right",
+        answer == "我 爱 北京" and right > 0.9 * len(test),
+        f"'i love beijing', which is not in the training data, becomes {answer!r}; {right} of {len(test)} new "
+        "sentences "
+        "are correct",
     )
 
 
 @torch.no_grad()
-def _second_words(writer: RnnPretraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """[words] each: how likely each word is to be first, then second after the likeliest first one, and then after the
-    mean of all first words' vectors, weighted by how likely they are."""
-    first, state = writer.step(torch.tensor([[writer.bos_id, *before]]), writer.new_state(1))
-    second, _ = writer.step(first.argmax(1, keepdim=True), state)
-    mean = first.softmax(1) @ writer.encoder.words.weight  # [1, width]
-    layers, _ = writer.encoder.forwards(mean[:, None], state=state)
-    table = writer.encoder.words.weight if writer.output is None else writer.output
-    mixed = torch.addmm(writer.bias, layers[-1][:, -1], table.T)
+def _second_words(model: RnnPretraining, before: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities [words] of the first word, of the second after the most probable first one, and of the second after
+    the mean of all first words' vectors, weighted by probability."""
+    first, state = model.step(torch.tensor([[model.bos_id, *before]]), model.new_state(1))
+    second, _ = model.step(first.argmax(1, keepdim=True), state)
+    mean = first.softmax(1) @ model.encoder.words.weight  # [1, width]
+    layers, _ = model.encoder.forwards(mean[:, None], state=state)
+    table = model.encoder.words.weight if model.output is None else model.output
+    mixed = torch.addmm(model.bias, layers[-1][:, -1], table.T)
     return first[0].softmax(0), second[0].softmax(0), mixed[0].softmax(0)

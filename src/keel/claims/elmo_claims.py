@@ -1,4 +1,4 @@
-"""Claims about words in their context: ELMo and its two language models."""
+"""Claims about ELMo and its two language models."""
 
 import tempfile
 from pathlib import Path
@@ -33,18 +33,18 @@ BANKS = (
     "they stood on the river bank to fish .",
     "the hospital has its own blood bank .",
 )
-"""The five sentences of the source (after arXiv 1902.06006)."""
+"""Five sentences from arXiv 1902.06006."""
 WORDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "money": ("money loan cash credit coins debt", (0, 1)),
     "river": ("river water mud reeds flood stream", (2, 3)),
     "blood": ("blood plasma donor serum ward nurse", (4,)),
 }
-"""What belongs to each kind of bank, and which of the sentences above are about it."""
-FRAMES = ("the {} at the bank goes with {} .", "the bank has {} and {} .", "{} and {} belong to the bank .")
+"""Words of each sense of "bank", and the sentences above with that sense."""
+TEMPLATES = ("the {} at the bank goes with {} .", "the bank has {} and {} .", "{} and {} belong to the bank .")
 
 
 def five_banks(say: Say) -> Finding:
-    """23: which of three banks is it? By the vector of "bank" in a sentence, word2vec's and ELMo's."""
+    """23: three senses of "bank" by word2vec's and ELMo's vectors."""
     texts, truth = _new_sentences()
     right, cosines = {}, {}
     for name, model in _models().items():
@@ -53,35 +53,39 @@ def five_banks(say: Say) -> Finding:
             say(f"{name}: {line}")
         cosines[name] = found.cosines.min()
         vectors = np.array([it.vectors[it.tokens.index("bank")] for it in model.encode(texts, pool="none")])
-        right[name] = _told_apart(vectors, truth)
-        say(f"{name}: a linear rule on the vector of 'bank' names {right[name]:.0%} of three senses in new sentences")
+        right[name] = _probe_accuracy(vectors, truth)
+        say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {right[name]:.0%}")
     return Finding(
         cosines["word2vec"] > 0.9999 > cosines["ELMo"] and right["word2vec"] < 0.4 and right["ELMo"] > 0.75,
-        f"to word2vec all five banks are one vector (cosine {cosines['word2vec']:.2f}), to ELMo each is another (down "
-        f"to {cosines['ELMo']:.2f}); in new sentences one vector names {right['word2vec']:.0%} of three senses, ELMo's "
+        f"word2vec gives all five banks the same vector (cosine {cosines['word2vec']:.2f}), ELMo different ones "
+        "(down to "
+        f"{cosines['ELMo']:.2f}); in new sentences a probe finds the sense in {right['word2vec']:.0%} and "
         f"{right['ELMo']:.0%}",
     )
 
 
 def three_tokens(say: Say) -> Finding:
-    """24: the vector of one word in three sentences, layer by layer."""
-    model = _untaught()
+    """24: the vectors of one word in three sentences, for each layer."""
+    model = _random_elmo()
     texts = [BANKS[0], BANKS[2], BANKS[4]]
-    apart = []
+    difference = []
     for layer in range(3):
         vectors = [it.vectors[it.tokens.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
-        apart.append(min(float(np.abs(vectors[a] - vectors[b]).max()) for a, b in ((0, 1), (0, 2), (1, 2))))
-        say(f"layer {layer}: the vectors of 'bank' in three sentences differ by {apart[-1]:.2g} or more")
+        difference.append(min(float(np.abs(vectors[a] - vectors[b]).max()) for a, b in ((0, 1), (0, 2), (1, 2))))
+        say(
+            f"layer {layer}: smallest difference between the vectors of 'bank' in three sentences: {difference[-1]:.2g}"
+        )
     return Finding(
-        apart[0] == 0 < min(apart[1:]),
-        f"letters give every bank the same vector (difference {apart[0]:.0f}); from the first LSTM on each token has "
-        f"its own ({apart[1]:.2f}, {apart[2]:.2f})",
+        difference[0] == 0 < min(difference[1:]),
+        f"the character CNN gives every 'bank' the same vector (difference {difference[0]:.0f}); from the first "
+        "LSTM on, "
+        f"each token has its own ({difference[1]:.2f}, {difference[2]:.2f})",
     )
 
 
 def two_stacks(say: Say) -> Finding:
-    """63: which weights learn from which direction's loss."""
-    objective, streams = _learning()
+    """63: gradients of each direction's loss with respect to the LSTMs of both directions."""
+    objective, streams = _objective_and_batch()
     layers = [layer.get_parameter("recurrent") for layer in objective.encoder.stack]
     mine, other, sums = [], [], []
     for direction, name in enumerate(("next", "previous")):
@@ -89,49 +93,49 @@ def two_stacks(say: Say) -> Finding:
         mine += [gradient[direction].abs().max().item() for gradient in gradients]
         other += [gradient[1 - direction].abs().max().item() for gradient in gradients]
         sums.append(ends)
-    say(f"the loss of a direction moves its own LSTMs (largest gradient {max(mine):.2g})")
-    say(f"and those of the other direction by {max(other):.2g}")
+    say(f"largest gradient of a direction's loss in its own LSTMs: {max(mine):.2g}")
+    say(f"largest gradient in the LSTMs of the other direction: {max(other):.2g}")
     losses, _ = objective(streams)
     (total,) = torch.autograd.grad(losses["next"] + losses["previous"], [objective.output])
     gap = ((total - sums[0] - sums[1]).abs().max() / total.abs().max()).item()
-    say(f"the gradient of the added losses is the sum of theirs, to {gap:.0e}")
+    say(f"gradient of the summed loss against the sum of the gradients: relative difference {gap:.0e}")
     return Finding(
         max(other) == 0 < min(mine) and gap < 1e-5,
-        "two one-way stacks, of which neither learns anything from the other's loss; their losses are added",
+        "two unidirectional stacks, neither of which gets a gradient from the other's loss; their losses are added",
     )
 
 
 def shared_ends(say: Say) -> Finding:
-    """64: letters and softmax are one for both directions."""
-    objective, streams = _learning()
-    shared = {"the letters": objective.encoder.characters.weight, "the softmax": objective.output}
+    """64: character embeddings and softmax are shared by both directions."""
+    objective, streams = _objective_and_batch()
+    shared = {"character embeddings": objective.encoder.characters.weight, "softmax": objective.output}
     losses, _ = objective(streams)
     largest = {}
     for loss in losses:
         gradients = torch.autograd.grad(objective(streams)[0][loss], [*shared.values()])
         for name, gradient in zip(shared, gradients, strict=True):
             largest[name, loss] = gradient.abs().max().item()
-            say(f"{name}: largest gradient {largest[name, loss]:.2g} by the loss of {loss} words")
+            say(f"{name}: largest gradient of the loss '{loss}' {largest[name, loss]:.2g}")
     both = (losses["next"] + losses["previous"]).item() / streams.targets[:, 0].numel()
-    chance = 2 * np.log(objective.encoder.vocab_size)
-    say(f"both directions together cost {both:.2f} a word before learning; a guess among all words {chance:.2f}")
+    uniform = 2 * np.log(objective.encoder.vocab_size)
+    say(f"joint loss per word before training {both:.2f}; of a uniform distribution {uniform:.2f}")
     return Finding(
-        min(largest.values()) > 0 and abs(both - chance) < 0.3 * chance,
-        "letters and softmax learn from both directions, the LSTMs between from one each: the joint likelihood of the "
-        "source",
+        min(largest.values()) > 0 and abs(both - uniform) < 0.3 * uniform,
+        "character embeddings and softmax get gradients from both directions, the LSTMs from one each: the joint "
+        "likelihood of the source",
     )
 
 
 def one_side_each(say: Say) -> Finding:
-    """73: what of a word's vector changes with the words on its right, by ELMo and by BERT."""
-    model = _untaught()
+    """73: which part of a word's vector changes with the words on its right, in ELMo and in BERT."""
+    model = _random_elmo()
     texts = ["the river bank to fish", "the river bank yet"]
     one, other = model.encode(texts, pool="none")
-    place = one.tokens.index("bank")
-    moved = np.abs(one.vectors[place] - other.vectors[place])
+    position = one.tokens.index("bank")
+    moved = np.abs(one.vectors[position] - other.vectors[position])
     half = len(moved) // 2
     forwards, backwards = float(moved[:half].max()), float(moved[half:].max())
-    say(f"another word after 'bank': the forward half of its vector moves by {forwards:.2g}, the backward half by "
+    say(f"other words after 'bank': the forward half of its vector changes by {forwards:.2g}, the backward half by "
         f"{backwards:.2g}")  # fmt: skip
     torch.manual_seed(0)
     bert = keel.Bert(
@@ -142,18 +146,18 @@ def one_side_each(say: Say) -> Finding:
         rows = TokenBatch.pad(
             [bert.build_inputs(model.tokenizer, ids).ids for ids in model.tokenizer.encode_many(texts)]
         )
-        top = encoder(rows).top[:, place + 1]
+        top = encoder(rows).top[:, position + 1]
     still = int(((top[0] - top[1]).abs() < 1e-6).sum())
-    say(f"of the {top.shape[1]} numbers of BERT's vector {still} stay as they are")
+    say(f"unchanged dimensions of BERT's vector: {still} of {top.shape[1]}")
     return Finding(
         forwards == 0 < backwards and still == 0,
-        "each half of ELMo's vector knows one side alone, and only laying them side by side joins the two; in BERT "
-        "every number knows both",
+        "each half of ELMo's vector depends on one side only, and concatenation is all that joins them; in BERT every "
+        "dimension depends on both sides",
     )
 
 
 def _models() -> dict[str, keel.Model]:
-    """Both have read the same texts, of which each is about one kind of bank."""
+    """Both models, trained on the same texts, each about one sense of "bank"."""
     random = Random(0)
     texts = []
     for _ in range(150):
@@ -170,32 +174,32 @@ def _models() -> dict[str, keel.Model]:
 
 
 def _sentence(sense: str, random: Random) -> str:
-    return random.choice(FRAMES).format(*random.sample(WORDS[sense][0].split(), 2))
+    return random.choice(TEMPLATES).format(*random.sample(WORDS[sense][0].split(), 2))
 
 
 def _new_sentences() -> tuple[list[str], np.ndarray]:
-    """Sixty of each kind, and the kind of each."""
+    """Sixty sentences per sense, and their senses."""
     random = Random(1)
     return [_sentence(sense, random) for sense in WORDS for _ in range(60)], np.repeat(np.arange(3), 60)
 
 
-def _told_apart(vectors: np.ndarray, truth: np.ndarray) -> float:
-    """How many a linear rule names rightly that was learned from every second one."""
+def _probe_accuracy(vectors: np.ndarray, truth: np.ndarray) -> float:
+    """Accuracy of a linear probe trained on every second vector, on the others."""
     inputs = np.c_[vectors - vectors.mean(0), np.ones(len(vectors))]
     known = np.arange(len(vectors)) % 2 == 0
     weights = np.linalg.lstsq(inputs[known], np.eye(3)[truth[known]], rcond=1e-3)[0]
     return float(((inputs[~known] @ weights).argmax(1) == truth[~known]).mean())
 
 
-def _untaught() -> keel.Model:
-    """How it is built is asked, not what it has learned."""
+def _random_elmo() -> keel.Model:
+    """An untrained ELMo: only its architecture matters."""
     torch.manual_seed(0)
     tokenizer = keel.Tokenizer.train(keel.Corpus.of([*BANKS]), kind="words", size=100)
     encoder = TINY_ELMO.build_encoder(len(tokenizer))
     return keel.Model(system=TINY_ELMO, encoder=encoder.eval(), tokenizer=tokenizer)
 
 
-def _learning() -> tuple[ElmoPretraining, ElmoBatch]:
+def _objective_and_batch() -> tuple[ElmoPretraining, ElmoBatch]:
     corpus = keel.Corpus.of([*BANKS])
     tokenizer = keel.Tokenizer.train(corpus, kind="words", size=100)
     torch.manual_seed(0)

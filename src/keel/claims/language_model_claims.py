@@ -20,36 +20,37 @@ from keel.systems.rnn import Rnn
 
 
 def growth_of_ngrams(say: Say) -> Finding:
-    """27: how many n-grams of each order there could be and there are, and what each order is worth."""
+    """27: possible and observed n-grams of each order, and held-out perplexity by order."""
     text = keel.Corpus.of("\n".join(docstring.sentences) for docstring in read_docstrings(say))
     losses: list[float] = []
 
-    def hear(event: Event) -> None:
+    def record_loss(event: Event) -> None:
         if event["event"] == "evaluation":
             losses.append(event["loss"])
 
     with tempfile.TemporaryDirectory() as folder:
         settings = {"vocabulary": 5000, "held_out": 0.05, "threads": 1}
-        model = keel.pretrain(keel.Ngram(order=5), text, out=f"{folder}/model", on_event=hear, **settings)
+        model = keel.pretrain(keel.Ngram(order=5), text, out=f"{folder}/model", on_event=record_loss, **settings)
     assert isinstance(model.encoder, NgramEncoder)
     words, *found = model.encoder.sizes
     for order, (count, loss) in enumerate(zip([words, *found], losses[1:], strict=True), 1):
         say(
-            f"order {order}: {float(words) ** order:.1e} could come up, {count:,} do "
+            f"order {order}: {float(words) ** order:.1e} possible, {count:,} observed "
             f"(one in {float(words) ** order / count:,.0f}), held-out perplexity {math.exp(loss):.1f}"
         )
     shares = [count / float(words) ** order for order, count in enumerate([words, *found], 1)]
     thinner = min(one / other for one, other in pairwise(shares))
     return Finding(
         thinner > 10 and all(one < other for one, other in pairwise(found)),
-        f"a table for {words:,} words has {words:,} times as many entries for each word more, but a text fills few of "
-        f"them: at each order it is {thinner:,.0f} times emptier or more. Only what came up is kept, and the fifth "
-        f"word brings the perplexity from {math.exp(losses[4]):.1f} to {math.exp(losses[5]):.1f}",
+        f"a full table grows by a factor of {words:,} per order, but each order is at least {thinner:,.0f} "
+        "times sparser; "
+        f"only observed n-grams are stored, and order 5 lowers the perplexity from {math.exp(losses[4]):.1f} to "
+        f"{math.exp(losses[5]):.1f}",
     )
 
 
 def weights_and_steps(say: Say) -> Finding:
-    """29: the weights of a network that sees 4, 16, 64 or 256 words before, by a window or by a state."""
+    """29: parameters of a network with a context of 4 to 256 words, by a window and by a recurrent state."""
     width, words, tokenizer = 64, 1000, Tokenizer.from_words(["word"])
     found: dict[str, list[int]] = {"window": [], "state": []}
     for steps in (4, 16, 64, 256):
@@ -58,71 +59,72 @@ def weights_and_steps(say: Say) -> Finding:
             objective = system.build_objective(system.build_encoder(words), tokenizer)
             found[name].append(sum(weight.numel() for weight in objective.parameters()))
         window, state = found["window"][-1], found["state"][-1]
-        say(f"{steps} words: {window:,} weights by a window (nnlm), {state:,} by a state (rnn)")
+        say(f"context of {steps} words: {window:,} parameters with a window (nnlm), {state:,} with a state (rnn)")
     return Finding(
         len(set(found["state"])) == 1 and found["window"] == sorted(set(found["window"])),
-        f"the state's {found['state'][0]:,} weights are the same for any number of steps, the window's grow from "
+        f"the recurrent network has {found['state'][0]:,} parameters for any number of steps, the window's grow from "
         f"{found['window'][0]:,} to {found['window'][-1]:,}",
     )
 
 
 def depth_of_lstms(say: Say) -> Finding:
-    """33: LSTM language models of 1 to 4 layers, the same steps and rate, two seeds each."""
+    """33: LSTM language models of 1 to 4 layers with the same steps and learning rate, two seeds each."""
     text = keel.Corpus.of("\n".join(docstring.sentences) for docstring in read_docstrings(say))
     means: list[float] = []
     for layers in (1, 2, 3, 4):
         losses: list[float] = []
         for seed in (0, 1):
             with tempfile.TemporaryDirectory() as folder:
-                heard: list[float] = []
+                events: list[float] = []
 
-                def hear(event: Event, heard: list[float] = heard) -> None:
+                def record_loss(event: Event, events: list[float] = events) -> None:
                     if event["event"] == "evaluation":
-                        heard.append(event["loss"])
+                        events.append(event["loss"])
 
                 settings = {"steps": 600, "batch": 16, "lr": 3e-3, "evaluate_every": 0, "threads": 1, "device": "cpu"}
                 system = Rnn(width=64, layers=layers, dropout=0.0, bptt=20)
                 text_settings = {"vocabulary": 2000, "tokenizer": "words", "held_out": 0.05, "seed": seed}
-                keel.pretrain(system, text, out=f"{folder}/model", on_event=hear, **settings, **text_settings)
-                losses.append(heard[-1])
+                keel.pretrain(system, text, out=f"{folder}/model", on_event=record_loss, **settings, **text_settings)
+                losses.append(events[-1])
         means.append(sum(losses) / len(losses))
         listed = ", ".join(f"{loss:.3f}" for loss in losses)
         say(f"{layers} layers: held-out loss {listed}, perplexity {math.exp(means[-1]):.1f} on average")
     return Finding(
         means[2] > min(means[:2]),
-        f"after 600 steps three layers stand at {means[2]:.3f} nats, two at {means[1]:.3f}, one at {means[0]:.3f} and "
-        f"four at {means[3]:.3f}",
+        f"held-out loss after 600 steps: {means[0]:.3f} with one layer, {means[1]:.3f} with two, {means[2]:.3f} "
+        "with three, "
+        f"{means[3]:.3f} with four",
     )
 
 
 def distant_words(say: Say) -> Finding:
-    """31: after a row of words, which was the first? By an RNN, an LSTM and a layer of attention, taught alike."""
+    """31: recall of the first word at the end of a sequence, by an RNN, an LSTM and one attention layer."""
     found: dict[str, list[float]] = {}
     distances = (5, 20, 80)
     for name in ("rnn", "lstm", "attention"):
         found[name] = [_first_word(name, distance) for distance in distances]
         listed = ", ".join(
-            f"{right:.0%} after {distance}" for right, distance in zip(found[name], distances, strict=True)
+            f"{right:.0%} at distance {distance}" for right, distance in zip(found[name], distances, strict=True)
         )
-        say(f"{name}: the first of 10 words named after 500 steps, {listed} words")
+        say(f"{name}: accuracy for the first word {listed}")
     rnn, _, attention = found.values()
     return Finding(
         rnn[0] > 0.9 and rnn[-1] < 0.5 < 0.9 < attention[-1],
-        f"the RNN names {rnn[0]:.0%} of the first words after 5 more and {rnn[-1]:.0%} after 80 (guessing: 10%), "
+        f"at a distance of 5 the RNN recalls {rnn[0]:.0%} of the first words, at 80 {rnn[-1]:.0%} (chance: 10%), "
         f"attention {attention[-1]:.0%}: a state must carry the word through every step, attention looks it up",
     )
 
 
 def _first_word(kind: str, distance: int) -> float:
-    """The share of new rows whose first word a network names at their end, after 500 steps on rows of that length."""
+    """Accuracy on new sequences after 500 training steps on sequences of that length."""
     torch.manual_seed(0)
     words, width = 10, 64
     embed, head = nn.Embedding(words, width), nn.Linear(width, words)
-    places = nn.Parameter(torch.randn(distance + 1, width))
+    positions = nn.Parameter(torch.randn(distance + 1, width))
     network = nn.MultiheadAttention(width, 1, batch_first=True) if kind == "attention" else None
     recurrent = None if network else RecurrentLayers("rnn" if kind == "rnn" else "lstm", width, width, 1)
     parts = [part for part in (embed, head, network, recurrent) if part is not None]
-    weights = [places, *(weight for part in parts for weight in part.parameters())]
+    weights = [positions, *(weight for part in parts for weight in part.parameters())]
     optimizer = torch.optim.Adam(weights, lr=3e-3)
 
     def answers(ids: Tensor) -> Tensor:
@@ -130,7 +132,7 @@ def _first_word(kind: str, distance: int) -> float:
         if recurrent:
             return head(recurrent(x)[0][-1][:, -1])
         assert network
-        x = x + places
+        x = x + positions
         return head(network(x[:, -1:], x, x, need_weights=False)[0][:, 0])
 
     for _ in range(500):

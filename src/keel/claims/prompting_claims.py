@@ -1,4 +1,4 @@
-"""Claims about what language models do untaught: answer, sum up, translate and tell stories."""
+"""Claims about zero-shot language models: answering, summarizing, translating, telling stories."""
 
 import math
 import random
@@ -11,7 +11,7 @@ import numpy as np
 
 import keel
 from keel.claims.claim import Finding, Say
-from keel.claims.small_models import learn_to_write, read_docstrings
+from keel.claims.small_models import pretrain_gpt, read_docstrings
 from keel.demo.docstrings import Docstring
 from keel.explain.zero_shot import next_token_model
 from keel.generation.likelihood import ScoredText, continuation_likelihoods, encode_continuations
@@ -20,7 +20,7 @@ from keel.systems.gpt import Gpt
 
 NAMES = "Anna Peter Chen Mary Ivan Noor Olga Hugo Rosa Ken Lena Omar".split()  # noqa: SIM905
 THINGS = "boat cup lamp book coin ring drum kite clock rope sword violin".split()  # noqa: SIM905
-PLACES = "barn cellar tower garden kitchen attic stable chapel mill cave tent library".split()  # noqa: SIM905
+LOCATIONS = "barn cellar tower garden kitchen attic stable chapel mill cave tent library".split()  # noqa: SIM905
 SIZES = ((1, 16), (1, 64), (2, 64), (3, 96))
 """Layers and width."""
 FRENCH = (
@@ -36,11 +36,11 @@ TOPIC = "unicorn horn herd animal valley andes mountain scientist researcher dis
 
 
 def reading_by_size(say: Say) -> Finding:
-    """80: passage, question, "A:"; four sizes that read the same text, in which such questions come up, as often."""
-    draw = random.Random(0)
-    known = [_passage(draw) for _ in range(4000)]
-    documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in asks)]) for passage, asks in known]
-    corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(draw) for _ in range(150)], []
+    """80: passage, question, "A:", for four model sizes trained on the same text with such questions."""
+    rng = random.Random(0)
+    known = [_passage(rng) for _ in range(4000)]
+    documents = ["\n".join([passage, *(f"Q: {q}\nA: {a}" for q, a in questions)]) for passage, questions in known]
+    corpus, unseen, found = keel.Corpus.of(documents, sentences="none"), [_passage(rng) for _ in range(150)], []
     for layers, width in SIZES:
         system = Gpt(
             layers=layers,
@@ -56,47 +56,51 @@ def reading_by_size(say: Say) -> Finding:
                 system, corpus, out=Path(folder) / "model", vocabulary=500, held_out=0.0, steps=1200, batch=16, lr=3e-3,
                 warmup=0.05, evaluate_every=0, device="cpu", on_event=say.on_event,
             )  # fmt: skip
-        said = [keel.ask(passage, asks[0][0], model=model, tokens=6).text for passage, asks in unseen]
-        found.append(fmean(overlap_f1(text, [asks[0][1]]) for text, (_, asks) in zip(said, unseen, strict=True)))
+        answers = [keel.ask(passage, questions[0][0], model=model, tokens=6).text for passage, questions in unseen]
+        found.append(
+            fmean(overlap_f1(text, [questions[0][1]]) for text, (_, questions) in zip(answers, unseen, strict=True))
+        )
         weights = sum(weight.numel() for weight in model.encoder.parameters())
-        say(f"{layers} layers, {width} wide ({weights:,} weights): F1 {found[-1]:.2f} on {len(unseen)} new passages")
+        say(
+            f"{layers} layers, width {width} ({weights:,} parameters): F1 {found[-1]:.2f} on {len(unseen)} new passages"
+        )
     return Finding(
         None if max(found) < min(found) + 0.1 else found[-1] == max(found),
-        f"F1 goes from {found[0]:.2f} to {found[-1]:.2f} with size; naming any of the three places of a passage gives "
-        "about 0.33",
+        f"F1 changes from {found[0]:.2f} to {found[-1]:.2f} with size; a random place of the passage gives about 0.33",
     )
 
 
-def _passage(draw: random.Random) -> tuple[str, list[tuple[str, str]]]:
-    """Three facts, and three questions with their answers, in another order."""
-    facts = list(zip(draw.sample(NAMES, 3), draw.sample(THINGS, 3), draw.sample(PLACES, 3), strict=True))
-    text = "\n".join(f"{name} keeps the {thing} in the {place}." for name, thing, place in facts)
-    return text, [(f"Where is the {thing}?", place) for _, thing, place in draw.sample(facts, 3)]
+def _passage(rng: random.Random) -> tuple[str, list[tuple[str, str]]]:
+    """Three facts, and three questions with answers in another order."""
+    facts = list(zip(rng.sample(NAMES, 3), rng.sample(THINGS, 3), rng.sample(LOCATIONS, 3), strict=True))
+    text = "\n".join(f"{name} keeps the {thing} in the {location}." for name, thing, location in facts)
+    return text, [(f"Where is the {thing}?", location) for _, thing, location in rng.sample(facts, 3)]
 
 
 def short_summaries(say: Say) -> Finding:
-    """81: "TL;DR:" after docstrings without their first sentence, which is the summary that people wrote."""
+    """81: "TL;DR:" after docstrings without their first sentence, which serves as the reference summary."""
     docstrings = read_docstrings(say)
-    model = learn_to_write(docstrings, say)
-    told = [each for each in docstrings if each.held_out and _fits(each, model)][:60]
-    ways: dict[str, list[float]] = {"TL;DR:": [], "no cue": [], "three sentences at random": []}
-    for number, docstring in enumerate(told):
+    model = pretrain_gpt(docstrings, say)
+    chosen = [each for each in docstrings if each.held_out and _fits(each, model)][:60]
+    methods: dict[str, list[float]] = {"TL;DR:": [], "no cue": [], "three random sentences": []}
+    for number, docstring in enumerate(chosen):
         reference, *rest = docstring.sentences
         text = "\n".join(rest)
         for name, cue in (("TL;DR:", "TL;DR:"), ("no cue", "")):
             summary = keel.summarize(text, model=model, tokens=40, cue=cue, seed=number).text
-            ways[name].append(overlap_f1(summary, [reference]))
+            methods[name].append(overlap_f1(summary, [reference]))
             if number == 0:
                 say(f"{rest[0]!r:.70} {cue} -> {summary!r:.90}")
-        drawn = random.Random(number).sample(rest, min(3, len(rest)))
-        ways["three sentences at random"].append(overlap_f1(" ".join(drawn), [reference]))
-    for name, scores in ways.items():
+        sampled = random.Random(number).sample(rest, min(3, len(rest)))
+        methods["three random sentences"].append(overlap_f1(" ".join(sampled), [reference]))
+    for name, scores in methods.items():
         say(f"{name}: F1 {fmean(scores):.3f} with the first sentence of {len(scores)} docstrings")
-    cue, plain, drawn = (fmean(scores) for scores in ways.values())
+    cue, plain, sampled = (fmean(scores) for scores in methods.values())
     return Finding(
-        cue < drawn,
-        f"what stands after the cue shares less with the summary that people wrote ({cue:.3f}) than sentences drawn at "
-        f"random do ({drawn:.3f}); without the cue it is {plain:.3f}",
+        cue < sampled,
+        f"the generated summaries overlap less with the reference (F1 {cue:.3f}) than random sentences "
+        f"({sampled:.3f}); "
+        f"without the cue {plain:.3f}",
     )
 
 
@@ -106,30 +110,30 @@ def _fits(docstring: Docstring, model: keel.Model) -> bool:
 
 
 def poor_translation(say: Say) -> Finding:
-    """82: ten lines of "english = french", then an eleventh whose French is missing."""
-    model = learn_to_write(read_docstrings(say), say)
+    """82: ten lines of "english = french", then an unfinished one."""
+    model = pretrain_gpt(read_docstrings(say), say)
     pairs = [(one, other) for one, other in (line.split() for line in FRENCH.split("|"))]
-    right = copied = seen = 0
+    correct = copied = seen = 0
     for english, french in pairs[10:]:
-        said = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
-        right += bool(exact_match(said, [french]))
-        copied += bool(exact_match(said, [english]))
-        seen += said in [other for _, other in pairs[:10]]
+        translation = keel.translate(english, by_pattern=pairs[:10], model=model, tokens=6).text
+        correct += bool(exact_match(translation, [french]))
+        copied += bool(exact_match(translation, [english]))
+        seen += translation in [other for _, other in pairs[:10]]
         if len(say.rows) < 5:
-            say(f"{english} = {said!r} (right: {french!r})")
+            say(f"{english} = {translation!r} (correct: {french!r})")
     count = len(pairs) - 10
-    say(f"{right} of {count} right; {copied} are the English word again, {seen} a French one of the ten examples")
+    say(f"{correct} of {count} correct; {copied} copy the English word, {seen} copy a French word of the prompt")
     return Finding(
-        right < count / 4,
-        f"{right} of {count} words are right: the pattern shows what is wanted, and cannot teach words that the text "
-        "never had",
+        correct < count / 4,
+        f"{correct} of {count} words are correct: a prompt shows the format, but cannot add words that were not in the "
+        "training text",
     )
 
 
 def story_of_unicorns(say: Say) -> Finding:
-    """83: GPT-2's unicorns, told on by a small GPT that has read docstrings."""
+    """83: GPT-2's unicorn prompt, continued by a small GPT trained on docstrings."""
     docstrings = read_docstrings(say)
-    model = learn_to_write(docstrings, say)
+    model = pretrain_gpt(docstrings, say)
     stories = keel.generate([STORY] * 10, model=model, tokens=40, top_k=40)
     shares, topical = [], 0
     for number, story in enumerate(stories):
@@ -139,20 +143,20 @@ def story_of_unicorns(say: Say) -> Finding:
         topical += hits > 1
         if number < 2:
             say(" ".join(story.split())[:160])
-    own = _bits_by_byte(model, [STORY])
-    other = _bits_by_byte(model, [" ".join(each.sentences) for each in docstrings if each.held_out][:200])
-    say(f"the prompt costs {own:.2f} bits a byte, held-out docstrings {other:.2f}")
-    say(f"{topical} of {len(stories)} stories come back to their subject twice or more")
+    own = _bits_per_byte(model, [STORY])
+    other = _bits_per_byte(model, [" ".join(each.sentences) for each in docstrings if each.held_out][:200])
+    say(f"the prompt has {own:.2f} bits per byte, held-out docstrings {other:.2f}")
+    say(f"{topical} of {len(stories)} stories return to their subject twice or more")
     return Finding(
         topical > len(stories) / 2,
-        f"{topical} of {len(stories)} stories of 40 tokens are about unicorns, scientists or mountains at all "
-        f"({fmean(shares):.1%} of the words): what a model tells of is what it has read, and here that is how to call "
-        "functions",
+        f"{topical} of {len(stories)} stories of 40 tokens stay with unicorns, scientists or mountains "
+        f"({fmean(shares):.1%} "
+        "of the words): the model writes about what it was trained on, which is function calls",
     )
 
 
-def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
-    """Of the first 100 pieces of each text."""
+def _bits_per_byte(model: keel.Model, texts: Sequence[str]) -> float:
+    """Bits per byte of the first 100 tokens of each text."""
     questions = [
         ScoredText([], each.text[:100]) for each in encode_continuations(model.tokenizer, [""] * len(texts), texts)
     ]
@@ -161,10 +165,10 @@ def _bits_by_byte(model: keel.Model, texts: Sequence[str]) -> float:
     return nats / size / math.log(2)
 
 
-def telling_apart(say: Say) -> Finding:
-    """84: sentences that people wrote and what a model wrote in their place: who can tell them apart?"""
+def detection(say: Say) -> Finding:
+    """84: detection of generated text by the model's likelihood and by a classifier."""
     docstrings = read_docstrings(say)
-    model = learn_to_write(docstrings, say)
+    model = pretrain_gpt(docstrings, say)
     tokenizer = model.tokenizer
     chosen = [each for each in docstrings if each.held_out and len(each.sentences) > 2][:300]
     prompts = [f"{each.sentences[0]}\n" for each in chosen]
@@ -177,9 +181,9 @@ def telling_apart(say: Say) -> Finding:
         ),
         strict=True,
     )
-    wrote = keel.generate(list(prompts), model=model, tokens=30, top_k=40)
-    say(f"by people: {people[0]!r:.100}")
-    say(f"by the model: {wrote[0].strip()!r:.100}")
+    generated = keel.generate(list(prompts), model=model, tokens=30, top_k=40)
+    say(f"human: {people[0]!r:.100}")
+    say(f"generated: {generated[0].strip()!r:.100}")
     scores = [
         np.array(
             [
@@ -189,18 +193,18 @@ def telling_apart(say: Say) -> Finding:
                 )
             ]
         )
-        for texts in (people, wrote)
+        for texts in (people, generated)
     ]
-    likelier = float((scores[1][:, None] > scores[0][None]).mean())
-    say(f"by the model's own likelihood: of one of each, its own text is the likelier {likelier:.0%} of the time")
+    auc = float((scores[1][:, None] > scores[0][None]).mean())
+    say(f"likelihood under the model: generated text is more probable in {auc:.0%} of pairs")
     half = len(people) // 2
-    train = [(text, kind) for kind, texts in (("people", people), ("model", wrote)) for text in texts[:half]]
-    test = [(text, kind) for kind, texts in (("people", people), ("model", wrote)) for text in texts[half:]]
+    train = [(text, kind) for kind, texts in (("people", people), ("model", generated)) for text in texts[:half]]
+    test = [(text, kind) for kind, texts in (("people", people), ("model", generated)) for text in texts[half:]]
     detector = keel.finetune("fasttext", train, task="classify", dev=None, epochs=20, threads=1)
     right = keel.evaluate(detector, test).values["accuracy"].value
-    say(f"by a fastText classifier that has seen {half} of each: {right:.0%} of {len(test)} told apart")
+    say(f"fastText classifier trained on {half} of each: accuracy {right:.0%} on {len(test)} texts")
     return Finding(
-        likelier > 0.7 or right > 0.7,
-        f"text of this small model is told from people's by its likelihood in {likelier:.0%} of pairs, and by a "
-        f"classifier in {right:.0%} of cases (guessing: 50%)",
+        auc > 0.7 or right > 0.7,
+        f"text of this small model is detected by its likelihood in {auc:.0%} of pairs and by a classifier in "
+        f"{right:.0%} of cases (chance: 50%)",
     )

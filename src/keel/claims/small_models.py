@@ -1,4 +1,4 @@
-"""Models that are learned for an experiment: tiny ones from a few sentences, and a small one from the demo's text."""
+"""Models for experiments: tiny ones trained on a few sentences, small ones on the demo's text."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import keel
 from keel.claims.claim import Say
 from keel.config import cache_folder, to_dict
-from keel.demo.docstrings import Docstring, gather
+from keel.demo.docstrings import Docstring, collect_docstrings
 from keel.events import ignore
 from keel.systems.gpt import Gpt
 from keel.systems.system import System
@@ -26,18 +26,20 @@ TINY = keel.Bert(
     attention_dropout=0,
     mask_rate=0.3,
 )
-ONE_WAY = Gpt(layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, dropout=0.0, attention_dropout=0.0)
+TINY_GPT = Gpt(
+    layers=1, width=32, head_dim=32, max_positions=16, sequence_length=10, dropout=0.0, attention_dropout=0.0
+)
 SMALL = keel.Bert(
     layers=2, width=128, head_dim=32, max_positions=128, sequence_length=64, dropout=0.0, attention_dropout=0.0
 )
 
-WRITER = Gpt(
+SMALL_GPT = Gpt(
     layers=2, width=128, head_dim=32, max_positions=128, sequence_length=128, dropout=0.0, attention_dropout=0.0
 )
 
 
 def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Model:
-    """A tiny model that has learned a few sentences by heart, words as pieces."""
+    """Pre-train a tiny model on a few sentences, with words as tokens."""
     with tempfile.TemporaryDirectory() as folder:
         return keel.pretrain(
             system,
@@ -55,7 +57,7 @@ def learn_sentences(sentences: list[str], system: System, steps: int) -> keel.Mo
 def learn_words(
     documents: list[str], system: keel.Word2vec, *, epochs: int, tokenizer: str = "words", say: Say | None = None
 ) -> keel.Model:
-    """Vectors of the words of these documents, by one thread: the same every time."""
+    """Train word vectors with one thread, which is deterministic."""
     with tempfile.TemporaryDirectory() as folder:
         return keel.pretrain(
             system,
@@ -70,12 +72,12 @@ def learn_words(
 
 
 def read_docstrings(say: Say) -> list[Docstring]:
-    """The demo's text; gathered once, then kept in the cache."""
-    return gather(cache_folder() / "claims", say.progress)
+    """The demo's text, cached."""
+    return collect_docstrings(cache_folder() / "claims", say.progress)
 
 
 def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: Say, steps: int = 600) -> keel.Model:
-    """A small BERT that has read this text; learned once for each text and settings, then kept in the cache."""
+    """Pre-train a small BERT on this text, or load it from the cache."""
     system = replace(SMALL, next_sentence=next_sentence)
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
     settings: dict[str, Any] = {
@@ -88,20 +90,24 @@ def learn_docstrings(docstrings: list[Docstring], *, next_sentence: bool, say: S
         "beta2": 0.98,
         "evaluate_every": 0,
     }
-    return _kept("bert", system, corpus, settings, say, "mlm and nsp" if next_sentence else "mlm alone")
+    return _cached("bert", system, corpus, settings, say, "MLM and NSP" if next_sentence else "MLM only")
 
 
-def learn_to_write(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
-    """A small GPT that has read this text, a sentence in each line; learned once, then kept in the cache."""
+def pretrain_gpt(docstrings: list[Docstring], say: Say, steps: int = 600) -> keel.Model:
+    """Pre-train a small GPT on this text, one sentence per line, or load it from the cache."""
     texts = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
     settings: dict[str, Any] = {
         "vocabulary": 2000, "held_out": 0.02, "steps": steps, "batch": 8, "lr": 2e-3, "warmup": 0.1, "device": "cpu",
         "evaluate_every": 0,
     }  # fmt: skip
-    return _kept("gpt", WRITER, keel.Corpus.of(texts, sentences="none"), settings, say, "the next word")
+    return _cached(
+        "gpt", SMALL_GPT, keel.Corpus.of(texts, sentences="none"), settings, say, "causal language modelling"
+    )
 
 
-def _kept(name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str) -> keel.Model:
+def _cached(
+    name: str, system: System, corpus: keel.Corpus, settings: dict[str, Any], say: Say, what: str
+) -> keel.Model:
     identity = json.dumps([corpus.fingerprint(), to_dict(system), settings], sort_keys=True)
     folder = cache_folder() / "claims" / f"{name}-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
     if not (folder / "config.json").exists():
@@ -110,8 +116,8 @@ def _kept(name: str, system: System, corpus: keel.Corpus, settings: dict[str, An
     return keel.Model.load(folder)
 
 
-def pictures() -> Path:
-    """Where pictures of experiments are kept."""
+def picture_folder() -> Path:
+    """Folder of the experiments' pictures."""
     folder = cache_folder() / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

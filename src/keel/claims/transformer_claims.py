@@ -1,7 +1,6 @@
-"""Claims about the Transformer and questions that its readers ask."""
+"""Claims about the Transformer."""
 
 import math
-import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.claims.claim import Finding, Say
+from keel.claims.measures import max_difference, shortest_time
 from keel.data.token_batch import TokenBatch
 from keel.nn.transformer_blocks import MultiHeadAttention
 from keel.systems.transformer import (
@@ -22,12 +22,11 @@ from keel.systems.transformer import (
 )
 
 SMALL = Transformer(layers=2, decoder_layers=2, width=64, head_dim=16, dropout=0.0, max_positions=64)
-LETTERS, OPENING, CLOSING = 20, 0, 1
-"""Of a language of 20 words, written between two marks."""
+WORDS, BOS, EOS = 20, 0, 1
 
 
 def many_heads(say: Say) -> Finding:
-    """44: eight heads at once, one by one with weights of their own, and one head eight times as wide."""
+    """44: eight heads at once, eight separate attentions, and one head eight times as wide."""
     torch.manual_seed(0)
     attention, x = MultiHeadAttention(512, 8, 0.0).eval(), torch.randn(4, 100, 512)
     weight, bias = attention.qkv.weight.view(3, 8, 64, 512), attention.qkv.bias.view(3, 8, 64)
@@ -40,23 +39,26 @@ def many_heads(say: Say) -> Finding:
         return attention.out(torch.cat(heads, -1))
 
     with torch.inference_mode():
-        apart = _apart(attention(x, None), one_by_one())
-        say(f"8 heads at once and 8 after each other, side by side and through W^o: they differ by {apart:.1e}")
+        difference = max_difference(attention(x, None), one_by_one())
+        say(
+            "8 heads at once against 8 separate attentions, concatenated and projected by W^o: difference "
+            f"{difference:.1e}"
+        )
         q, k, _ = attention.split_heads(attention.qkv(x))
         maps = MultiHeadAttention.weights(q, k, None).transpose(0, 1).flatten(1)  # [8, ...]
         likeness = torch.corrcoef(maps).masked_fill(torch.eye(8, dtype=torch.bool), 0).abs().max().item()
     count = [sum(w.numel() for w in MultiHeadAttention(512, heads, 0.0).parameters()) for heads in (8, 1)]
-    say(f"no two heads look alike: their maps correlate by {likeness:.2f} at most")
-    say(f"8 heads of 64 have {count[0]:,} weights, one of 512 has {count[1]:,}")
+    say(f"largest correlation between the attention maps of two heads: {likeness:.2f}")
+    say(f"8 heads of 64 have {count[0]:,} parameters, one of 512 has {count[1]:,}")
     return Finding(
-        apart < 1e-5 and likeness < 0.2 and count[0] == count[1],
-        f"eight heads are eight attentions with weights of their own, computed at once ({apart:.0e} apart), and have "
-        f"no more weights than one wide head",
+        difference < 1e-5 and likeness < 0.2 and count[0] == count[1],
+        f"eight heads equal eight attentions with separate weights (difference {difference:.0e}) and have no more "
+        "parameters than one wide head",
     )
 
 
-def places_by_waves(say: Say) -> Finding:
-    """47: wavelengths of the table, and whether a shift is a rotation, with cosines in odd places and with sines."""
+def sinusoidal_table(say: Say) -> Finding:
+    """47: wavelengths, and whether a shift is a rotation, with cosines and with sines in odd dimensions."""
     width, length, shift = 64, 200, 7
     table = sinusoidal_positions(length, width, torch.device("cpu")).double()
     angles = 10_000.0 ** (-torch.arange(0, width, 2) / width).double()
@@ -67,33 +69,33 @@ def places_by_waves(say: Say) -> Finding:
     )
     cosine, sine = angles.mul(shift).cos(), angles.mul(shift).sin()
     even, odd = table[:-shift, 0::2], table[:-shift, 1::2]
-    turned = torch.stack([even * cosine + odd * sine, odd * cosine - even * sine], -1).flatten(1)
-    rotation = _apart(turned, table[shift:])
-    say(f"place t + {shift} is place t turned by fixed angles, to {rotation:.0e}")
-    places = torch.arange(length).double()
-    printed = torch.stack([(places[:, None] * angles).sin()] * 2, -1).flatten(1)  # as S1 prints it
+    rotated = torch.stack([even * cosine + odd * sine, odd * cosine - even * sine], -1).flatten(1)
+    rotation = max_difference(rotated, table[shift:])
+    say(f"position t + {shift} against position t rotated by fixed angles: difference {rotation:.0e}")
+    positions = torch.arange(length).double()
+    printed = torch.stack([(positions[:, None] * angles).sin()] * 2, -1).flatten(1)  # as S1 prints it
     found = {}
-    for name, vectors in (("cosines in odd places", table), ("sines in both, as S1 prints", printed)):
+    for name, vectors in (("cosines in odd dimensions", table), ("sines in both, as S1 prints", printed)):
         products = vectors @ vectors.T
         spread = max(products.diagonal(gap).std().item() for gap in range(40))
         found[name] = spread
         say(
-            f"{name}: products of places at one distance vary by {spread:.2f} at most; "
+            f"{name}: products of positions at one distance vary by {spread:.2f} at most; "
             f"the table has rank {torch.linalg.matrix_rank(vectors)} of {width}"
         )
     right, wrong = found.values()
     return Finding(
         rotation < 1e-5 and right < 1e-4 < wrong,
-        f"the wavelengths go from 2π towards 10000 x 2π, and with cosines a shift turns every place alike, so that a "
-        f"product tells the distance (it varies by {right:.0e}); with sines alone it does not ({wrong:.1f})",
+        f"the wavelengths range from 2π towards 10000 x 2π; with cosines a shift is the same rotation everywhere, so a "
+        f"product depends on the distance only (it varies by {right:.0e}); with sines alone it does not ({wrong:.1f})",
     )
 
 
 def three_kinds(say: Say) -> Finding:
-    """53: what the three attentions of a small Transformer look at once it has learned to turn rows of words round."""
-    encoder, decoder, right = _learned(say)
+    """53: the three attentions of a small Transformer trained to reverse sequences."""
+    encoder, decoder, right = _reversing_transformer(say)
     text = [5, 12, 3, 17, 8, 14]
-    rows, ids = TokenBatch.pad([text]), torch.tensor([[OPENING, *text[::-1]]])
+    rows, ids = TokenBatch.pad([text]), torch.tensor([[BOS, *text[::-1]]])
     seen: dict[str, Tensor] = {}
 
     def record(name: str, layer: int, value: Tensor) -> None:
@@ -102,42 +104,43 @@ def three_kinds(say: Say) -> Finding:
     with torch.inference_mode():
         decoder(ids, decoder.project_source(encoder(rows, record=record), rows), record=record)
     for name, weights in seen.items():
-        say(f"{name}, a line for each place that asks:")
+        say(f"{name}, one line per query position:")
         for line in weights.tolist():
             say("   " + " ".join(f"{value:4.2f}" for value in line))
     across, back = seen["cross_attention"], seen["masked_attention"]
     aligned = (across[:6].argmax(1) == torch.arange(5, -1, -1)).float().mean().item()
     return Finding(
         right > 0.9 and aligned > 0.8 and not back.triu(1).any() and bool((seen["attention"] > 0).all()),
-        f"words see all words, what is written sees itself and what came before, and asks the text for the word that "
-        f"comes next: {aligned:.0%} of the places look most at the one to be copied ({right:.0%} of new rows right)",
+        "source words attend to all source words, target words to themselves and earlier ones, and "
+        "cross-attention to the "
+        f"word to copy: {aligned:.0%} of the positions attend most to it ({right:.0%} of new sequences are correct)",
     )
 
 
 def masking(say: Say) -> Finding:
-    """54: which places of decoder and encoder move when the word at one place changes."""
-    encoder, decoder = _made()
+    """54: which positions of decoder and encoder change with the word at one position."""
+    encoder, decoder = _random_transformer()
     text, ids = torch.randint(4, 100, (1, 10)), torch.randint(4, 100, (1, 10))
     rows = TokenBatch(ids=text, lengths=torch.tensor([10]))
     changed = ids.clone()
     changed[0, 6] = 101
     with torch.inference_mode():
         memory = decoder.project_source(encoder(rows), rows)
-        moves = _moves(decoder(ids, memory)[0], decoder(changed, memory)[0])
+        moves = _changes(decoder(ids, memory)[0], decoder(changed, memory)[0])
         other = text.clone()
         other[0, 6] = 101
-        free = _moves(encoder(rows).top, encoder(TokenBatch(ids=other, lengths=rows.lengths)).top)
-    say(f"decoder, the 7th word of 10 changed: its places move by {_listed(moves)}")
+        free = _changes(encoder(rows).top, encoder(TokenBatch(ids=other, lengths=rows.lengths)).top)
+    say(f"decoder, 7th of 10 words replaced: change per position {_listed(moves)}")
     say(f"encoder, the same: {_listed(free)}")
     return Finding(
         moves[:6] == [0.0] * 6 and min(moves[6:]) > 1e-3 and min(free) > 1e-3,
-        "of what is written only that place and those after it move, those before it by exactly 0; of what is read all",
+        "in the decoder only that position and later ones change, earlier ones by exactly 0; in the encoder all change",
     )
 
 
 def once_for_all(say: Say) -> Finding:
-    """55: how often each layer projects what was read, whether layers share it, and whether the context changes."""
-    encoder, decoder = _made()
+    """55: whether K and V are constant over steps and shared by layers, and whether the context changes."""
+    encoder, decoder = _random_transformer()
     rows = TokenBatch.pad([torch.randint(4, 100, (12,)).tolist()])
     contexts: list[Tensor] = []
     with torch.inference_mode():
@@ -152,25 +155,26 @@ def once_for_all(say: Say) -> Finding:
             _, state = decoder(torch.tensor([[number]]), memory, state)
         hook.remove()
     steady = torch.equal(before, memory.vectors)
-    layers = _apart(memory.vectors[:, 0], memory.vectors[:, 1])
-    moved = min(_apart(one, other) for one, other in pairwise(contexts))
+    layers = max_difference(memory.vectors[:, 0], memory.vectors[:, 1])
+    moved = min(max_difference(one, other) for one, other in pairwise(contexts))
     say(
-        f"K and V of a text of 12 words: {list(memory.vectors.shape)}, "
-        "[texts, layers, K and V, heads, words, head width]"
+        f"K and V of a text of 12 words: {list(memory.vectors.shape)}, [texts, layers, K and V, heads, words, head_dim]"
     )
-    say(f"after 8 steps they are the same numbers: {steady}; those of layer 1 and layer 2 differ by {layers:.1f}")
-    say(f"the context of a step and of the next one, first layer: they differ by {moved:.2f} or more")
+    say(f"unchanged after 8 steps: {steady}; difference between layer 1 and layer 2: {layers:.1f}")
+    say(f"smallest difference between the contexts of consecutive steps, first layer: {moved:.2f}")
     assert steady
     return Finding(
         layers < 1e-6 and moved < 1e-6,
-        f"K and V are computed once for all steps, but by each layer for itself (they differ by {layers:.1f}): what "
-        f"layers share is the encoder's output. And the context changes at every step as Bahdanau's c_i does (by "
-        f"{moved:.2f} or more), as another word asks",
+        f"K and V are computed once for all steps, but separately in each layer (difference {layers:.1f}): "
+        "layers share "
+        f"the encoder's output. The context changes at every step like Bahdanau's c_i (by {moved:.2f} or more), "
+        "since the "
+        "query changes",
     )
 
 
-def writing_takes_turns(say: Say) -> Finding:
-    """56: the same 64 words through a decoder at once, one by one with what was kept, one by one without."""
+def sequential_decoding(say: Say) -> Finding:
+    """56: 64 tokens through a decoder at once, one by one with a KV cache, and one by one without."""
     torch.manual_seed(0)
     system = Transformer(layers=2, decoder_layers=2, width=128, max_positions=64)
     encoder = system.build_encoder(1000).eval()
@@ -182,36 +186,37 @@ def writing_takes_turns(say: Say) -> Finding:
 
     def step_by_step() -> Tensor:
         state, found = decoder.new_state(memory, 1), []
-        for place in range(64):
-            vectors, state = decoder(ids[:, place : place + 1], memory, state)
+        for position in range(64):
+            vectors, state = decoder(ids[:, position : position + 1], memory, state)
             found.append(vectors)
         return torch.cat(found, 1)
 
-    def all_again() -> Tensor:
-        return torch.cat([decoder(ids[:, : place + 1], memory)[0][:, -1:] for place in range(64)], 1)
+    def without_cache() -> Tensor:
+        return torch.cat([decoder(ids[:, : position + 1], memory)[0][:, -1:] for position in range(64)], 1)
 
-    ways: dict[str, Callable[[], Tensor]] = {
-        "all words at once, as in training": at_once,
-        "word by word, keys and values kept": step_by_step,
-        "word by word, all again each time": all_again,
+    methods: dict[str, Callable[[], Tensor]] = {
+        "all tokens at once, as in training": at_once,
+        "token by token with a KV cache": step_by_step,
+        "token by token without a cache": without_cache,
     }
     with torch.inference_mode():
         memory = decoder.project_source(encoder(rows), rows)
-        apart = max(_apart(at_once(), way()) for way in ways.values())
-        times = {name: _seconds(way) for name, way in ways.items()}
+        difference = max(max_difference(at_once(), method()) for method in methods.values())
+        times = {name: shortest_time(method) for name, method in methods.items()}
     for name, seconds in times.items():
-        say(f"{name}: {1e3 * seconds:.1f} ms for 64 words")
+        say(f"{name}: {1e3 * seconds:.1f} ms for 64 tokens")
     once, kept, again = times.values()
     return Finding(
-        apart < 1e-4 and 2 * once < min(kept, again),
-        f"the same vectors ({apart:.0e} apart), but written word by word they take {kept / once:.0f} times as long, "
-        f"and {again / once:.0f} times if nothing is kept: the next word is not known before the last one is chosen",
+        difference < 1e-4 and 2 * once < min(kept, again),
+        f"the vectors are equal (difference {difference:.0e}), but token by token takes {kept / once:.0f} times "
+        "as long, and "
+        f"{again / once:.0f} times without a cache: each token must be chosen before the next one",
     )
 
 
 def unequal_lengths(say: Say) -> Finding:
-    """60: the shape of every tensor for sentences of unequal length, what padding changes and what it costs."""
-    encoder, decoder = _made()
+    """60: tensor shapes for sentences of different lengths, and the effect and cost of padding."""
+    encoder, decoder = _random_transformer()
     lengths = [3, 9, 5, 12]
     texts = [torch.randint(4, 100, (length,)).tolist() for length in lengths]
     rows = TokenBatch.pad(texts)
@@ -222,74 +227,81 @@ def unequal_lengths(say: Say) -> Finding:
         memory = decoder.project_source(output, rows)
         top, _ = decoder(ids, memory)
         for name, value in {
-            "ids, shorter ones filled up": rows.ids,
+            "ids, padded": rows.ids,
             "lengths": rows.lengths,
-            "words with places [batch, time, width]": vectors,
-            "after the encoder": output.top,
-            "K and V for the decoder [batch, layers, 2, heads, time, head width]": memory.vectors,
-            "mask, true inside": memory.inside,
-            "answers so far": ids,
-            "after the decoder": top,
-            "scores of next words": decoder.logits(top),
+            "embeddings with positions [batch, time, width]": vectors,
+            "encoder output": output.top,
+            "K and V for the decoder [batch, layers, 2, heads, time, head_dim]": memory.vectors,
+            "mask, true for tokens": memory.inside,
+            "target ids": ids,
+            "decoder output": top,
+            "logits": decoder.logits(top),
         }.items():
             say(f"{name}: {list(value.shape) if value is not None else None}")
-        apart = 0.0
+        difference = 0.0
         for number, text in enumerate(texts):
             alone = TokenBatch.pad([text])
             found = decoder(ids[number : number + 1], decoder.project_source(encoder(alone), alone))[0]
-            apart = max(apart, _apart(found[0], top[number]))
-    say(f"each sentence alone and filled up beside longer ones: they differ by {apart:.0e}")
+            difference = max(difference, max_difference(found[0], top[number]))
+    say(f"each sentence alone against padded in a batch: difference {difference:.0e}")
     sizes = np.random.default_rng(0).lognormal(2.5, 0.6, 6400).astype(int).clip(2, 100)
-    say(f"lengths are drawn: {sizes.mean():.0f} words on average, {sizes.max()} at most")
+    say(f"random lengths: {sizes.mean():.0f} words on average, {sizes.max()} at most")
     shares = {}
-    for name, order in (("as they come", sizes), ("sorted by length", np.sort(sizes))):
+    for name, order in (("shuffled", sizes), ("sorted by length", np.sort(sizes))):
         rooms = order.reshape(-1, 64).max(1) * 64
         shares[name] = 1 - order.sum() / rooms.sum()
-        say(f"{len(sizes):,} sentences in batches of 64, {name}: {shares[name]:.0%} of the places are padding")
+        say(f"{len(sizes):,} sentences in batches of 64, {name}: {shares[name]:.0%} padding")
     mixed, alike = shares.values()
     return Finding(
-        apart < 1e-4 and alike < 0.05 < mixed,
-        f"a batch is as long as its longest sentence, a mask hides the rest, which changes nothing ({apart:.0e}); "
-        f"sentences of like length together waste {alike:.0%} of the places, as they come {mixed:.0%}",
+        difference < 1e-4 and alike < 0.05 < mixed,
+        f"a batch is as long as its longest sentence, and masked padding changes nothing ({difference:.0e}); it takes "
+        f"{alike:.0%} of the positions with sentences of similar length together, {mixed:.0%} in random order",
     )
 
 
 def products(say: Say) -> Finding:
-    """61: what dot and matmul make of tensors of four dimensions, and which one attention is."""
-    draw = np.random.default_rng(0)
-    one, other = draw.normal(size=(3, 4, 5, 6)), draw.normal(size=(5, 4, 6, 3))
+    """61: dot and matmul of four-dimensional tensors, and the product in attention."""
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(3, 4, 5, 6)), rng.normal(size=(5, 4, 6, 3))
     dot = np.dot(one, other)
-    say(f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, last of the first with next to last of the second")
+    say(
+        f"numpy.dot of {one.shape} and {other.shape}: {dot.shape}, last axis of the first with second-to-last "
+        "of the second"
+    )
     by_sum = np.einsum("abcx,dexf->abcdef", one, other)
-    apart = float(np.abs(dot - by_sum).max())
-    place = (2, 1, 4, 3, 0, 2)
+    difference = float(np.abs(dot - by_sum).max())
+    position = (2, 1, 4, 3, 0, 2)
     single = float(one[2, 1, 4] @ other[3, 0, :, 2])
-    say(f"it is sum over x of A[a,b,c,x] B[d,e,x,f], to {apart:.0e}; at {place}: {dot[place]:.4f} and {single:.4f}")
+    say(
+        f"sum over x of A[a,b,c,x] B[d,e,x,f]: difference {difference:.0e}; at {position}: {dot[position]:.4f} "
+        f"and {single:.4f}"
+    )
     try:
         np.matmul(one, other)
         refused = False
     except ValueError as error:
         refused = True
-        say(f"numpy.matmul refuses them: {str(error).partition(':')[0]}")
-    queries, keys = draw.normal(size=(3, 4, 5, 6)), draw.normal(size=(3, 4, 5, 6))
+        say(f"numpy.matmul raises: {str(error).partition(':')[0]}")
+    queries, keys = rng.normal(size=(3, 4, 5, 6)), rng.normal(size=(3, 4, 5, 6))
     scores = queries @ keys.swapaxes(-1, -2)
-    say(f"what attention needs, [batch, heads, time, width] @ [batch, heads, width, time]: {scores.shape}")
+    say(f"attention, [batch, heads, time, width] @ [batch, heads, width, time]: {scores.shape}")
     return Finding(
-        dot.shape == (3, 4, 5, 5, 4, 3) and apart < 1e-12 and refused and scores.shape == (3, 4, 5, 5),
-        "dot pairs every matrix of one with every matrix of the other, [3,4,5,5,4,3]; attention wants the product of "
-        "each sentence and head with its own alone, which is matmul's, [3,4,5,5]",
+        dot.shape == (3, 4, 5, 5, 4, 3) and difference < 1e-12 and refused and scores.shape == (3, 4, 5, 5),
+        "dot pairs every matrix of one with every matrix of the other, [3,4,5,5,4,3]; attention multiplies each "
+        "sentence "
+        "and head with its own only, which is matmul, [3,4,5,5]",
     )
 
 
-def _made() -> tuple[TransformerEncoder, TransformerDecoder]:
-    """A random one; its norms do not hide what moves."""
+def _random_transformer() -> tuple[TransformerEncoder, TransformerDecoder]:
+    """A random Transformer."""
     torch.manual_seed(0)
     encoder = SMALL.build_encoder(110).eval()
     return encoder, SMALL.build_decoder(encoder, 110).eval()
 
 
-def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
-    """One that writes rows of words in reverse, and the share of new rows that it writes rightly from end to end."""
+def _reversing_transformer(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
+    """A Transformer trained to reverse sequences, and its sequence accuracy."""
     torch.manual_seed(0)
     system = Transformer(
         layers=1,
@@ -301,21 +313,21 @@ def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
         shared_vocabulary=True,
         label_smoothing=0.0,
     )
-    encoder = system.build_encoder(2 + LETTERS)
-    decoder = system.build_decoder(encoder, 2 + LETTERS)
+    encoder = system.build_encoder(2 + WORDS)
+    decoder = system.build_decoder(encoder, 2 + WORDS)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.Adam(weights, lr=2e-3, betas=(0.9, 0.98))
 
-    def answers(rows: int) -> tuple[Tensor, Tensor]:
-        """[rows, 7, vocabulary] scores of the words that were to be written, and these."""
-        text = torch.randint(2, 2 + LETTERS, (rows, 6))
-        source = TokenBatch(ids=text, lengths=torch.full((rows,), 6))
-        turned = F.pad(F.pad(text.flip(1), (1, 0), value=OPENING), (0, 1), value=CLOSING)
-        vectors, _ = decoder(turned[:, :-1], decoder.project_source(encoder(source), source))
-        return decoder.logits(vectors), turned[:, 1:]
+    def batch(size: int) -> tuple[Tensor, Tensor]:
+        """Logits [batch, 7, vocab_size] and targets [batch, 7]."""
+        text = torch.randint(2, 2 + WORDS, (size, 6))
+        source = TokenBatch(ids=text, lengths=torch.full((size,), 6))
+        target = F.pad(F.pad(text.flip(1), (1, 0), value=BOS), (0, 1), value=EOS)
+        vectors, _ = decoder(target[:, :-1], decoder.project_source(encoder(source), source))
+        return decoder.logits(vectors), target[:, 1:]
 
     for step in range(400):
-        scores, wanted = answers(64)
+        scores, wanted = batch(64)
         loss = F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
         for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
             weight.grad = gradient
@@ -323,27 +335,13 @@ def _learned(say: Say) -> tuple[TransformerEncoder, TransformerDecoder, float]:
         if step % 200 == 199:
             say.progress(f"step {step + 1}: loss {loss.item():.3f}")
     with torch.inference_mode():
-        scores, wanted = answers(500)
+        scores, wanted = batch(500)
     right = (scores.argmax(-1) == wanted).all(1).float().mean().item()
     return encoder.eval(), decoder.eval(), right
 
 
-def _seconds(run: Callable[[], Tensor]) -> float:
-    """The shortest of some runs."""
-    found = []
-    for _ in range(5):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    return (one - other).abs().max().item()
-
-
-def _moves(one: Tensor, other: Tensor) -> list[float]:
-    """By how much each place of the only row differs."""
+def _changes(one: Tensor, other: Tensor) -> list[float]:
+    """Largest change at each position of the only sequence."""
     return (one - other)[0].abs().amax(-1).tolist()
 
 

@@ -1,4 +1,4 @@
-"""Claims about vectors of words."""
+"""Claims about word vectors."""
 
 import itertools
 from dataclasses import replace
@@ -13,26 +13,26 @@ import keel
 from keel.api.model_loading import load_vectors
 from keel.api.vectors import word_map
 from keel.claims.claim import Finding, Say
-from keel.claims.network_claims import descend
+from keel.claims.measures import gradient_descent, max_difference
 from keel.claims.small_models import TINY, learn_sentences, learn_words, read_docstrings
 from keel.config import cache_folder
 from keel.data.token_batch import TokenBatch
-from keel.demo.docstrings import balanced, questions
+from keel.demo.docstrings import balanced, labelled_sentences
 from keel.systems.word2vec import Word2vecTraining
 
 KINDS = {
     "animal": ("dog cat bird horse cow sheep", "eats sleeps breathes drinks grows hides"),
     "vehicle": ("car bus truck train tram van", "brakes honks parks rusts stalls reverses"),
 }
-# 皇 emperor, 后 empress; 男 man, 女 woman; 父 father, 母 mother; 兄 elder brother, 姐 elder sister: each role with what
-# is said of it, and then what is said of either sex.
+# 皇 emperor, 后 empress; 男 man, 女 woman; 父 father, 母 mother; 兄 elder brother, 姐 elder sister: each role with its
+# context words, and then the context words of either sex.
 ROLES = {("皇", "后"): "宫冠玺诏", ("男", "女"): "街店车饭", ("父", "母"): "家养教孩", ("兄", "姐"): "同玩幼弟"}
 SEXES = ("须他雄刚", "裙她雌柔")
 SENSES = {"river": "water fish boat mud reeds flood", "money": "loan cash clerk credit coins debt"}
 
 
 def one_hot_meaning(say: Say) -> Finding:
-    """1: cosines of one-hot vectors and of learned ones, within a kind and between kinds; and unseen words named."""
+    """1: cosines within and between categories for one-hot and learned vectors, and a linear probe for new words."""
     model = learn_words(_kinds_of_things(), keel.Word2vec(width=16, window=3, subsample=0.0), epochs=20)
     space = load_vectors(model)
     words = [word for things, _ in KINDS.values() for word in things.split()]
@@ -45,51 +45,56 @@ def one_hot_meaning(say: Say) -> Finding:
         within, between = cosines[same].mean(), cosines[kinds[:, None] != kinds].mean()
         weights = np.linalg.lstsq(vectors[known], 2.0 * kinds[known] - 1, rcond=None)[0]
         scores = vectors[~known] @ weights
-        right = np.where(np.abs(scores) < 1e-6, 0.5, (scores > 0) == kinds[~known]).mean()  # none is half a guess
+        right = np.where(
+            np.abs(scores) < 1e-6, 0.5, (scores > 0) == kinds[~known]
+        ).mean()  # a score of 0 counts one half
         found[name] = (within, between, right)
-        say(f"{name}: cosine of dog and cat {cosines[0, 1]:.2f}; in a kind {within:.2f}, between kinds {between:.2f}")
-        say(f"{name}: a linear rule from 6 labelled words names {right:.0%} of the 6 others rightly")
+        say(f"{name}: cosine of dog and cat {cosines[0, 1]:.2f}; within a category {within:.2f}, between {between:.2f}")
+        say(f"{name}: accuracy of a linear probe, trained on 6 words, on 6 others: {right:.0%}")
     one_hot, learned = found["one-hot"], found["word2vec"]
     return Finding(
         one_hot[:2] == (0, 0) and learned[0] > learned[1] + 0.3,
-        f"one-hot vectors are all equally far apart, so a rule for dogs says nothing of cats ({one_hot[2]:.0%}, a "
-        f"guess); learned from text, cosines are {learned[0]:.2f} within a kind and {learned[1]:.2f} between, and the "
-        f"rule holds for {learned[2]:.0%}",
+        f"all one-hot vectors are orthogonal, so nothing transfers to other words ({one_hot[2]:.0%}, chance); "
+        "word2vec's "
+        f"cosines are {learned[0]:.2f} within a category and {learned[1]:.2f} between, and the probe reaches "
+        f"{learned[2]:.0%}",
     )
 
 
 def first_layer(say: Say) -> Finding:
-    """4: the same network with a table of vectors, and with one-hot inputs and a matrix, trained side by side."""
+    """4: the same network with an embedding table and with one-hot inputs and a matrix, trained alike."""
     torch.manual_seed(0)
     pretrained = torch.randn(50, 16)
     table, head = nn.Embedding.from_pretrained(pretrained.clone(), freeze=False), nn.Linear(16, 3)
     matrix, other_head = nn.Linear(50, 16, bias=False), nn.Linear(16, 3)
     with torch.no_grad():
-        matrix.weight.copy_(pretrained.T)  # using embeddings: the first layer starts from them
+        matrix.weight.copy_(pretrained.T)  # the first layer is initialised with the embeddings
         other_head.load_state_dict(head.state_dict())
     ids, labels = torch.randint(50, (64,)), torch.randint(3, (64,))
-    same = _apart(table(ids), matrix(F.one_hot(ids, 50).float()))
-    say(f"rows of Q looked up, and one-hot times Q: they differ by {same:.1e}")
+    same = max_difference(table(ids), matrix(F.one_hot(ids, 50).float()))
+    say(f"embedding lookup against one-hot times Q: difference {same:.1e}")
     inputs = F.one_hot(ids, 50).float()
-    descend(lambda: F.cross_entropy(head(table(ids)), labels), [*table.parameters(), *head.parameters()], 100, 0.5)
-    descend(
+    gradient_descent(
+        lambda: F.cross_entropy(head(table(ids)), labels), [*table.parameters(), *head.parameters()], 100, 0.5
+    )
+    gradient_descent(
         lambda: F.cross_entropy(other_head(matrix(inputs)), labels),
         [*matrix.parameters(), *other_head.parameters()],
         100,
         0.5,
     )
-    trained = _apart(table.weight, matrix.weight.T)
-    moved = _apart(table.weight, pretrained)
-    say(f"after 100 steps on the same labels both have moved by {moved:.2f}, and differ by {trained:.1e}")
+    trained = max_difference(table.weight, matrix.weight.T)
+    moved = max_difference(table.weight, pretrained)
+    say(f"after 100 training steps both have changed by {moved:.2f}; difference {trained:.1e}")
     return Finding(
         same == 0 and trained < 1e-4 < moved,
-        f"looking up is multiplying by one-hot (difference {same:.0f}), and fine-tuning the table is training a first "
-        f"layer that starts from it ({trained:.0e} after 100 steps); the lookup only skips the zeros",
+        f"a lookup equals a product with one-hot vectors (difference {same:.0f}), and fine-tuning the table equals "
+        f"training the first layer ({trained:.0e} after 100 steps)",
     )
 
 
 def only_the_first_layer(say: Say) -> Finding:
-    """6: which weights of a network word vectors fill, and a question that these cannot answer."""
+    """6: the share of a network's parameters that word vectors initialise, and a question of word order."""
     people = ("peter", "maria", "john", "clara", "david", "helen", "frank", "laura", "simon", "julia", "bruno", "erica")
     verbs = ("calls", "visits", "meets", "thanks")
     pairs = [text for name in people for verb in verbs for text in (f"anna {verb} {name}", f"{name} {verb} anna")]
@@ -103,7 +108,7 @@ def only_the_first_layer(say: Say) -> Finding:
     total = sum(weight.numel() for weight in encoder.parameters())
     above = sum(weight.numel() for block in encoder.blocks() for weight in block.parameters())
     filled = words.encoder.get_parameter("words.weight").numel()
-    say(f"a network of 2 layers has {total:,} weights: word vectors fill {filled:,}, none of the {above:,} above them")
+    say(f"a 2-layer network has {total:,} parameters: word vectors initialise {filled:,}, none of the {above:,} above")
     labelled = [(text, "yes" if text.startswith("anna") else "no") for text in pairs]
     learned, test = labelled[:56], labelled[56:]
     scores = []
@@ -112,21 +117,21 @@ def only_the_first_layer(say: Say) -> Finding:
         encoder.get_parameter("words.weight").copy_(words.encoder.get_parameter("words.weight"))
     start = keel.Model(system=network, encoder=encoder, tokenizer=words.tokenizer)
     by_layers = keel.finetune(start, learned, dev=None, epochs=40, batch=8, lr=2e-3)
-    for name, model in (("vectors alone", by_words), ("layers over them, learned from the labels", by_layers)):
+    for name, model in (("word vectors", by_words), ("layers above them, trained on the labels", by_layers)):
         scores.append(keel.evaluate(model, test).values["accuracy"].value)
-        say(f"is it anna who does it? {name}: {scores[-1]:.0%} right")
+        say(f"is anna the subject? {name}: accuracy {scores[-1]:.0%}")
     one, other = words.encode(["anna calls peter", "peter calls anna"])
-    apart = float(np.abs(one - other).max())
-    say(f"the mean vectors of 'anna calls peter' and 'peter calls anna' differ by {apart:.1e}")
+    difference = float(np.abs(one - other).max())
+    say(f"the mean vectors of 'anna calls peter' and 'peter calls anna': difference {difference:.1e}")
     return Finding(
         filled + above <= total and scores[0] < 0.6 < scores[1],
-        f"word vectors start {filled / total:.0%} of the weights here and no layer above; what needs such a layer, the "
-        f"order of words, they leave at a guess ({scores[0]:.0%}): it must be learned from labels ({scores[1]:.0%})",
+        f"word vectors initialise {filled / total:.0%} of the parameters and no layer above; word order needs such a "
+        f"layer: accuracy {scores[0]:.0%} without, {scores[1]:.0%} with layers trained on the labels",
     )
 
 
 def linear_model(say: Say) -> Finding:
-    """10: the scores that CBOW gives to words, for a sum of contexts; and what the products are estimates of."""
+    """10: linearity of CBOW's scores in the context, and skip-gram's products against mutual information."""
     sentences = _kinds_of_things()
     system = keel.Word2vec(width=32, window=2, subsample=0.0, architecture="cbow", negatives=5)
     model = learn_words(sentences, system, epochs=30)
@@ -134,8 +139,10 @@ def linear_model(say: Say) -> Finding:
     vectors, contexts = model.encoder.get_parameter("words.weight").detach(), model.objective.contexts.detach()
     torch.manual_seed(0)
     one, other = vectors[torch.randint(5, len(vectors), (2,))]
-    apart = _apart((0.3 * one + 0.7 * other) @ contexts.T, 0.3 * (one @ contexts.T) + 0.7 * (other @ contexts.T))
-    say(f"CBOW's scores of all words for 0.3 a + 0.7 b, and 0.3 of a's with 0.7 of b's: they differ by {apart:.1e}")
+    difference = max_difference(
+        (0.3 * one + 0.7 * other) @ contexts.T, 0.3 * (one @ contexts.T) + 0.7 * (other @ contexts.T)
+    )
+    say(f"CBOW: f(0.3 a + 0.7 b) against 0.3 f(a) + 0.7 f(b): difference {difference:.1e}")
     torch.manual_seed(0)
     bert = (
         keel.Bert(layers=1, width=32, head_dim=16, max_positions=16, sequence_length=8, next_sentence=False)
@@ -146,55 +153,55 @@ def linear_model(say: Say) -> Finding:
     a, b = torch.randn(2, 1, 3, 32)
     with torch.inference_mode():
         top = [bert.contextualize(mixed, rows).top for mixed in (0.3 * a + 0.7 * b, a, b)]
-    bent = _apart(top[0], 0.3 * top[1] + 0.7 * top[2])
-    say(f"a layer of BERT, asked the same: they differ by {bent:.2f}")
+    bent = max_difference(top[0], 0.3 * top[1] + 0.7 * top[2])
+    say(f"BERT layer: the same difference is {bent:.2f}")
     skipgram = learn_words(sentences, replace(system, architecture="skipgram"), epochs=30)
     assert isinstance(skipgram.objective, Word2vecTraining)
     products = skipgram.encoder.get_parameter("words.weight").detach() @ skipgram.objective.contexts.detach().T
     measured, wanted = _information(sentences, skipgram.tokenizer, products.numpy(), window=2)
     likeness = float(np.corrcoef(measured, wanted)[0, 1])
-    say(
-        f"skip-gram: u·v of {len(wanted):,} pairs of words against their mutual information: correlation {likeness:.2f}"
-    )
+    say(f"skip-gram: correlation of u·v with pointwise mutual information over {len(wanted):,} pairs: {likeness:.2f}")
     return Finding(
-        apart < 1e-4 < bent and likeness > 0.7,
-        f"the score of a word is a product, linear in the context's vector ({apart:.0e}; a BERT layer is not: "
-        f"{bent:.2f}), and products follow pointwise mutual information (correlation {likeness:.2f})",
+        difference < 1e-4 < bent and likeness > 0.7,
+        f"scores are linear in the context vector ({difference:.0e}; a BERT layer is not: {bent:.2f}), and the "
+        "products "
+        f"follow pointwise mutual information (correlation {likeness:.2f})",
     )
 
 
 def arithmetic(say: Say) -> Finding:
-    """11: 皇 - 后 = 男 - 女 in text whose words are told apart by sex and role; and a question to real text."""
+    """11: 皇 - 后 = 男 - 女 in text whose words depend on role and sex."""
     sentences = _people()
     model = learn_words(sentences, keel.Word2vec(width=32, window=4, subsample=0.0), epochs=40, tokenizer="characters")
     space = load_vectors(model)
-    right, asked = 0, 0
+    right, queried = 0, 0
     for (a, b), (c, d) in itertools.permutations(ROLES, 2):
         found = space.analogy(f"{a} - {b} + {d}", top=1)[0]
-        right, asked = right + (found.word == c), asked + 1
+        right, queried = right + (found.word == c), queried + 1
     emperor = space.analogy("皇 - 男 + 女", top=2)
     say(f"皇 - 男 + 女: {', '.join(f'{word} {score:.2f}' for word, score in emperor)}")
-    say(f"all questions a - b + d of {len(ROLES)} pairs: {right} of {asked} right")
+    say(f"analogies a - b + d over {len(ROLES)} pairs: {right} of {queried} correct")
     differences = np.array([space.units([space.row(a)])[0] - space.units([space.row(b)])[0] for a, b in ROLES])
     differences /= np.linalg.norm(differences, axis=1, keepdims=True)
     alike = float((differences @ differences.T)[~np.eye(len(ROLES), dtype=bool)].mean())
-    say(f"皇 - 后, 男 - 女, 父 - 母, 兄 - 姐: their mean cosine is {alike:.2f}")
+    say(f"皇 - 后, 男 - 女, 父 - 母, 兄 - 姐: mean cosine of the differences {alike:.2f}")
     folder = cache_folder() / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     picture = word_map(model, out=folder / "011.svg", pairs=list(ROLES))
-    say.progress(f"the picture: {picture}")
+    say.progress(f"picture: {picture}")
     return Finding(
-        right == asked and alike > 0.5,
-        f"where text tells sex and role apart, {right} of {asked} analogies are right and the differences are parallel "
-        f"(cosine {alike:.2f}); real text does so less cleanly, as keel demo shows",
+        right == queried and alike > 0.5,
+        f"in text composed of role and sex, {right} of {queried} analogies are correct and the differences are "
+        "parallel "
+        f"(cosine {alike:.2f}); in real text less so, as keel demo shows",
     )
 
 
 def variance(say: Say) -> Finding:
-    """19: how large the numbers of CBOW's and skip-gram's vectors are, and how fast a layer above learns from each."""
+    """19: variance of CBOW's and skip-gram's vectors, and the convergence of a layer above them."""
     docstrings = read_docstrings(say)
     corpus = ["\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out]
-    learned = balanced(questions(docstring for docstring in docstrings if not docstring.held_out), 100)
+    learned = balanced(labelled_sentences(docstring for docstring in docstrings if not docstring.held_out), 100)
     names = sorted({label for _, label in learned})
     labels = torch.tensor([names.index(label) for _, label in learned])
     spreads, losses = [], []
@@ -203,43 +210,44 @@ def variance(say: Say) -> Finding:
         words = model.encode([text for text, _ in learned], pool="none")
         spreads.append(float(np.concatenate([it.vectors for it in words]).var()))
         texts = torch.from_numpy(model.encode([text for text, _ in learned]))
-        as_they_are = _loss_after(texts, labels)
+        unscaled = _loss_after(texts, labels)
         matched = _loss_after(texts / texts.std(), labels)
-        losses.append((as_they_are, matched))
+        losses.append((unscaled, matched))
         means = float(texts.var())
-        say(f"{architecture}: variance {spreads[-1]:.3f} of words as they come, {means:.3f} of the means of texts")
-        say(f"{architecture}: loss after 200 steps {as_they_are:.3f} as they are, {matched:.3f} brought to variance 1")
+        say(f"{architecture}: variance {spreads[-1]:.3f} of tokens, {means:.3f} of sentence means")
+        say(f"{architecture}: loss after 200 steps {unscaled:.3f} unscaled, {matched:.3f} scaled to variance 1")
     ratio = max(spreads) / min(spreads)
     return Finding(
         ratio > 1.2 and all(matched < plain for plain, matched in losses),
         f"the variances differ by a factor of {ratio:.1f} ({spreads[0]:.3f} of skip-gram, {spreads[1]:.3f} of CBOW); "
-        f"at variance 1 the loss is lower after the same steps ({losses[0][1]:.2f} for {losses[0][0]:.2f}, "
-        f"{losses[1][1]:.2f} for {losses[1][0]:.2f}); a larger rate for that layer would do the same",
+        f"scaled to variance 1 the loss after the same steps is lower ({losses[0][1]:.2f} instead of "
+        f"{losses[0][0]:.2f}, "
+        f"{losses[1][1]:.2f} instead of {losses[1][0]:.2f}); a larger learning rate of that layer has the same effect",
     )
 
 
 def one_vector(say: Say) -> Finding:
     """20: the vector of one word in several sentences, by word2vec and by BERT."""
     sentences = _two_senses(200)
-    asked = ["the bank by the water", "a loan from the bank", "bank"]
+    queried = ["the bank by the water", "a loan from the bank", "bank"]
     moved = {}
     for name, model in (
         ("word2vec", learn_words(sentences, keel.Word2vec(width=16, window=4, subsample=0.0), epochs=5)),
         ("BERT", learn_sentences(sentences, TINY, steps=100)),
     ):
-        found = model.encode(asked, pool="none")
+        found = model.encode(queried, pool="none")
         vectors = [it.vectors[it.tokens.index("bank")] for it in found]
         moved[name] = max(float(np.abs(one - vectors[0]).max()) for one in vectors[1:])
-        say(f"{name}: 'bank' in {len(asked)} texts, its vectors differ by {moved[name]:.2g}")
+        say(f"{name}: largest difference between the vectors of 'bank' in {len(queried)} texts: {moved[name]:.2g}")
     return Finding(
         moved["word2vec"] == 0 < moved["BERT"],
-        f"word2vec's vector of a word is the same in every text (difference {moved['word2vec']:.0f}), BERT's is not "
+        f"word2vec's vector is the same in every text (difference {moved['word2vec']:.0f}), BERT's is not "
         f"({moved['BERT']:.2f})",
     )
 
 
 def no_senses(say: Say) -> Finding:
-    """21: which bank is it? By the word's own vector, and by its vector in the sentence."""
+    """21: a linear probe for the sense of "bank", on static and on contextual vectors."""
     sentences = _two_senses(400)
     truth = [sense for sense in SENSES for _ in range(200)]
     words = learn_words(sentences, keel.Word2vec(width=16, window=4, subsample=0.0), epochs=20)
@@ -248,17 +256,17 @@ def no_senses(say: Say) -> Finding:
         sense: np.mean([space.similarity("bank", word) for word in text.split()]) for sense, text in SENSES.items()
     }
     own = np.mean([space.similarity("water", word) for word in SENSES["river"].split()[1:]])
-    listed = ", ".join(f"{mean:.2f} with words of {sense}" for sense, mean in means.items())
-    say(f"word2vec: the mean cosine of 'bank' is {listed}; of 'water', {own:.2f} with its own kind")
+    listed = ", ".join(f"{mean:.2f} with {sense} words" for sense, mean in means.items())
+    say(f"word2vec: mean cosine of 'bank' {listed}; of 'water' with river words {own:.2f}")
     right = {}
     for name, model in (("word2vec", words), ("BERT", learn_sentences(sentences, TINY, steps=300))):
         found = model.encode(sentences, pool="none")
         vectors = np.array([it.vectors[it.tokens.index("bank")] for it in found])
-        right[name] = _told_apart(vectors, np.array([sense == "river" for sense in truth]))
-        say(f"{name}: a linear rule on the vector of 'bank' names {right[name]:.0%} of the senses in new sentences")
+        right[name] = _probe_accuracy(vectors, np.array([sense == "river" for sense in truth]))
+        say(f"{name}: accuracy of a linear probe for the sense of 'bank' in new sentences: {right[name]:.0%}")
     return Finding(
         right["word2vec"] <= 0.55 and right["BERT"] > 0.9,
-        f"one vector for both senses tells none ({right['word2vec']:.0%}, a guess); a vector in context does "
+        f"one vector for both senses carries none ({right['word2vec']:.0%}, chance); a contextual vector does "
         f"({right['BERT']:.0%})",
     )
 
@@ -275,24 +283,24 @@ def _kinds_of_things() -> list[str]:
 
 
 def _people() -> list[str]:
-    """Sentences of one person with two words of the role and two of the sex, in any order."""
+    """Sentences of one person, two words of the role and two of the sex, in random order."""
     random = Random(0)
     sentences = []
     for _ in range(3000):
         pair, about = random.choice(list(ROLES.items()))
         sex = random.randrange(2)
-        letters = [pair[sex], *random.sample(about, 2), *random.sample(SEXES[sex], 2)]
-        random.shuffle(letters)
-        sentences.append("".join(letters))
+        characters = [pair[sex], *random.sample(about, 2), *random.sample(SEXES[sex], 2)]
+        random.shuffle(characters)
+        sentences.append("".join(characters))
     return sentences
 
 
 def _two_senses(count: int) -> list[str]:
-    """Half about the one bank, half about the other."""
+    """Half about river banks, half about money."""
     random = Random(0)
-    frames = ("the {} is near the bank with {}", "at the bank there is {} and {}", "{} and {} belong to the bank")
+    templates = ("the {} is near the bank with {}", "at the bank there is {} and {}", "{} and {} belong to the bank")
     return [
-        random.choice(frames).format(*random.sample(SENSES[sense].split(), 2))
+        random.choice(templates).format(*random.sample(SENSES[sense].split(), 2))
         for sense in SENSES
         for _ in range(count // 2)
     ]
@@ -301,34 +309,30 @@ def _two_senses(count: int) -> list[str]:
 def _information(
     sentences: list[str], tokenizer: keel.Tokenizer, products: np.ndarray, window: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The products of pairs that stand near each other 20 times or more, and these pairs' mutual information."""
+    """Products u·v and pointwise mutual information of pairs that co-occur 20 times or more."""
     counts = np.zeros(products.shape)
     for sentence in sentences:
         ids = tokenizer.encode(sentence).ids
         for here, there in itertools.permutations(range(len(ids)), 2):
             distance = abs(here - there)
-            counts[ids[here], ids[there]] += max(0.0, 1 - (distance - 1) / window)  # the window's reach is drawn
+            counts[ids[here], ids[there]] += max(0.0, 1 - (distance - 1) / window)  # the window size is sampled
     share = counts / counts.sum()
     seen = counts >= 20
-    chance = np.outer(share.sum(1), share.sum(0))
-    return products[seen], np.log(share[seen] / chance[seen])
+    independent = np.outer(share.sum(1), share.sum(0))
+    return products[seen], np.log(share[seen] / independent[seen])
 
 
 def _loss_after(vectors: torch.Tensor, labels: torch.Tensor) -> float:
-    """What a network of one hidden layer, made for inputs of variance 1, has left to learn after some steps."""
+    """Loss after 200 steps of a network with one hidden layer, initialised for inputs of variance 1."""
     torch.manual_seed(0)
     width, hidden = vectors.shape[1], 64
     first, second = torch.randn(width, hidden) / width**0.5, torch.randn(hidden, 10) / hidden**0.5
     weights = [first.requires_grad_(), second.requires_grad_()]
-    return descend(lambda: F.cross_entropy(torch.tanh(vectors @ first) @ second, labels), weights, 200, 0.1)
+    return gradient_descent(lambda: F.cross_entropy(torch.tanh(vectors @ first) @ second, labels), weights, 200, 0.1)
 
 
-def _told_apart(vectors: np.ndarray, truth: np.ndarray) -> float:
-    """How often a linear rule from every second vector names the truth of the others."""
+def _probe_accuracy(vectors: np.ndarray, truth: np.ndarray) -> float:
+    """Accuracy of a linear probe trained on every second vector, on the others."""
     inputs = np.hstack([vectors, np.ones((len(vectors), 1))])
     weights = np.linalg.lstsq(inputs[::2], 2.0 * truth[::2] - 1, rcond=None)[0]
     return float(((inputs[1::2] @ weights > 0) == truth[1::2]).mean())
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    return (one - other).abs().max().item()

@@ -1,4 +1,4 @@
-"""Events to the terminal: a bar where there is one to draw on, a line now and then where not."""
+"""Progress events on the terminal: a progress bar, or a log line per interval where there is no terminal."""
 
 import sys
 import time
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 INTERVAL = 10.0
-"""Seconds between two lines about steps, where there is no bar."""
+"""Seconds between two log lines, where there is no progress bar."""
 
 
 class Console:
-    """An `on_event` that a person reads; use it in a `with`, so that the bar is cleaned up."""
+    """An `on_event` that writes to the terminal; use it in a `with`, so that the progress bar is cleaned up."""
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None):
         self.quiet = quiet
         self.stream = stream or sys.stderr
-        self.told = 0.0
+        self.logged_at = 0.0
         self.notes: set[str] = set()
         self.bar: Progress | None = None
 
@@ -37,18 +37,17 @@ class Console:
             case "step":
                 self._step(event)
             case "evaluation":
-                self.say(f"step {event['step']:,}: held-out {losses(event)}")
+                self.say(f"step {event['step']:,}: validation {losses(event)}")
             case "tokens":
-                self._now_and_then(
-                    f"{event['ids']:,} tokens of {counted(event['documents'], 'document')} are encoded", last=False
-                )
+                documents = counted(event["documents"], "document")
+                self._log_line(f"encoded {event['ids']:,} tokens of {documents}", last=False)
             case "scores":
                 seed = f" (seed {event['seed']})" if "seed" in event else ""
                 self.say(f"{event['on']}{seed}: {score_line(event)}")
-            case "checkpoint" | "row":  # a row is part of a result, and results go to stdout
+            case "checkpoint" | "row":  # a row belongs to a result, and results go to stdout
                 pass
             case _ if text := event.get("text"):
-                if text not in self.notes:  # a file that is read twice says the same twice
+                if text not in self.notes:  # a file that is read twice sends its notes twice
                     self.say(text)
                 self.notes.add(text)
 
@@ -63,32 +62,33 @@ class Console:
     def _step(self, event: dict[str, Any]) -> None:
         step, steps = event["step"], event["steps"]
         speeds = [
-            f"{value:,.0f} {name.removesuffix('_per_second')}/s"
+            f"{_short_number(value)} {name.removesuffix('_per_second')}/s"
             for name, value in event.items()
             if name.endswith("_per_second")
         ]
-        text = "  ".join([losses(event), f"rate {event['lr']:.2g}", *speeds])
+        text = "  ".join([losses(event), f"lr {event['lr']:.1e}", *speeds])
         if not self.stream.isatty():
-            self._now_and_then(
-                f"step {step:,} of {steps:,}  {text}  {clock(event['seconds_left'])} left", last=step == steps
-            )
+            left = clock(event["seconds_left"])
+            self._log_line(f"step {step:,}/{steps:,}  {text}  {left} left", last=step == steps)
             return
         bar = self.bar = self.bar or self._new_bar(steps)
         bar.update(bar.task_ids[0], completed=step, total=steps, text=text, left=clock(event["seconds_left"]))
         if step == steps:
             self._close_bar()
 
-    def _now_and_then(self, text: str, *, last: bool) -> None:
-        if last or time.monotonic() - self.told >= INTERVAL:
+    def _log_line(self, text: str, *, last: bool) -> None:
+        if last or time.monotonic() - self.logged_at >= INTERVAL:
             self.say(text)
-            self.told = time.monotonic()
+            self.logged_at = time.monotonic()
 
     def _new_bar(self, steps: int) -> "Progress":
         from rich.console import Console as Terminal
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.table import Column
 
         texts = (TextColumn("{task.fields[text]}"), TextColumn("{task.fields[left]} left"))
-        bar = Progress(BarColumn(24), MofNCompleteColumn(), *texts, console=Terminal(file=self.stream))
+        count = MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(steps)) + 1))
+        bar = Progress(BarColumn(12), count, *texts, console=Terminal(file=self.stream))
         bar.add_task("", total=steps, text="", left="")
         bar.start()
         return bar
@@ -100,13 +100,21 @@ class Console:
 
 
 def losses(event: dict[str, Any]) -> str:
-    """Each loss by its name, "mlm 6.910 nsp 0.690"; a lone one may be called loss."""
-    apart = event["losses"] or {"loss": event["loss"]}
-    return " ".join(f"{name} {value:.3f}" for name, value in apart.items())
+    """The loss, with its parts if there are several: "loss 7.600 (mlm 6.910, nsp 0.690)"."""
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in event["losses"].items())
+    return f"loss {event['loss']:.3f}" + (f" ({parts})" if len(event["losses"]) > 1 else "")
+
+
+def _short_number(value: float) -> str:
+    """Three digits or so: "950", "12.3k", "918k", "2.80M"."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.{2 - min(2, len(str(int(value / size))) - 1)}f}{unit}"
+    return f"{value:.0f}"
 
 
 def score_line(scores: dict[str, Any]) -> str:
-    """Scores as plain data on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
+    """Scores on one line: "accuracy 0.912 (0.890 to 0.931), ... on 872 examples"."""
     if "mean" in scores:
         return format_main_score(scores)
     values = ", ".join(format_score(name, score) for name, score in scores["values"].items())
@@ -114,9 +122,7 @@ def score_line(scores: dict[str, Any]) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A stretch of time: 42 s, 3:07 or 1:23:45."""
+    """A duration: 0:42, 3:07 or 1:23:45."""
     hours, rest = divmod(round(seconds), 3600)
     minutes, rest = divmod(rest, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02}"
-    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

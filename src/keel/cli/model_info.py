@@ -13,6 +13,7 @@ import torch
 import keel
 from keel.cli.console import clock
 from keel.config import cache_folder, to_dict
+from keel.data.label_kinds import ChoiceLabel, Regression, TextTarget
 from keel.data.token_store import Tokens
 from keel.errors import KeelError
 from keel.explain.layer_weights import layer_weights
@@ -86,11 +87,11 @@ def _labels(task: Task) -> str:
     """What a task predicts."""
     own = task.labels.tokenizer
     match task.labels.kind:
-        case "number":
+        case Regression():
             return "a number"
-        case "choice":
+        case ChoiceLabel():
             return "the index of a choice"
-        case "text":
+        case TextTarget():
             return "a text" if own is None else f"a text of {len(own):,} tokens ({own.kind})"
     return ", ".join(task.labels.names)
 

@@ -13,6 +13,7 @@ from keel.cli.command_output import Answer, Command
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
+from keel.data.label_kinds import TagLabels, TextTarget
 from keel.data.parallel_text import two_files
 from keel.data.text_files import file_kind
 from keel.errors import UsageError
@@ -26,8 +27,8 @@ from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
 from keel.systems.system import System
 from keel.tasks import TASKS
+from keel.tasks.head_settings import HeadSettings
 from keel.tasks.sequence_to_sequence import SequenceToSequence
-from keel.tasks.task import HeadSettings
 from keel.training.plan import Train
 
 FILE_FLAGS = ("--dev", "--test")
@@ -120,7 +121,7 @@ def pretrain(options: Namespace) -> Answer:
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
-        lines.append(f"validation loss: {losses(evaluations[0])} -> {losses(evaluations[-1])}")
+        lines.append(f"validation {losses(evaluations[0])} -> {losses(evaluations[-1])}")
     probed = {"probe": model.card.scores["probe"]} if "probe" in model.card.scores else {}
     lines += [f"{name}: {score_line(scores)}" for name, scores in probed.items()]
     lines.append(f"next: keel {_first_use(model)} --model {quote(out)}")
@@ -208,9 +209,10 @@ def finetune(options: Namespace) -> Answer:
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
         lines.append(f"scalar mix: {layer_weights(tuned).brief()}")
-    kind = tuned.task.labels.kind if tuned.task else ""
-    test = {"text": "TEST.source TEST.target", "tags": "TEST.conll"}.get(kind, "TEST.tsv")
-    first = f'translate "..." --model {quote(out)}' if kind == "text" else f"predict {quote(out)} NEW.txt"
+    kind = tuned.task.labels.kind if tuned.task else None
+    generates = isinstance(kind, TextTarget)
+    test = "TEST.source TEST.target" if generates else "TEST.conll" if isinstance(kind, TagLabels) else "TEST.tsv"
+    first = f'translate "..." --model {quote(out)}' if generates else f"predict {quote(out)} NEW.txt"
     lines += [f"next: keel {first}", f"      keel evaluate {quote(out)} {test}"]
     return Answer(lines=lines, data={"model": out, "scores": tuned.card.scores})
 

@@ -1,6 +1,6 @@
-"""Chinese words as jieba cuts them (its dictionary, the likeliest path, a hidden Markov model), by compiled code.
+"""Chinese word segmentation equal to jieba's (dictionary, most probable path, hidden Markov model), compiled by Numba.
 
-jieba in Python reads 0.3 MB a second; its dictionary and its probabilities are read from the installed package.
+jieba in Python processes 0.3 MB/s; its dictionary and probabilities are read from the installed package.
 """
 
 import math
@@ -14,66 +14,66 @@ from numba import njit
 from keel.errors import MissingExtra
 
 FIRST, LAST = 0x4E00, 0x9FD5
-"""What jieba looks up; other characters are words alone."""
+"""Code points that jieba looks up; other characters are words of their own."""
 
 IMPOSSIBLE = -3.14e100
 BEGIN, MIDDLE, END, SINGLE = 0, 1, 2, 3
 
 
 class ChineseWords:
-    """jieba's knowledge, ready for compiled code."""
+    """jieba's dictionary (a trie) and HMM, for compiled code."""
 
-    def __init__(self, frequencies: dict[str, int], total: int, chances: Any):
+    def __init__(self, frequencies: dict[str, int], total: int, hmm: Any):
         words = list(frequencies)
-        letters = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
+        codes = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
         sizes = np.fromiter(map(len, words), np.int64, len(words))
-        # jieba's own figures to the last bit, so that ties fall as they do there.
+        # Bit-equal to jieba's numbers, so that ties are broken the same way.
         logs = np.array([math.log(count) if count else math.nan for count in frequencies.values()])
-        slots = 1 << (2 * len(letters)).bit_length()
+        slots = 1 << (2 * len(codes)).bit_length()
         self._keys, self._nodes = np.full(slots, -1, np.int64), np.zeros(slots, np.int32)
-        scores = np.full(len(letters) + 1, np.nan)
-        used = _grow(letters, sizes, logs, self._keys, self._nodes, scores)
+        scores = np.full(len(codes) + 1, np.nan)
+        used = _grow(codes, sizes, logs, self._keys, self._nodes, scores)
         self._scores, self._total = scores[:used].copy(), math.log(total)
-        start, change, emit = chances
+        start, transitions, emit = hmm
         self._start = np.array([start[state] for state in "BMES"])
-        self._change = np.array([[change[a].get(b, IMPOSSIBLE) for b in "BMES"] for a in "BMES"])
+        self._transitions = np.array([[transitions[a].get(b, IMPOSSIBLE) for b in "BMES"] for a in "BMES"])
         self._emit = np.full((4, LAST - FIRST + 1), IMPOSSIBLE)
         for row, state in enumerate("BMES"):
-            known = [(ord(letter), chance) for letter, chance in emit[state].items() if FIRST <= ord(letter) <= LAST]
-            self._emit[row, [number - FIRST for number, _ in known]] = [chance for _, chance in known]
+            known = {ord(char): log_prob for char, log_prob in emit[state].items() if FIRST <= ord(char) <= LAST}
+            self._emit[row, [code - FIRST for code in known]] = list(known.values())
 
     @classmethod
     def installed(cls, purpose: str) -> "ChineseWords":
-        """The words of the installed jieba, needed for a purpose."""
+        """The segmenter of the installed jieba, required for a purpose."""
         try:
             return _installed()
         except ImportError:
             raise MissingExtra("jieba", "zh", purpose) from None
 
     def starts(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """[letters of all texts] the letters, and whether jieba begins a word at each."""
-        letters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-        starts = np.ones(len(letters), np.bool_)
+        """[characters of all texts] code points, and whether jieba begins a word at each."""
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        starts = np.ones(len(codes), np.bool_)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        known = self._keys, self._nodes, self._scores, self._total, self._start, self._change, self._emit
-        _cut(letters, sizes, *known, starts)
-        return letters, starts
+        known = self._keys, self._nodes, self._scores, self._total, self._start, self._transitions, self._emit
+        _cut(codes, sizes, *known, starts)
+        return codes, starts
 
     def spaced(self, texts: list[str]) -> tuple[list[str], list[np.ndarray]]:
-        """The texts with a space between Chinese words, and for each the places its letters had before."""
-        letters, starts = self.starts(texts)
-        apart = _is_chinese(letters)
-        apart[1:] |= apart[:-1].copy()  # the one after a Chinese character
-        apart &= starts
+        """Texts with a space between Chinese words, and for each the original positions of its characters."""
+        codes, starts = self.starts(texts)
+        split = _is_chinese(codes)
+        split[1:] |= split[:-1].copy()  # the one after a Chinese character
+        split &= starts
         edges = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         begins = np.concatenate([[0], edges[:-1]])
-        apart[begins[begins < len(letters)]] = False
-        blank = np.isin(letters, (9, 10, 13, 32))
-        apart[1:] &= ~(blank[1:] | blank[:-1])
-        wider = np.repeat(np.arange(len(letters)), 1 + apart)  # a letter with a space before it stands here twice
-        spaced = letters[wider]
-        spaced[np.flatnonzero(apart) + np.arange(np.count_nonzero(apart))] = 32
-        bounds = np.concatenate([[0], edges + np.cumsum(np.append(apart, False))[edges - 1] * (edges > 0)])
+        split[begins[begins < len(codes)]] = False
+        whitespace = np.isin(codes, (9, 10, 13, 32))
+        split[1:] &= ~(whitespace[1:] | whitespace[:-1])
+        wider = np.repeat(np.arange(len(codes)), 1 + split)  # a character with a space before it is here twice
+        spaced = codes[wider]
+        spaced[np.flatnonzero(split) + np.arange(np.count_nonzero(split))] = 32
+        bounds = np.concatenate([[0], edges + np.cumsum(np.append(split, False))[edges - 1] * (edges > 0)])
         text = spaced.tobytes().decode("utf-32-le", "surrogatepass")
         ranges = list(zip(bounds.tolist(), bounds.tolist()[1:], begins.tolist(), strict=False))
         return [text[a:b] for a, b, _ in ranges], [wider[a:b] - begin for a, b, begin in ranges]
@@ -82,7 +82,7 @@ class ChineseWords:
 @cache
 def _installed() -> ChineseWords:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its source has escapes that Python 3.12 warns of
+        warnings.simplefilter("ignore")  # invalid escapes in its source
         import jieba
         from jieba.finalseg import emit_P, start_P, trans_P
     frequencies: dict[str, int] = {}
@@ -95,18 +95,18 @@ def _installed() -> ChineseWords:
     return ChineseWords(frequencies, total, (start_P, trans_P, emit_P))
 
 
-def _is_chinese(letters: np.ndarray) -> np.ndarray:
-    """Say of letters whether BERT's rules call them Chinese."""
-    found = (letters >= 0x4E00) & (letters <= 0x9FFF)
+def _is_chinese(codes: np.ndarray) -> np.ndarray:
+    """Whether BERT's rules treat each character as Chinese."""
+    found = (codes >= 0x4E00) & (codes <= 0x9FFF)
     for first, last in ((0x3400, 0x4DBF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F)):
-        found |= (letters >= first) & (letters <= last)
+        found |= (codes >= first) & (codes <= last)
     return found
 
 
 @njit(cache=True, nogil=True)
-def _child(keys, nodes, node, letter):
-    """The node of the beginnings of words that a letter leads to; 0 if it leads nowhere."""
-    key = np.int64(node) << 21 | np.int64(letter)
+def _child(keys, nodes, node, code):
+    """Child of a trie node; 0 if there is none."""
+    key = np.int64(node) << 21 | np.int64(code)
     mask = len(keys) - 1
     place = ((key * 0x9E3779B1) ^ (key >> 23)) & mask
     while keys[place] != -1:
@@ -117,16 +117,16 @@ def _child(keys, nodes, node, letter):
 
 
 @njit(cache=True, nogil=True)
-def _grow(letters, sizes, logs, keys, nodes, scores):
-    """Make the tree of all beginnings of words; how many there are."""
+def _grow(codes, sizes, logs, keys, nodes, scores):
+    """Build the trie of all words; returns the number of nodes."""
     mask = len(keys) - 1
     used, begin = 1, 0
     for word in range(len(sizes)):
         node = 0
         for place in range(begin, begin + sizes[word]):
-            following = _child(keys, nodes, node, letters[place])
+            following = _child(keys, nodes, node, codes[place])
             if following == 0:
-                key = np.int64(node) << 21 | np.int64(letters[place])
+                key = np.int64(node) << 21 | np.int64(codes[place])
                 slot = ((key * 0x9E3779B1) ^ (key >> 23)) & mask
                 while keys[slot] != -1:
                     slot = (slot + 1) & mask
@@ -140,61 +140,61 @@ def _grow(letters, sizes, logs, keys, nodes, scores):
 
 
 @njit(cache=True, nogil=True)
-def _is_letter(letter):
-    return (97 <= letter <= 122) or (65 <= letter <= 90) or (48 <= letter <= 57)
+def _is_alphanumeric(code):
+    return (97 <= code <= 122) or (65 <= code <= 90) or (48 <= code <= 57)
 
 
 @njit(cache=True, nogil=True)
-def _is_known(letter):
-    """Of a kind that jieba looks up: Chinese, Latin letters, digits and + # & . _ % -"""
+def _is_known(code):
+    """Whether jieba looks it up: Chinese, ASCII alphanumeric, or one of + # & . _ % -"""
     return (
-        FIRST <= letter <= LAST
-        or _is_letter(letter)
-        or letter == 43 or letter == 35 or letter == 38 or letter == 46 or letter == 95 or letter == 37 or letter == 45
+        FIRST <= code <= LAST
+        or _is_alphanumeric(code)
+        or code == 43 or code == 35 or code == 38 or code == 46 or code == 95 or code == 37 or code == 45
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _cut(letters, sizes, keys, nodes, scores, total, start_chances, change, emit, starts):
+def _cut(codes, sizes, keys, nodes, scores, total, start_log_probs, transitions, emit, starts):
     longest = 0
     for size in sizes:
         longest = max(longest, size)
     best, ends = np.empty(longest + 1), np.empty(longest + 1, np.int64)
-    chances, previous = np.empty((longest + 1, 4)), np.empty((longest + 1, 4), np.int8)
+    log_probs, previous = np.empty((longest + 1, 4)), np.empty((longest + 1, 4), np.int8)
     begin = 0
     for size in sizes:
         place, stop = begin, begin + size
         while place < stop:
             end = place
-            while end < stop and _is_known(letters[end]):
+            while end < stop and _is_known(codes[end]):
                 end += 1
             if end > place:
-                _likeliest(letters, place, end, keys, nodes, scores, total, best, ends)
-                alone = x = place  # from where on words have been single letters
+                _most_probable_path(codes, place, end, keys, nodes, scores, total, best, ends)
+                alone = x = place  # start of a run of single-character words
                 while x <= end:
                     y = ends[x - place] + place if x < end else end + 2
-                    if y - x > 1:  # a word of several letters, or the end
-                        if x - alone > 1 and not _is_word(letters, alone, x, keys, nodes, scores):
-                            _unknown(letters, alone, x, start_chances, change, emit, chances, previous, starts)
+                    if y - x > 1:  # a word of several characters, or the end
+                        if x - alone > 1 and not _is_word(codes, alone, x, keys, nodes, scores):
+                            _unknown(codes, alone, x, start_log_probs, transitions, emit, log_probs, previous, starts)
                         starts[x + 1 : min(y, end)] = False
                         alone = y
                     x = y
                 place = end
             else:
-                if letters[place] == 10 and place > begin and letters[place - 1] == 13:
+                if codes[place] == 10 and place > begin and codes[place - 1] == 13:
                     starts[place] = False
                 place += 1
         begin = stop
 
 
 @njit(cache=True, nogil=True)
-def _likeliest(letters, begin, end, keys, nodes, scores, total, best, ends):
-    """The likeliest way through a run of letters: for each the end of the word that would begin there."""
+def _most_probable_path(codes, begin, end, keys, nodes, scores, total, best, ends):
+    """Most probable segmentation of a run: for each position the end of the word that would begin there."""
     best[end - begin] = 0.0
     for place in range(end - 1, begin - 1, -1):
         found, score, node, y = -1, 0.0, 0, place
         while y < end:
-            node = _child(keys, nodes, node, letters[y])
+            node = _child(keys, nodes, node, codes[y])
             if node == 0:
                 break
             y += 1
@@ -208,60 +208,60 @@ def _likeliest(letters, begin, end, keys, nodes, scores, total, best, ends):
 
 
 @njit(cache=True, nogil=True)
-def _is_word(letters, begin, end, keys, nodes, scores):
+def _is_word(codes, begin, end, keys, nodes, scores):
     node = 0
     for place in range(begin, end):
-        node = _child(keys, nodes, node, letters[place])
+        node = _child(keys, nodes, node, codes[place])
         if node == 0:
             return False
     return scores[node] == scores[node]
 
 
 @njit(cache=True, nogil=True)
-def _unknown(letters, begin, end, start_chances, change, emit, chances, previous, starts):
-    """Cut what the dictionary does not know: Chinese by the hidden Markov model, the rest by its kind."""
+def _unknown(codes, begin, end, start_log_probs, transitions, emit, log_probs, previous, starts):
+    """Segment what is not in the dictionary: Chinese by the HMM, the rest by character class."""
     place = begin
     while place < end:
         stop = place
-        if FIRST <= letters[place] <= LAST:
-            while stop < end and FIRST <= letters[stop] <= LAST:
+        if FIRST <= codes[place] <= LAST:
+            while stop < end and FIRST <= codes[stop] <= LAST:
                 stop += 1
-            _viterbi(letters, place, stop, start_chances, change, emit, chances, previous, starts)
-        elif _is_letter(letters[place]):  # a word or a number such as 3.5%
-            while stop < end and _is_letter(letters[stop]):
+            _viterbi(codes, place, stop, start_log_probs, transitions, emit, log_probs, previous, starts)
+        elif _is_alphanumeric(codes[place]):  # a word or a number such as 3.5%
+            while stop < end and _is_alphanumeric(codes[stop]):
                 stop += 1
-            if stop + 1 < end and letters[stop] == 46 and 48 <= letters[stop + 1] <= 57:
+            if stop + 1 < end and codes[stop] == 46 and 48 <= codes[stop + 1] <= 57:
                 stop += 2
-                while stop < end and 48 <= letters[stop] <= 57:
+                while stop < end and 48 <= codes[stop] <= 57:
                     stop += 1
-            if stop < end and letters[stop] == 37:
+            if stop < end and codes[stop] == 37:
                 stop += 1
             starts[place + 1 : stop] = False
         else:
-            while stop < end and not _is_letter(letters[stop]) and not FIRST <= letters[stop] <= LAST:
+            while stop < end and not _is_alphanumeric(codes[stop]) and not FIRST <= codes[stop] <= LAST:
                 stop += 1
             starts[place + 1 : stop] = False
         place = stop
 
 
 @njit(cache=True, nogil=True)
-def _viterbi(letters, begin, end, start_chances, change, emit, chances, previous, starts):
-    """The likeliest states: a letter begins, goes on with, ends or is a word; of equals the later in the alphabet."""
+def _viterbi(codes, begin, end, start_log_probs, transitions, emit, log_probs, previous, starts):
+    """Viterbi: a character begins, continues, ends or is a word (B, M, E, S); ties go to the later code."""
     for state in range(4):
-        chances[0, state] = start_chances[state] + emit[state, letters[begin] - FIRST]
+        log_probs[0, state] = start_log_probs[state] + emit[state, codes[begin] - FIRST]
     for step in range(1, end - begin):
-        letter = letters[begin + step] - FIRST
+        code = codes[begin + step] - FIRST
         for state in range(4):
             if state in (BEGIN, SINGLE):
                 one, other = END, SINGLE
             else:
                 one, other = BEGIN, MIDDLE
-            first = chances[step - 1, one] + change[one, state] + emit[state, letter]
-            second = chances[step - 1, other] + change[other, state] + emit[state, letter]
-            chances[step, state] = max(first, second)
+            first = log_probs[step - 1, one] + transitions[one, state] + emit[state, code]
+            second = log_probs[step - 1, other] + transitions[other, state] + emit[state, code]
+            log_probs[step, state] = max(first, second)
             previous[step, state] = one if first > second else other
     last = end - begin - 1
-    state = END if chances[last, END] > chances[last, SINGLE] else SINGLE
+    state = END if log_probs[last, END] > log_probs[last, SINGLE] else SINGLE
     for step in range(last, -1, -1):
         starts[begin + step] = state in (BEGIN, SINGLE)
         if step:

@@ -1,4 +1,4 @@
-"""A seeded sample of a corpus, to learn a tokenizer from."""
+"""Seeded sample of a corpus, for tokenizer training."""
 
 import heapq
 import random
@@ -10,16 +10,16 @@ from keel.errors import KeelError
 from keel.events import OnEvent, note
 
 PART = 1 << 16
-"""Characters that are drawn together."""
+"""Characters that are sampled together."""
 
 LONG_WORD = 1000
 NO_WORD = re.compile(rf"(?<![^\s\u3000-\u9fff])[^\s\u3000-\u9fff]{{{LONG_WORD},}}")
-"""Runs that are data rather than words: learning from them would take memory for nothing."""
+"""Character runs that are data rather than words, which would only cost memory."""
 
 
-def draw_sample(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list[list[str]]:
-    """Draw about `size` bytes of text in lists of lines, every part of the corpus equally likely."""
-    draw = random.Random(seed)
+def sample_corpus(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list[list[str]]:
+    """Sample about `size` bytes of text, as lists of lines, uniformly over the corpus."""
+    rng = random.Random(seed)
     kept: list[tuple[float, int, int, list[str]]] = []
     total = held = left_out = 0
     for number, (lines, runs) in enumerate(_parts(corpus)):
@@ -28,25 +28,25 @@ def draw_sample(corpus: Corpus, size: int, seed: int, on_event: OnEvent) -> list
             continue
         width = sum(len(line.encode()) + 1 for line in lines)
         total, held = total + width, held + width
-        # Each part draws a lot; those with the highest are given up as soon as there is too much.
-        heapq.heappush(kept, (-draw.random(), number, width, lines))
+        # Reservoir sampling by random keys: those with the highest keys are dropped when there is too much.
+        heapq.heappush(kept, (-rng.random(), number, width, lines))
         while held > size and len(kept) > 1:
             held -= heapq.heappop(kept)[2]
     if left_out and not kept:
-        what = f"is data rather than words, {LONG_WORD:,} characters or more without a blank"
-        raise KeelError(f"{corpus.paths} {what}: look whether blanks were lost")
+        what = f"has no whitespace for {LONG_WORD:,} characters or more"
+        raise KeelError(f"{corpus.paths} {what}: check whether spaces were lost")
     if left_out:
-        what = f"{left_out:,} characters in words of {LONG_WORD:,} or more are left out of what pieces are learned from"
-        note(on_event, f"{what}: are blanks missing? (keel check names the first)")
+        what = f"tokenizer training skips {left_out:,} characters in words of {LONG_WORD:,} characters or more"
+        note(on_event, f"{what}: is whitespace missing? (keel check names the first)")
     if not kept:
-        raise KeelError(f"{corpus.paths} holds no text: there is nothing to learn a tokenizer from")
+        raise KeelError(f"{corpus.paths} holds no text to train a tokenizer on: give it more text")
     part = "all" if held == total else f"a sample (seed {seed}, {held / 1e6:.1f} MB) of"
-    note(on_event, f"the tokenizer is learned from {part} {total / 1e6:.1f} MB of text")
+    note(on_event, f"tokenizer training on {part} {total / 1e6:.1f} MB of text")
     return [lines for _, _, _, lines in sorted(kept, key=lambda item: item[1])]
 
 
 def _parts(corpus: Corpus) -> Iterator[tuple[list[str], int]]:
-    """Lines of text, and how many characters were no words of theirs."""
+    """Lines of text, and the number of characters removed as over-long words."""
     lines: list[str] = []
     size = runs = 0
     for block in corpus.blocks():

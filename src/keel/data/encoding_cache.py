@@ -1,4 +1,4 @@
-"""Encoding by remembered words: most of a text is words seen before."""
+"""Encoding with a cache of words: most words of a text were seen before."""
 
 import json
 import re
@@ -11,35 +11,35 @@ import numpy as np
 import tokenizers
 
 from keel.data.sentence_splitting import CJK
-from keel.data.tokenizer_rules import BLANKS
+from keel.data.tokenizer_rules import WHITESPACE
 
 if TYPE_CHECKING:
     from keel.data.byte_bpe import BytePairs
     from keel.data.word_table import WordLookup
 
 ALONE = CJK + "、。，！？：；（）《》〈〉「」『』【】“”‘’…—·"
-"""Characters that BERT's rules put apart from their neighbours on both sides."""
+"""Characters that BERT's rules separate from their neighbours on both sides."""
 
 PARTS = re.compile(f"[{ALONE}]|[^ {ALONE}]+")
-BETWEEN = re.compile(f"[^{BLANKS}]+")
+BETWEEN = re.compile(f"[^{WHITESPACE}]+")
 LONG = 16
-"""Characters; where parts are longer on average (Chinese under GPT-2's rules), few come again."""
+"""Average characters per part above which few are repeated (Chinese under GPT-2's rules)."""
 
 GROUP, BATCH = 256, 16
-"""Words or texts that the library is given at once, and groups of words: its answers are large."""
+"""Words or texts per call of the library, and groups of words: its results are large."""
 
 
 class WordCache:
-    """The library's own ids, found by cutting a text where its rules never look across, and looking up the parts.
+    """Encoder with the library's ids: splits a text where its rules never look across, and looks up the parts.
 
     BERT's rules never look across a space, a Chinese character or Chinese punctuation, GPT-2's never across the last
-    space before a word. Where that is not certain, a text is left in one part.
+    space before a word. Where that is not certain, the text is not split.
     """
 
     most_words = 200_000
     most_characters = 4_000_000
     much_text = 1_000_000
-    """Characters after which compiled code is worth the second that it takes to get ready."""
+    """Characters after which compiled code is worth its second of start-up time."""
 
     def __init__(self, inner: tokenizers.Tokenizer, rules: dict[str, Any]):
         self._inner = inner
@@ -51,7 +51,7 @@ class WordCache:
         self._forget()
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Give the ids of all texts in one array [ids], and how many each text has [texts]."""
+        """Ids of all texts in one array [tokens], and the number of tokens of each text [texts]."""
         if self._cut is None:
             return self._whole(texts)
         if self._words_alone or self._cut is _before_spaces:
@@ -67,20 +67,20 @@ class WordCache:
 
         lengths = self._starts[words + 1] - self._starts[words]  # [words]
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        # Every id's place in the store: the start of its word there, plus how far it is inside the word.
-        places = np.arange(ends[-1]) + np.repeat(self._starts[words] - ends[:-1], lengths)
+        # Index of every id in the store: the start of its word there, plus its index in the word.
+        index = np.arange(ends[-1]) + np.repeat(self._starts[words] - ends[:-1], lengths)
         bounds = ends[np.concatenate([[0], np.cumsum(sizes)])]
-        return self._store[places], np.diff(bounds)
+        return self._store[index], np.diff(bounds)
 
     def compile(self) -> bool:
-        """Use compiled code from now on, and say whether it lets several threads encode at once."""
+        """Use compiled code from now on; returns whether threads can then encode in parallel."""
         self._seen = self.much_text + 1
         return self._words_alone and self._fast is not None
 
     @cached_property
     def _fast(self) -> "BytePairs | WordLookup | None":
         if self._words_alone:
-            from keel.data.word_table import WordLookup  # not sooner: it brings Numba
+            from keel.data.word_table import WordLookup  # imports Numba
 
             return WordLookup.of(self._inner, self._rules)
         from keel.data.byte_bpe import BytePairs
@@ -88,7 +88,7 @@ class WordCache:
         return BytePairs.of(json.loads(self._inner.to_str()))
 
     def _compiled(self, fast: "BytePairs | WordLookup", texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """By our own code; what that is not sure of, and what holds special pieces, by the library."""
+        """Encode by compiled code; texts that it does not handle, or with special tokens, by the library."""
         everything = "\n".join(texts)
         added = [token for token in self._added if token in everything]
         special = (
@@ -111,7 +111,7 @@ class WordCache:
         self._starts = np.zeros(1, np.int64)  # where each word's ids start, and the end
 
     def _learn(self) -> None:
-        """Let the library encode the words that are new."""
+        """Let the library encode new words."""
         new = self._numbers.new
         if not new:
             return
@@ -123,7 +123,7 @@ class WordCache:
         new.clear()
 
     def _grouped(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Give the library words as texts said to be cut already: each is encoded alone, but costs less so."""
+        """Encode words by the library, in groups as pre-tokenized texts, which is faster than one text per word."""
         groups = [words[start : start + GROUP] for start in range(0, len(words), GROUP)]
         ids: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
@@ -136,7 +136,7 @@ class WordCache:
         return np.concatenate(ids), np.concatenate(lengths)
 
     def _whole(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Give the library texts as they are."""
+        """Encode whole texts by the library."""
         found: list[np.ndarray] = [np.zeros(0, np.int32)]
         for start in range(0, len(texts), GROUP):
             batch = self._inner.encode_batch_fast(texts[start : start + GROUP], add_special_tokens=False)
@@ -145,7 +145,7 @@ class WordCache:
 
 
 class _Numbers(dict[str, int]):
-    """Words in the order of their first coming; one not seen before gets the next number."""
+    """Numbers of words in the order of their first occurrence; a new word gets the next number."""
 
     def __init__(self) -> None:
         self.new: list[str] = []
@@ -157,7 +157,7 @@ class _Numbers(dict[str, int]):
 
 
 def _cutter(rules: dict[str, Any]) -> Callable[[str], list[str]] | None:
-    """Choose how text may be cut under these rules; None if that is not known."""
+    """How text may be split under these rules; None if unknown."""
     normalizer, cut, added = rules["normalizer"] or {}, rules["pre_tokenizer"] or {}, rules["added_tokens"]
     if rules["model"].get("dropout") or any(
         token["normalized"] or token["single_word"] or re.search(rf"[\s{ALONE}]", token["content"]) for token in added

@@ -1,5 +1,6 @@
-"""Texts as the rows that a system reads: with its marks, long ones in windows, all of them at once."""
+"""Model inputs: texts in a system's input template with its special tokens, long ones in overlapping windows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -11,16 +12,16 @@ from keel.data.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One text or pair with the marks that a system puts around it."""
+    """One text or pair with its special tokens."""
 
     ids: list[int]
     segments: list[int]
     first_start: int
-    """Where the first text's ids start."""
+    """Position of the first text's first token."""
 
 
 FIRST, SECOND = -1, -2
-"""Where the texts stand among a row's marks."""
+"""Placeholders of the texts in an input template."""
 
 
 class BuildsInputs(Protocol):
@@ -30,95 +31,125 @@ class BuildsInputs(Protocol):
 
 
 class FlatTokens(NamedTuple):
-    """Many texts end to end."""
+    """Concatenated token ids of many texts."""
 
     ids: np.ndarray  # [tokens] int32
     lengths: np.ndarray  # [texts]
 
+    @property
+    def starts(self) -> np.ndarray:
+        return np.cumsum(self.lengths) - self.lengths
+
+    def take(self, chosen: np.ndarray) -> "FlatTokens":
+        """The texts of a boolean mask [texts]."""
+        return FlatTokens(self.ids[np.repeat(chosen, self.lengths)], self.lengths[chosen])
+
+    def truncate(self, most: int) -> "FlatTokens":
+        """At most the first `most` tokens of each text."""
+        positions = np.arange(len(self.ids)) - np.repeat(self.starts, self.lengths)
+        return FlatTokens(self.ids[positions < most], np.minimum(self.lengths, most))
+
 
 class PackedInputs(NamedTuple):
-    """Rows end to end; a text too long for one has several."""
+    """Concatenated model inputs; a long text has several, its windows."""
 
     ids: np.ndarray  # [tokens] int32
     segments: np.ndarray  # [tokens] uint8
-    starts: np.ndarray  # [rows + 1]
-    window_counts: np.ndarray  # [texts] rows of each
+    starts: np.ndarray  # [sequences + 1]
+    window_counts: np.ndarray  # [texts] sequences of each
 
     @classmethod
-    def from_inputs(cls, rows: list[ModelInput], counts: np.ndarray) -> "PackedInputs":
-        """Rows that were framed one by one."""
-        ids = np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32)
-        segments = np.fromiter(chain.from_iterable(row.segments for row in rows), np.uint8)
-        return cls(ids, segments, np.cumsum([0, *(len(row.ids) for row in rows)]), counts)
+    def from_inputs(cls, inputs: list[ModelInput], window_counts: np.ndarray) -> "PackedInputs":
+        ids = np.fromiter(chain.from_iterable(each.ids for each in inputs), np.int32)
+        segments = np.fromiter(chain.from_iterable(each.segments for each in inputs), np.uint8)
+        return cls(ids, segments, np.cumsum([0, *(len(each.ids) for each in inputs)]), window_counts)
 
     def interleave(self, other: "PackedInputs") -> "PackedInputs":
-        """These rows, and after each the one that stands in its place among others."""
+        """The first sequence of each, then the second of each, and so on."""
         sizes = np.stack([np.diff(self.starts), np.diff(other.starts)], 1).ravel()
         starts = np.append(0, np.cumsum(sizes))
         ids, segments = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
-        for number, rows in enumerate((self, other)):
-            lengths = np.diff(rows.starts)
-            places = np.arange(rows.starts[-1]) + np.repeat(starts[number:-1:2] - rows.starts[:-1], lengths)
-            ids[places], segments[places] = rows.ids, rows.segments
+        for side, inputs in enumerate((self, other)):
+            lengths = np.diff(inputs.starts)
+            positions = np.arange(inputs.starts[-1]) + np.repeat(starts[side:-1:2] - inputs.starts[:-1], lengths)
+            ids[positions], segments[positions] = inputs.ids, inputs.segments
         return PackedInputs(ids, segments, starts, self.window_counts + other.window_counts)
 
 
 def build_packed_inputs(
-    system: BuildsInputs, tokenizer: Tokenizer, firsts: FlatTokens, seconds: FlatTokens | None, room: int
+    system: BuildsInputs, tokenizer: Tokenizer, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int
 ) -> PackedInputs:
-    """Each text, or pair, in the system's frame; in windows where it is longer than `room`."""
-    texts = [firsts] if seconds is None else [firsts, seconds]
+    """Each text, or pair, in the system's input template; in windows where it has more than `room` tokens."""
+    texts = [first_texts] if second_texts is None else [first_texts, second_texts]
     total = np.sum([text.lengths for text in texts], axis=0)
-    begins = [np.cumsum(text.lengths) - text.lengths for text in texts]
+    begins = [text.starts for text in texts]
 
-    def made_alone(number: int) -> list[ModelInput]:
+    def build_alone(number: int) -> list[ModelInput]:
         parts = [text.ids[begin[number] :][: text.lengths[number]] for text, begin in zip(texts, begins, strict=True)]
         first, second = [*(part.tolist() for part in parts), None][:2]
-        return [system.build_inputs(tokenizer, *part) for part in windows(first, second, room)]
+        return [system.build_inputs(tokenizer, *part) for part in text_windows(first, second, room)]
 
-    # Marks are the same around all texts, but where one is empty or too long they are made for it alone.
+    # The template is the same for all texts, except that empty and long ones are built one by one.
     alone = (total > room) | np.any([text.lengths == 0 for text in texts], axis=0)
-    odd = {number: made_alone(number) for number in np.flatnonzero(alone).tolist()}
-    marks = system.build_inputs(tokenizer, [FIRST], None if seconds is None else [SECOND])
-    counts = np.ones(len(total), np.int64)
-    counts[alone] = list(map(len, odd.values()))
-    rows = np.cumsum(counts) - counts  # [texts] the first row of each
-    lengths = np.zeros(counts.sum(), np.int64)
-    lengths[rows[~alone]] = total[~alone] + len(marks.ids) - len(texts)
-    for number, framed in odd.items():
-        lengths[rows[number] :][: len(framed)] = [len(row.ids) for row in framed]
+    built = {number: build_alone(number) for number in np.flatnonzero(alone).tolist()}
+    template = system.build_inputs(tokenizer, [FIRST], None if second_texts is None else [SECOND])
+    window_counts = np.ones(len(total), np.int64)
+    window_counts[alone] = list(map(len, built.values()))
+    sequences = np.cumsum(window_counts) - window_counts  # [texts] the first sequence of each
+    lengths = np.zeros(window_counts.sum(), np.int64)
+    lengths[sequences[~alone]] = total[~alone] + len(template.ids) - len(texts)
+    for number, inputs in built.items():
+        lengths[sequences[number] :][: len(inputs)] = [len(each.ids) for each in inputs]
     starts = np.append(0, np.cumsum(lengths))
     ids, segments = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
-    at = starts[rows[~alone]]
-    for mark, segment in zip(marks.ids, marks.segments, strict=True):
-        if mark in (FIRST, SECOND):
-            text, source = texts[FIRST - mark], begins[FIRST - mark][~alone]
+    at = starts[sequences[~alone]]
+    for token, segment in zip(template.ids, template.segments, strict=True):
+        if token in (FIRST, SECOND):
+            text, source = texts[FIRST - token], begins[FIRST - token][~alone]
             sizes = text.lengths[~alone]
             inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            places, values = np.repeat(at, sizes) + inside, text.ids[np.repeat(source, sizes) + inside]
+            positions, values = np.repeat(at, sizes) + inside, text.ids[np.repeat(source, sizes) + inside]
         else:
-            sizes, places, values = 1, at, mark
-        ids[places], segments[places] = values, segment
+            sizes, positions, values = 1, at, token
+        ids[positions], segments[positions] = values, segment
         at = at + sizes
-    for number, framed in odd.items():
-        for start, row in zip(starts[rows[number] :][: len(framed)].tolist(), framed, strict=True):
-            ids[start : start + len(row.ids)], segments[start : start + len(row.ids)] = row.ids, row.segments
-    return PackedInputs(ids, segments, starts, counts)
+    for number, inputs in built.items():
+        for start, each in zip(starts[sequences[number] :][: len(inputs)].tolist(), inputs, strict=True):
+            ids[start : start + len(each.ids)], segments[start : start + len(each.ids)] = each.ids, each.segments
+    return PackedInputs(ids, segments, starts, window_counts)
 
 
-def windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
-    """The texts in parts of at most `room`, overlapping by a quarter; of a pair the shorter stays whole if possible."""
+def text_windows(first: list[int], second: list[int] | None, room: int) -> list[tuple[list[int], list[int] | None]]:
+    """Windows of a text or pair; the shorter text of a pair stays whole if possible."""
     if second is None:
-        return [(part, None) for part in _cut(first, room)]
+        return [(part, None) for part in _parts(first, room)]
     first_room = max(room // 2, room - len(second))
-    firsts = _cut(first, first_room)
-    seconds = _cut(second, room - min(len(first), first_room))
-    count = max(len(firsts), len(seconds))  # side by side: all of both is read, at a cost that stays linear
-    return [(firsts[i * len(firsts) // count], seconds[i * len(seconds) // count]) for i in range(count)]
+    one, two = _parts(first, first_room), _parts(second, room - min(len(first), first_room))
+    count = max(len(one), len(two))  # side by side: both are read completely, at linear cost
+    return [(one[i * len(one) // count], two[i * len(two) // count]) for i in range(count)]
 
 
-def _cut(ids: list[int], room: int) -> list[list[int]]:
+def _parts(ids: list[int], room: int) -> list[list[int]]:
     if len(ids) <= room:
         return [ids]
-    starts = range(0, len(ids) - room // 4, room - room // 4)
-    return [ids[start : start + room] for start in (min(start, len(ids) - room) for start in starts)]
+    return [ids[span.start : span.stop] for span in overlapping_windows(np.ones(len(ids), np.int64), room, fill=True)]
+
+
+def overlapping_windows(sizes: Sequence[int] | np.ndarray, room: int, *, fill: bool = False) -> list[range]:
+    """Windows of at most `room` tokens over units (words) of these sizes; neighbours overlap by a quarter.
+
+    With `fill` the last window starts earlier, so that it is as long as the others.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    begins = ends - np.asarray(sizes, np.int64)
+    spans: list[range] = []
+    start = 0
+    while start < len(sizes):
+        stop = int(np.searchsorted(ends, begins[start] + room, "right"))
+        spans.append(range(start, stop))
+        if stop == len(sizes):
+            break
+        start = max(start + 1, int(np.searchsorted(begins, ends[stop - 1] - room // 4)))
+    if fill and len(spans) > 1:
+        spans[-1] = range(int(np.searchsorted(begins, ends[-1] - room)), len(sizes))
+    return spans or [range(0)]

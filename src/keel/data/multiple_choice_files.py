@@ -1,4 +1,4 @@
-"""Texts with choices, in whatever form they come: RACE's folders, SWAG's and CODAH's tables, CommonsenseQA's lines."""
+"""Readers of multiple-choice datasets: folders of RACE, tables of SWAG and CODAH, JSON lines of CommonsenseQA."""
 
 import json
 import re
@@ -10,71 +10,73 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, ExampleColumns, Examples
+from keel.data.label_kinds import ChoiceLabel
 from keel.data.tables import refuse_two_files, spool_stdin
 from keel.data.text_files import DAMAGED, file_kind, open_bytes, open_text, read_rows, read_table
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 
-# Other people's names for the same things, in the order in which they are looked for.
+# Usual names of fields, in the order in which they are tried.
 CONTEXTS = ("context", "article", "passage", "startphrase", "ctx", "text", "sent1")
 QUESTIONS = ("question", "query", "prompt", "sentence")
 CHOICES = ("choices", "options", "endings", "answers")
 LABELS = ("label", "answerkey", "answer", "answers", "gold", "target", "correct")
 COLUMN = re.compile(r"(?:(?:ending|choice|option|answer|sol|hyp)[ _]?)(\d+|[a-z])|([a-j])", re.IGNORECASE)
-"""A column that holds one choice: ending0, option_b, A."""
+"""Column of one choice: ending0, option_b, A."""
 SPLITS = {"train", "dev", "valid", "val", "test"}
-FORM = '{"context": ..., "choices": [...], "label": 0}'
+EXPECTED = '{"context": ..., "choices": [...], "label": 0}'
 
 
-class _Found(NamedTuple):
-    """One text with its choices, as it stands in a file."""
+class _Record(NamedTuple):
+    """One text with its choices, as in a file."""
 
     text: str
     choices: Any
     label: Any
-    where: str
+    location: str
     names: Sequence[str] = ()
-    """What the file itself calls the choices."""
+    """The file's own names of the choices."""
 
 
 def read_choices(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
-    """Read a file, `-`, a folder or tar of RACE's, a DataFrame, or a list of dicts or ((text, choices), label)."""
+    """Read a file, `-`, a folder or tar of RACE, a DataFrame, or a list of dicts or ((text, choices), label)."""
     if isinstance(source, Examples):
         return source
     refuse_two_files(source)
     name = "standard input" if source == "-" else str(source) if isinstance(source, str | Path) else "the list"
-    found = [example for record in _found(source, columns, on_event) for example in [_example(record)]]
+    found = [_example(record) for record in _records(source, columns, on_event)]
     if not found:
-        raise KeelError(f"{name} holds no examples: give one in every line, such as {FORM}")
+        raise KeelError(f"{name} has no examples: give one per line, such as {EXPECTED}")
     labelled = [example.label is not None for example in found]
     if any(labelled) and not all(labelled):
-        place = found[labelled.index(False)].location
-        raise KeelError(f"{place}: the label is empty, though other examples have one: fill it in or drop the example")
-    return Examples(ExampleColumns.from_examples(found), "choice" if all(labelled) else None, name)
+        location = found[labelled.index(False)].location
+        raise KeelError(
+            f"{location}: the label is empty, though other examples have one: fill it in or drop the example"
+        )
+    return Examples(ExampleColumns.from_examples(found), ChoiceLabel() if all(labelled) else None, name)
 
 
-def make_choice_example(text: str, choices: Any, label: Any, where: str, names: Sequence[str] = ()) -> Example:
-    """A text with its choices, of which there must be two or more, none of them empty, and the number of the right one;
-    None where there is none."""
-    return _example(_Found(text, choices, label, where, names))
+def make_choice_example(text: str, choices: Any, label: Any, location: str, names: Sequence[str] = ()) -> Example:
+    """A text with two or more choices, none of them empty, and the index of the right one, if it is labelled."""
+    return _example(_Record(text, choices, label, location, names))
 
 
-def _example(found: _Found) -> Example:
-    text, choices, label, where, names = found
+def _example(record: _Record) -> Example:
+    text, choices, label, location, names = record
     if not isinstance(choices, list | tuple) or not choices:
-        raise KeelError(f"{where}: there are no choices: give two or more, as in {FORM}")
+        raise KeelError(f"{location}: no choices: give two or more, as in {EXPECTED}")
     if len(choices) == 1:
-        raise KeelError(f"{where}: there is one choice only, {choices[0]!r:.60}: give two or more")
+        raise KeelError(f"{location}: only one choice, {choices[0]!r:.60}: give two or more")
     for number, choice in enumerate(choices):
         if not isinstance(choice, str):
-            raise KeelError(f"{where}: choice {number} is {choice!r:.60}, not a string: mend it")
+            raise KeelError(f"{location}: choice {number} is {choice!r:.60}, not a string: correct it")
         if not choice.strip():
-            raise KeelError(f"{where}: choice {number} is empty: fill it in or drop it")
-    return Example(text, None, _number(label, choices, names, where), where, choices=tuple(choices))
+            raise KeelError(f"{location}: choice {number} is empty: fill it in or drop it")
+    return Example(text, None, _choice_index(label, choices, names, location), location, choices=tuple(choices))
 
 
-def _number(label: Any, choices: Sequence[str], names: Sequence[str], where: str) -> int | None:
-    """Which choice a label names: by number from 0, by letter, by the file's own name for it or by its text."""
+def _choice_index(label: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int | None:
+    """Index of the choice that a label names: by number from 0, by A, B, C, by the file's name or by its text."""
     shown = str(label).strip()
     if label is None or shown == "" or label != label:
         return None
@@ -89,46 +91,46 @@ def _number(label: Any, choices: Sequence[str], names: Sequence[str], where: str
         number = choices.index(shown)
     if not 0 <= number < len(choices):
         last = len(choices) - 1
-        what = f"the label {label!r} names none of the {len(choices)} choices"
-        raise KeelError(f"{where}: {what}, which are 0 to {last} or A to {chr(65 + last)}: correct it")
+        what = f"the label {label!r} is none of the {len(choices)} choices"
+        raise KeelError(f"{location}: {what}, which are 0 to {last} or A to {chr(65 + last)}: correct it")
     return number
 
 
-def _found(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Found]:
+def _records(source: Any, columns: Columns, on_event: OnEvent) -> Iterator[_Record]:
     if isinstance(source, str) and source == "-":
         with tempfile.TemporaryDirectory() as folder:
-            yield from _of_file(spool_stdin(Path(folder)), "standard input", columns, on_event)
+            yield from _from_file(spool_stdin(Path(folder)), "standard input", columns, on_event)
     elif isinstance(source, str | Path):
         path = Path(source)
         archive = next((part for part in (path, *path.parents) if part.is_file()), None)
         if path.is_dir() or (archive and ".tar" in archive.suffixes) or (archive and archive.suffix == ".tgz"):
-            yield from _of_folder(path, archive)
+            yield from _from_folder(path, archive)
         else:
-            yield from _of_file(path, str(source), columns, on_event)
+            yield from _from_file(path, str(source), columns, on_event)
     elif hasattr(source, "columns"):  # a DataFrame of pandas, polars, ...
         cells = [list(source[column]) for column in source.columns]
         for number, row in enumerate(zip(*cells, strict=True)):
-            yield from _of_record(dict(zip(map(str, source.columns), row, strict=True)), f"row {number}", columns)
+            yield from _from_record(dict(zip(map(str, source.columns), row, strict=True)), f"row {number}", columns)
     else:
         for number, item in enumerate(source):
-            where = f"item {number} of the list"
+            location = f"item {number} of the list"
             match item:
                 case Mapping():
-                    yield from _of_record(item, where, columns)
+                    yield from _from_record(item, location, columns)
                 case [[str(text), [*choices]], label]:
-                    yield _Found(text, choices, label, where)
+                    yield _Record(text, choices, label, location)
                 case [str(text), [*choices]]:
-                    yield _Found(text, choices, None, where)
+                    yield _Record(text, choices, None, location)
                 case _:
-                    form = f"(text, [choices]), ((text, [choices]), label) or {FORM}"
-                    raise KeelError(f"{where} is {item!r:.60}: give {form}")
+                    expected = f"(text, [choices]), ((text, [choices]), label) or {EXPECTED}"
+                    raise KeelError(f"{location} is {item!r:.60}: give {expected}")
 
 
-def _of_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Found]:
+def _from_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iterator[_Record]:
     kind = file_kind(path)
     if kind in ("jsonl", "parquet"):
         for number, record in read_table(path, columns.encoding, on_event):
-            yield from _of_record(record, f"{name}:{number}", columns)
+            yield from _from_record(record, f"{name}:{number}", columns)
         return
     rows = (
         list(read_rows(path, columns.encoding, on_event))
@@ -142,61 +144,59 @@ def _of_file(path: Path, name: str, columns: Columns, on_event: OnEvent) -> Iter
     header = rows[0][1]
     if {cell.strip().lower() for cell in header} & {*CONTEXTS, *QUESTIONS, *LABELS} or columns.label_column in header:
         for number, row in rows[1:]:
-            yield from _of_record(dict(zip(header, row, strict=False)), f"{name}:{number}", columns)
+            yield from _from_record(dict(zip(header, row, strict=False)), f"{name}:{number}", columns)
         return
     if len(header) < 3:
-        raise KeelError(f"{name}: this is no table of texts with choices: give lines such as {FORM}")
-    # Without a header as CODAH has it: the text, its choices, the number of the right one, a mark before them or not.
+        raise KeelError(f"{name}: not a table of texts with choices: give lines such as {EXPECTED}")
+    # CODAH has no header: an optional category, the text, its choices, the index of the right one.
     first = int(max(len(row[0]) for _, row in rows) <= 2)
     note(on_event, f"{name}: text in column {first + 1}, choices from column {first + 2} on, label in the last")
     for number, row in rows:
         if len(row) != len(header):
             what = f"this row has {counted(len(row), 'column')}, the first has {len(header)}"
             raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
-        yield _Found(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
+        yield _Record(row[first], row[first + 1 : -1], row[-1], f"{name}:{number}")
 
 
-def _of_folder(path: Path, archive: Path | None) -> Iterator[_Found]:
-    """RACE as published: each file a passage with its questions; a path may go on into a tar."""
+def _from_folder(path: Path, archive: Path | None) -> Iterator[_Record]:
+    """RACE as published: each file is a passage with its questions; the path may point into a tar file."""
     if archive is None:
         files = [(file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.txt")) if file.is_file()]
         texts: Iterable[tuple[str, bytes]] = ((name, _bytes(file)) for name, file in files)
         _refuse_splits([name for name, _ in files], path)
     else:
-        texts = _of_tar(archive, path)
+        texts = _from_tar(archive, path)
     for name, text in texts:
-        where = f"{path}/{name}"
+        location = f"{path}/{name}"
         try:
             record = json.loads(text)
         except ValueError as error:
-            raise KeelError(
-                f"{where} is not JSON ({error}): in a folder each file is a passage as RACE has it"
-            ) from None
+            raise KeelError(f"{location} is not JSON ({error}): give RACE passages, one per file") from None
         if not isinstance(record, dict):
-            raise KeelError(f"{where} is not a JSON object: in a folder each file is a passage as RACE has it")
-        yield from _of_record(record, where, DEFAULT_COLUMNS)
+            raise KeelError(f"{location} is not a JSON object: give RACE passages, one per file")
+        yield from _from_record(record, location, DEFAULT_COLUMNS)
 
 
-def _of_tar(archive: Path, path: Path) -> list[tuple[str, bytes]]:
+def _from_tar(archive: Path, path: Path) -> list[tuple[str, bytes]]:
     inside = PurePosixPath(path.relative_to(archive).as_posix()).parts
     try:
         with open_bytes(archive) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
             found: list[tuple[str, bytes]] = []
             for member in tar:
                 parts = PurePosixPath(member.name).parts
-                places = (place for place in range(len(parts)) if parts[place : place + len(inside)] == inside)
-                place = next(places, None)
+                depths = (depth for depth in range(len(parts)) if parts[depth : depth + len(inside)] == inside)
+                depth = next(depths, None)
                 if (
                     member.isfile()
                     and member.name.endswith(".txt")
-                    and place is not None
+                    and depth is not None
                     and (file := tar.extractfile(member))
                 ):
-                    found.append(("/".join(parts[place + len(inside) :]), file.read()))
+                    found.append(("/".join(parts[depth + len(inside) :]), file.read()))
     except (tarfile.TarError, *DAMAGED) as error:
-        raise KeelError(f"{archive} is damaged or cut short ({error}): fetch it again") from None
+        raise KeelError(f"{archive} is damaged or truncated ({error}): download it again") from None
     if inside and not found:
-        raise KeelError(f"{archive} has no {'/'.join(inside)} with passages in it: look with tar -tf {archive}")
+        raise KeelError(f"{archive} has no passages in {'/'.join(inside)}: list its files with tar -tf {archive}")
     _refuse_splits([name for name, _ in found], path)
     return sorted(found)
 
@@ -207,43 +207,45 @@ def _bytes(file: Path) -> bytes:
 
 
 def _refuse_splits(names: list[str], path: Path) -> None:
-    """What is learned from and what is tested on are not read as one."""
+    """Refuse a folder with both training and test data."""
     splits = sorted({part for name in names for part in PurePosixPath(name).parts[:-1] if part in SPLITS})
     if len(splits) > 1:
-        raise KeelError(f"{path} holds {', '.join(splits)}: name one of them, such as {path}/{splits[-1]}")
+        raise KeelError(f"{path} has {', '.join(splits)}: give one of them, such as {path}/{splits[-1]}")
 
 
-def _of_record(record: Mapping[str, Any], where: str, columns: Columns) -> Iterator[_Found]:
+def _from_record(record: Mapping[str, Any], location: str, columns: Columns) -> Iterator[_Record]:
     known = {str(name).strip().lower(): value for name, value in record.items()}
-    if isinstance(known.get("questions"), list):  # RACE: one passage, several questions
+    if isinstance(known.get("questions"), list):  # RACE: several questions per passage
         article, questions = known.get("article"), known["questions"]
         options, answers = known.get("options") or [], known.get("answers") or [None] * len(questions)
-        if not isinstance(options, list) or not isinstance(answers, list | str):  # answers may be letters in a row
-            raise KeelError(f"{where}: options or answers are no list, though the questions are: mend it")
+        if not isinstance(options, list) or not isinstance(
+            answers, list | str
+        ):  # a string: one character each
+            raise KeelError(f"{location}: options or answers are not lists, though the questions are: correct it")
         if not len(questions) == len(options) == len(answers):
             counts = f"{len(questions)} questions, {len(options)} lists of options and {len(answers)} answers"
-            raise KeelError(f"{where}: there are {counts}: give one of each")
+            raise KeelError(f"{location}: {counts}: give as many of each")
         for number, (question, choices, label) in enumerate(zip(questions, options, answers, strict=True), 1):
             if not (text := _joined(article, question)):
-                raise KeelError(f"{where} question {number}: there is no text: fill in the article or the question")
-            yield _Found(text, choices, label, f"{where} question {number}")
+                raise KeelError(f"{location} question {number}: no text: fill in the article or the question")
+            yield _Record(text, choices, label, f"{location} question {number}")
         return
     if isinstance(known.get("question"), Mapping):  # CommonsenseQA and ARC as published
         known |= {"question": known["question"].get("stem", ""), "choices": known["question"].get("choices")}
-    context, question = _cell(record, known, columns.text_column, CONTEXTS, where), ""
+    context, question = _cell(record, known, columns.text_column, CONTEXTS, location), ""
     if columns.second_column or not columns.text_column:
-        question = _cell(record, known, columns.second_column, QUESTIONS, where)
+        question = _cell(record, known, columns.second_column, QUESTIONS, location)
     text = _joined(context, question)
     if "sent2" in known and not columns.text_column and "startphrase" not in known:
         text = _joined(context, known["sent2"])
     if not text:
         have = ", ".join(map(repr, record))
-        raise KeelError(f"{where}: there is no text: it has {have}; name its column with --text-column")
+        raise KeelError(f"{location}: no text: it has {have}; name its column with --text-column")
     if isinstance(known.get("wrong"), list) and isinstance(right := known.get("correct"), str):
         choices = [*known["wrong"]]
-        place = zlib.crc32(text.encode("utf-8", "replace")) % (len(choices) + 1)  # always first, it would win every tie
-        choices.insert(place, right)
-        yield _Found(text, choices, place, where)
+        index = zlib.crc32(text.encode("utf-8", "replace")) % (len(choices) + 1)  # always first, it would win every tie
+        choices.insert(index, right)
+        yield _Record(text, choices, index, location)
         return
     choices = next((known[name] for name in CHOICES if isinstance(known.get(name), list | Mapping | tuple)), None)
     names: Sequence[str] = ()
@@ -253,30 +255,32 @@ def _of_record(record: Mapping[str, Any], where: str, columns: Columns) -> Itera
         names, choices = [str(each.get("label")) for each in choices], [each.get("text") for each in choices]
     elif choices is None:
         cells = [name for name in known if COLUMN.fullmatch(name)]
-        # A table has as many columns as its longest row has choices.
+        # A table has as many columns as its longest example has choices.
         choices = [known[name] for name in cells if known[name] not in (None, "")] or None
         empty = [known[name] in (None, "") for name in cells]
         if choices and any(empty[: len(choices)]):
-            raise KeelError(f"{where}: choice {empty.index(True)} is empty: fill it in or drop it")
+            raise KeelError(f"{location}: choice {empty.index(True)} is empty: fill it in or drop it")
     label = record.get(columns.label_column) if columns.label_column else None
     if columns.label_column and columns.label_column not in record:
         have = ", ".join(map(repr, record))
-        raise KeelError(f"{where}: there is no {columns.label_column!r}: it has {have} (say which with --label-column)")
+        raise KeelError(f"{location}: no column {columns.label_column!r}: it has {have} (choose with --label-column)")
     if not columns.label_column:
         label = next((known[name] for name in LABELS if isinstance(known.get(name), str | int | float)), None)
-    yield _Found(text, choices, label, where, names)
+    yield _Record(text, choices, label, location, names)
 
 
-def _cell(record: Mapping[str, Any], known: Mapping[str, Any], named: str, names: tuple[str, ...], where: str) -> str:
-    """The text of the column that was named, else of the first whose name is known."""
+def _cell(
+    record: Mapping[str, Any], known: Mapping[str, Any], named: str, names: tuple[str, ...], location: str
+) -> str:
+    """The text of the named column, else of the first with a usual name."""
     if named:
         if named not in record:
             have = ", ".join(map(repr, record))
-            raise KeelError(f"{where}: there is no column {named!r}: it has {have} (say which with --text-column)")
+            raise KeelError(f"{location}: no column {named!r}: it has {have} (choose with --text-column)")
         return str(record[named] or "")
     return next((known[name] for name in names if isinstance(known.get(name), str) and known[name]), "")
 
 
 def _joined(context: Any, question: Any) -> str:
-    """Both as one text; a cell may hold nothing."""
+    """Context and question as one text; either may be empty."""
     return f"{str(context or '').strip()} {str(question or '').strip()}".strip()

@@ -1,4 +1,4 @@
-"""Several things at once, their results in order."""
+"""Parallel map over threads, with results in order."""
 
 import os
 from collections import deque
@@ -9,23 +9,23 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_WORKERS = 8
-"""Above this the one process that reads the text is what all wait for, and every worker takes memory."""
+MAX_WORKERS = 8
+"""Above this, reading the text is the bottleneck, and every worker needs memory."""
 
 
 def default_workers() -> int:
-    """One for each core that this process may use, up to a bound."""
+    """One worker per available core, up to MAX_WORKERS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    return min(cores, MAX_WORKERS)
 
 
-def ordered_map(do: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """Do something with items on so many threads at once, and give what comes of it in their order."""
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """Map `function` over items on threads; yields the results in order."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(do, item))
+                waiting.append(pool.submit(function, item))
                 if len(waiting) > 2 * workers:
                     yield waiting.popleft().result()
             while waiting:

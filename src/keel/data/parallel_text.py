@@ -1,4 +1,4 @@
-"""Pairs of a text and what it is to become: two files side by side, or a table with a column for each."""
+"""Parallel text of a sequence-to-sequence task: two parallel files, or a table with source and target columns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from keel.data.examples import DEFAULT_COLUMNS, Columns, ExampleColumns, Examples
+from keel.data.label_kinds import TextTarget
 from keel.data.tables import SOURCE_TARGET_PAIRS, Locations, Table, load_table
 from keel.data.text_files import open_text
 from keel.errors import KeelError
 from keel.events import OnEvent, counted, ignore, note
 
 NESTED = "translation"
-"""The column in which others keep both texts, each by the name of its language."""
+"""Column of records with both texts by language (Hugging Face datasets)."""
 
 
 def two_files(source: Any) -> tuple[Any, Any] | None:
-    """The two that a source names side by side: a tuple of them, or their names with a comma between."""
+    """Two parallel files: a tuple, or two names separated by a comma."""
     if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[0], tuple):
         return source[0], source[1]
     if isinstance(source, str) and source.count(",") == 1 and not Path(source).exists():
@@ -26,18 +27,17 @@ def two_files(source: Any) -> tuple[Any, Any] | None:
 
 
 def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
-    """Pairs from two files whose lines belong together, or from a table, a list or a DataFrame; what has one text alone
-    is read without targets.
+    """Pairs from two parallel files, a table, a list or a DataFrame; a single column is read without targets.
 
-    The column of the source is `text_column`, that of the target `label_column` or `second_column`.
+    The source column is `text_column`, the target column `label_column` or `second_column`.
     """
     if isinstance(source, Examples):
         return source
     both = two_files(source)
-    table = _side_by_side(*both, columns, on_event) if both else _table(source, columns, on_event)
+    table = _parallel_files(*both, columns, on_event) if both else _table(source, columns, on_event)
     if not len(table):
-        raise KeelError(f"{table.source} holds no texts: give one in every line or item")
-    first, second = (0, 1) if both else _chosen(table, columns)
+        raise KeelError(f"{table.source} has no texts: give one per line or item")
+    first, second = (0, 1) if both else _source_target_columns(table, columns)
     for number in (first, second):
         _check_texts(table, number)
     texts = table.cells[first]
@@ -47,36 +47,31 @@ def read_aligned(source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEv
     names = table.columns if table.header else [f"column {name}" for name in table.columns]
     if not both and isinstance(source, str | Path):
         note(on_event, f"{table.source}: source in {names[first]!r}, target in {names[second]!r}")
-    empty = [place for place in range(len(texts)) if not (texts[place].strip() and targets[place].strip())]
-    void = [place for place in empty if not (texts[place].strip() or targets[place].strip())]
-    if len(void) < len(empty):
-        place = next(place for place in empty if texts[place].strip() or targets[place].strip())
-        side = "source" if targets[place].strip() else "target"
-        more = f" ({len(empty) - len(void)} such pairs in all)" if len(empty) - len(void) > 1 else ""
-        raise KeelError(
-            f"{table.locations[place]}: the {side} is empty and the other text is not{more}: fill it in, or drop the pair"
-        )
+    filled = [(bool(text.strip()), bool(target.strip())) for text, target in zip(texts, targets, strict=True)]
+    if half := [index for index, (source_filled, target_filled) in enumerate(filled) if source_filled != target_filled]:
+        side = "target" if filled[half[0]][0] else "source"
+        more = f" ({len(half)} such pairs in all)" if len(half) > 1 else ""
+        what = f"the {side} is empty but the other text is not{more}"
+        raise KeelError(f"{table.locations[half[0]]}: {what}: fill it in or drop it")
     items = ExampleColumns(texts, None, targets, table.locations)
-    if void:
-        note(on_event, f"{table.source}: {counted(len(void), 'pair')} of nothing and nothing left out")
-        items = items.take([place for place in range(len(texts)) if place not in set(void)])
+    nonempty = [index for index, (source_filled, _) in enumerate(filled) if source_filled]
+    if len(nonempty) < len(texts):
+        note(on_event, f"{table.source}: skipped {counted(len(texts) - len(nonempty), 'empty pair')}")
+        items = items.take(nonempty)
     if items.texts == items.values:
-        note(
-            on_event, f"{table.source}: every target is equal to its source, and there is nothing to learn but copying"
-        )
-    return Examples(items, "text", table.source, tuple(table.columns))
+        note(on_event, f"{table.source}: every target is equal to its source: a model can only learn to copy")
+    return Examples(items, TextTarget(), table.source, tuple(table.columns))
 
 
-def _side_by_side(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:
-    """Line n of the one beside line n of the other."""
+def _parallel_files(first: Any, second: Any, columns: Columns, on_event: OnEvent) -> Table:
     sides = [_lines(side, columns, on_event) for side in (first, second)]
     names = [
-        str(side) if isinstance(side, str | Path) else f"the {place} list"
-        for side, place in ((first, "first"), (second, "second"))
+        str(side) if isinstance(side, str | Path) else f"the {which} list"
+        for side, which in ((first, "first"), (second, "second"))
     ]
     if len(sides[0]) != len(sides[1]):
         counts = f"{names[0]} has {len(sides[0]):,} lines and {names[1]} has {len(sides[1]):,}"
-        raise KeelError(f"{counts}: line n of one must be what line n of the other becomes, so mend the shorter one")
+        raise KeelError(f"{counts}: give files whose lines correspond")
     source = f"{names[0]} and {Path(names[1]).name}"
     return Table(source, ["source", "target"], sides, Locations(f"{names[0]}:", range(1, len(sides[0]) + 1)))
 
@@ -87,22 +82,22 @@ def _lines(side: Any, columns: Columns, on_event: OnEvent) -> list[Any]:
 
 def _table(source: Any, columns: Columns, on_event: OnEvent) -> Table:
     named = [name for name in (columns.text_column, columns.second_column, columns.label_column) if name]
-    # A list of texts alone is as good as one of pairs; of a file's columns both are texts.
+    # A list may hold texts or pairs; both columns of a file are texts.
     pair = isinstance(source, str | Path)
     table = load_table(source, pair=pair, named=named, encoding=columns.encoding, on_event=on_event)
     records = table.cells[table.columns.index(NESTED)] if NESTED in table.columns else []
     if not any(isinstance(record, dict) for record in records):
         return table
-    for place, record in enumerate(records):
+    for index, record in enumerate(records):
         if not isinstance(record, dict):
-            what = f"{NESTED!r} is {record!r:.60}, not both texts by their languages as elsewhere"
-            raise KeelError(f"{table.locations[place]}: {what}: mend it, or drop the row")
+            what = f"{NESTED!r} is {record!r:.60}, not both texts by language"
+            raise KeelError(f"{table.locations[index]}: {what}: correct it, or drop the row")
     names = list(dict.fromkeys(name for record in records for name in record))
     return replace(table, columns=names, cells=[[record.get(name) for record in records] for name in names])
 
 
-def _chosen(table: Table, columns: Columns) -> tuple[int, int | None]:
-    """The columns of source and target: those named, else those whose names are known, else the only two."""
+def _source_target_columns(table: Table, columns: Columns) -> tuple[int, int | None]:
+    """Source and target columns: those that the user named, else usual names, else the only two."""
     target = columns.label_column or columns.second_column
     if columns.text_column and target:
         return table.column_index(columns.text_column, "text"), table.column_index(target, "label")
@@ -119,12 +114,12 @@ def _chosen(table: Table, columns: Columns) -> tuple[int, int | None]:
         return first, table.column_index(target, "label") if target else second
     shown = ", ".join(map(repr, table.columns)) if table.header else f"{width} columns without names"
     flags = "--text-column and --label-column"
-    raise KeelError(f"{table.source}: which columns hold source and target is not clear: it has {shown}; say {flags}")
+    raise KeelError(f"{table.source}: source and target columns are ambiguous: it has {shown}; name them with {flags}")
 
 
 def _check_texts(table: Table, column: int | None) -> None:
     texts: Sequence[Any] = [] if column is None else table.cells[column]
-    for place, value in enumerate(texts):
+    for index, value in enumerate(texts):
         if not isinstance(value, str):
-            remedy = "mend or drop it, or choose another column"
-            raise KeelError(f"{table.locations[place]}: the text is {value!r}, not a string: {remedy}")
+            remedy = "correct or drop it, or choose another column"
+            raise KeelError(f"{table.locations[index]}: the text is {value!r}, not a string: {remedy}")

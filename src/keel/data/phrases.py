@@ -1,7 +1,7 @@
-"""Words that come together far more often than chance has it, joined to one: new_york (Mikolov et al. 2013).
+"""Phrases: words that occur together far more often than by chance, joined to one, as new_york (Mikolov et al. 2013).
 
-(count(ab) - discount) / (count(a) count(b)) x distinct words and pairs, above a threshold, as gensim has it. Pairs are
-joined from left to right; each further pass may join what the one before has joined.
+score(a, b) = (count(ab) - discount) / (count(a) count(b)) x (distinct words and pairs), above a threshold, as in
+gensim. Pairs are joined from left to right; each further pass may join the phrases of the one before.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,18 +12,18 @@ from numba import njit
 from keel.data.byte_bpe import fill, slot
 
 DISCOUNT, THRESHOLD = 5, 10.0
-MOST_PAIRS = 20_000_000
-"""Distinct pairs that are counted at once, in about half a gigabyte; above it the rarest are given up."""
+MAX_PAIRS = 20_000_000
+"""Distinct pairs in memory, in about half a gigabyte; above it the rarest are dropped."""
 
 Encode = Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]
-"""Gives all text anew: the numbers of the words of some sentences, -1 for one that has none, and each one's length."""
+"""Iterates over all text: word indices (-1: unknown) of some sentences, and the length of each sentence."""
 
 
 class Phrases:
-    """Which pairs of ids are joined to which id, in several passes."""
+    """Pairs of ids and the id of their phrase, in several passes."""
 
     def __init__(self, passes: Sequence[np.ndarray]):
-        """Each pass is [pairs, 3]: two ids and what they are joined to."""
+        """Each pass is [pairs, 3]: two ids and the id of the phrase."""
         pairs = np.concatenate([np.zeros((0, 3), np.int64), *passes]).astype(np.int64)
         size = 1 << max(4, (4 * len(pairs)).bit_length())
         self._keys, self._ranks = np.full(size, -1, np.int64), np.zeros(size, np.int64)
@@ -32,17 +32,14 @@ class Phrases:
         self._limits = np.cumsum([0, *map(len, passes)])  # a rank below the second number is of the first pass
 
     def join(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The ids after joining, how many each text then has, and of how many each is made."""
+        """Ids after joining, the number of ids per text, and the number of words of each id."""
         ids, lengths, sizes = ids.copy(), lengths.copy(), np.ones(len(ids), np.int64)
         used = _join(ids, lengths, sizes, self._keys, self._ranks, self._joined, self._limits)
         return ids[:used], lengths, sizes[:used]
 
 
 def learn_phrases(encode: Encode, words: list[str], passes: int) -> tuple[list[str], np.ndarray, list[np.ndarray]]:
-    """Find phrases in so many passes: all words and phrases, how often each comes then, and the pairs of each pass.
-
-    What holds no letter or digit is never joined.
-    """
+    """Find phrases: all words and phrases, their counts, and the pairs of each pass; punctuation is never joined."""
     found: list[np.ndarray] = []
     words = words.copy()
     phrases = Phrases(found)
@@ -69,25 +66,25 @@ def learn_phrases(encode: Encode, words: list[str], passes: int) -> tuple[list[s
 
 
 class PairCounts:
-    """How often each pair of words comes."""
+    """Counts of word pairs."""
 
-    def __init__(self, most: int = MOST_PAIRS):
+    def __init__(self, most: int = MAX_PAIRS):
         self._most, self._used, self._floor = most, 0, 0
         self._keys, self._counts = np.full(1 << 16, -1, np.int64), np.zeros(1 << 16, np.int64)
 
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
         """Count the pairs of some sentences."""
         if 2 * (self._used + len(ids)) > len(self._keys):
-            self._settle(len(ids))
+            self._grow(len(ids))
         self._used += _count_pairs(ids, lengths, self._keys, self._counts)
 
     def all(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first words, the second ones, and how often each pair came."""
+        """First words, second words, and the count of each pair."""
         keys = self._keys[self._keys >= 0]
         return keys >> 32, keys & 0xFFFFFFFF, self._counts[self._keys >= 0]
 
-    def _settle(self, more: int) -> None:
-        """Make room for more pairs, if need be by giving up the rarest."""
+    def _grow(self, more: int) -> None:
+        """Make room for more pairs, if necessary by dropping the rarest."""
         while self._used > self._most:
             self._floor += 1
             rare = (self._counts <= self._floor) & (self._keys >= 0)
@@ -125,7 +122,7 @@ def _count_pairs(ids, lengths, slots, totals):
 
 @njit(cache=True, nogil=True)
 def _join(ids, lengths, sizes, keys, ranks, joined, limits):
-    """Join pairs in place, and close the gaps; how many ids are left."""
+    """Join pairs in place; returns the number of ids left."""
     used = begin = 0
     for text in range(len(lengths)):
         count = max(lengths[text], 0)

@@ -1,4 +1,4 @@
-"""What a model says about examples: the answers, and the probabilities behind them."""
+"""Predictions of a task: labels, tags, choices or texts, with their probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,26 +9,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from keel.data.examples import Labels
+from keel.data.label_kinds import Prediction
 from keel.data.tag_schemes import detect_scheme, extract_entities
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """A name and how probable the model finds it."""
-
-    label: str
-    confidence: float
-
-    def __repr__(self) -> str:
-        return f"Label({self.label!r}, {self.confidence:.2f})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"label": self.label, "probability": self.confidence}
-
-
 class EntitySpan(NamedTuple):
-    """A stretch of a text and what it is."""
+    """An entity with its character offsets."""
 
     start: int
     end: int
@@ -38,79 +24,82 @@ class EntitySpan(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggedText:
-    """A text in words, a tag for each, and how probable the model finds it."""
+    """The words of a text with their tags and the probability of each tag."""
 
     text: str
     words: tuple[str, ...]
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
     segmentation: bool = False
-    """Whether the tags say where words begin and end: B M E S, and of no type."""
+    """Whether the tags are a word segmentation: B, M, E, S without types."""
 
     @property
     def segmented_words(self) -> list[str]:
-        """The text cut into words by its tags; nothing where they speak of something else."""
+        """The words of a segmentation; empty for other tags."""
         return [span.text for span in self.entities] if self.segmentation else []
 
     @property
     def entities(self) -> list[EntitySpan]:
-        """What the tags speak of, by its place in the text; nothing where they are no tags of entities."""
+        """The entities with character offsets; empty for tags without a scheme, such as parts of speech."""
         if not self.tags or detect_scheme([[tag] for tag in self.tags]) == "none":
             return []
-        places: list[tuple[int, int]] = []
+        offsets: list[tuple[int, int]] = []
         end = 0
         for word in self.words:
             start = self.text.index(word, end)
             end = start + len(word)
-            places.append((start, end))
+            offsets.append((start, end))
         spans: list[EntitySpan] = []
         for each in extract_entities(self.tags):
             inner = range(each.start + 1, each.end) if self.segmentation else ()
-            blanks = [number for number in inner if places[number - 1][1] < places[number][0]]  # these end words too
-            for first, last in pairwise([each.start, *blanks, each.end]):
-                start, end = places[first][0], places[last - 1][1]
+            gaps = [index for index in inner if offsets[index - 1][1] < offsets[index][0]]  # whitespace ends a word
+            for first, last in pairwise([each.start, *gaps, each.end]):
+                start, end = offsets[first][0], offsets[last - 1][1]
                 spans.append(EntitySpan(start, end, each.type, self.text[start:end]))
         return spans
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        found = [span._asdict() for span in self.entities]
-        figures = [round(value, 4) for value in self.probabilities]
-        cut = {"text": self.text, "segmented": self.segmented_words} if self.segmentation else {}
-        return {"words": list(self.words), "tags": list(self.tags), "probabilities": figures, "entities": found, **cut}
+        return {
+            "words": list(self.words),
+            "tags": list(self.tags),
+            "probabilities": [round(value, 4) for value in self.probabilities],
+            "entities": [span._asdict() for span in self.entities],
+            **({"text": self.text, "segmented": self.segmented_words} if self.segmentation else {}),
+        }
 
     def __repr__(self) -> str:
         shown = self.segmented_words or self.entities or list(zip(self.words, self.tags, strict=True))
-        return f"Tagged({self.text!r}, {shown})"
+        return f"TaggedText({self.text!r}, {shown})"
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """A text that another became, and how it was judged."""
+    """A text that a model generated, with its score."""
 
     text: str
     score: float | None = None
-    """log p, set right for its length: what texts were compared by."""
+    """Length-normalised log-probability: what beam search ranks by."""
     log_probability: float | None = None
     prompt: str | None = None
-    """What a language model went on from."""
+    """Prompt of a language model."""
     ended: bool = True
-    """Whether the model ended it; if not, it was cut off where it had as many tokens as may be written."""
+    """False if it was cut off at the maximum number of tokens before the model produced its end token."""
     alternatives: "tuple[GeneratedText, ...]" = ()
-    """The next best, where they were asked for."""
+    """The next best texts, if requested."""
 
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Rewritten({self.text!r}" + (")" if self.score is None else f", {self.score:.2f})")
+        return f"GeneratedText({self.text!r}" + (")" if self.score is None else f", {self.score:.2f})")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, without the next best."""
-        judged = {"score": self.score, "log_probability": self.log_probability}
+        """Plain data for JSON, without the alternatives."""
+        scores = {"score": self.score, "log_probability": self.log_probability}
         return {
-            "rewritten": self.text,
-            **{name: round(value, 4) for name, value in judged.items() if value is not None},
+            "generated": self.text,
+            **{name: round(value, 4) for name, value in scores.items() if value is not None},
             **({} if self.prompt is None else {"prompt": self.prompt}),
             **({} if self.ended else {"ended": False}),
         }
@@ -118,7 +107,7 @@ class GeneratedText:
 
 @dataclass(frozen=True)
 class ChoicePrediction:
-    """The likeliest of some choices, by its number and its text, and how probable each of them is."""
+    """The most probable choice, by its index and its text, and the probabilities of all choices."""
 
     index: int
     text: str
@@ -134,7 +123,7 @@ class ChoicePrediction:
         return {"choice": self.index, "answer": self.text, "probability": self.probability, "probabilities": figures}
 
     def __repr__(self) -> str:
-        return f"Chosen({self.index}, {self.text!r}, {self.probability:.2f})"
+        return f"ChoicePrediction({self.index}, {self.text!r}, {self.probability:.2f})"
 
 
 AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePrediction | GeneratedText
@@ -142,11 +131,11 @@ AnyPrediction = Prediction | list[Prediction] | float | TaggedText | ChoicePredi
 
 @dataclass(frozen=True, eq=False)
 class Predictions(Sequence[AnyPrediction]):
-    """One answer for each example: the likeliest label, the labels above one half (likeliest first), or a number."""
+    """One prediction per example, in the form that the label kind decodes to."""
 
     labels: Labels
     estimates: np.ndarray
-    """[examples, names] probabilities, or [examples] numbers."""
+    """[examples, classes] probabilities, or [examples] numbers."""
 
     def __len__(self) -> int:
         return len(self.estimates)
@@ -158,23 +147,18 @@ class Predictions(Sequence[AnyPrediction]):
     def __getitem__(self, index: int | slice) -> "AnyPrediction | Predictions":
         if isinstance(index, slice):
             return Predictions(self.labels, self.estimates[index])
-        estimate = self.estimates[index]
-        if self.labels.kind == "number":
-            return float(estimate)
-        order = np.argsort(-estimate, kind="stable").tolist()
-        ranked = [Prediction(self.labels.names[number], float(estimate[number])) for number in order]
-        return ranked[0] if self.labels.kind == "one" else [label for label in ranked if label.confidence > 0.5]
+        return self.labels.kind.decode(self.estimates[index], self.labels.names)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain data for JSON lines."""
         plain: list[dict[str, Any]] = []
-        for answer in self:
-            if isinstance(answer, Prediction | TaggedText | ChoicePrediction | GeneratedText):
-                plain.append(answer.to_dict())
-            elif isinstance(answer, list):
-                plain.append({"labels": [label.to_dict() for label in answer]})
+        for prediction in self:
+            if isinstance(prediction, Prediction | TaggedText | ChoicePrediction | GeneratedText):
+                plain.append(prediction.to_dict())
+            elif isinstance(prediction, list):
+                plain.append({"labels": [label.to_dict() for label in prediction]})
             else:
-                plain.append({"number": answer})
+                plain.append({"number": prediction})
         return plain
 
     def __repr__(self) -> str:
@@ -182,7 +166,7 @@ class Predictions(Sequence[AnyPrediction]):
 
 
 def is_segmentation(labels: Labels) -> bool:
-    """Whether these tags say where words begin and end."""
+    """Whether these tags are a word segmentation (B, M, E, S)."""
     return set(labels.names) <= {*"BMES"}
 
 
@@ -191,21 +175,20 @@ class TagPredictions(Predictions):
     """A tag for each word of each example; `estimates` are [words of all examples] their probabilities."""
 
     tag_ids: np.ndarray
-    """[words of all examples] of the tags."""
+    """[words of all examples]"""
     texts: list[tuple[str, tuple[str, ...]]]
-    """Of each example the text and its words."""
+    """Text and words of each example."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """[examples + 1] where the words of each start."""
+        """[examples + 1] where the words of each example start."""
         return np.cumsum([0, *(len(words) for _, words in self.texts)])
 
     @cached_property
     def segmentation(self) -> bool:
-        """Whether the tags say where words begin and end."""
         return is_segmentation(self.labels)
 
     @overload
@@ -215,9 +198,9 @@ class TagPredictions(Predictions):
     def __getitem__(self, index: int | slice) -> "TaggedText | TagPredictions":
         if isinstance(index, slice):
             chosen = range(len(self))[index]
-            places = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
+            positions = np.concatenate([np.arange(*self.starts[[n, n + 1]]) for n in chosen] or [np.zeros(0, int)])
             texts = [self.texts[number] for number in chosen]
-            return TagPredictions(self.labels, self.estimates[places], self.tag_ids[places], texts)
+            return TagPredictions(self.labels, self.estimates[positions], self.tag_ids[positions], texts)
         number = range(len(self))[index]
         inside = slice(*self.starts[[number, number + 1]])
         tags = tuple(self.labels.names[tag] for tag in self.tag_ids[inside].tolist())
@@ -229,7 +212,7 @@ class GeneratedPredictions(Predictions):
     """A text for each example; `estimates` are [examples] their scores."""
 
     generated: list[list[GeneratedText]]
-    """For each example the best few, the best first."""
+    """The best texts for each example, the best first."""
 
     @overload
     def __getitem__(self, index: int) -> GeneratedText: ...
@@ -241,7 +224,7 @@ class GeneratedPredictions(Predictions):
         return self.generated[index][0]
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain data for JSON lines: the best text, and where more were asked for all of them."""
+        """Plain data for JSON lines: the best text and, if several were requested, all of them."""
         return [
             {**texts[0].to_dict(), **({"best": [text.to_dict() for text in texts]} if len(texts) > 1 else {})}
             for texts in self.generated
@@ -253,19 +236,19 @@ class ChoicePredictions(Predictions):
     """One of the choices for each example; `estimates` are [choices of all examples] their probabilities."""
 
     choices: list[tuple[str, ...]]
-    """Of each example."""
+    """Choices of each example."""
 
     def __len__(self) -> int:
         return len(self.choices)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """[examples + 1] where the choices of each start."""
+        """[examples + 1] where the choices of each example start."""
         return np.cumsum([0, *map(len, self.choices)])
 
     @property
     def predicted(self) -> list[ChoicePrediction]:
-        """All of them."""
+        """All predictions."""
         return [self[number] for number in range(len(self))]
 
     @overload
@@ -279,6 +262,6 @@ class ChoicePredictions(Predictions):
             estimates = np.concatenate(parts) if parts else self.estimates[:0]
             return ChoicePredictions(self.labels, estimates, [self.choices[n] for n in chosen])
         number = range(len(self))[index]
-        chances = self.estimates[slice(*self.starts[[number, number + 1]])]
-        best = int(chances.argmax())
-        return ChoicePrediction(best, self.choices[number][best], tuple(chances.tolist()))
+        probabilities = self.estimates[slice(*self.starts[[number, number + 1]])]
+        best = int(probabilities.argmax())
+        return ChoicePrediction(best, self.choices[number][best], tuple(probabilities.tolist()))

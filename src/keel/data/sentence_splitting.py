@@ -1,11 +1,11 @@
-"""Where a sentence ends, in English and in Chinese."""
+"""Sentence splitting and language detection, for English and Chinese."""
 
 import re
 from collections.abc import Callable
 from typing import Literal
 
-# One pattern serves both languages, so mixed text needs no decision. It begins with a character class, which lets the
-# regex engine skip everything else, and refuses a following small letter before Python is asked.
+# One pattern for both languages, also mixed. It begins with a character class, which the regex engine finds fast, and
+# rejects a following lower-case letter itself.
 END = re.compile(
     r"""[.!?…。！？｡\n] (?<![.!?…][.!?…]) (?: (?<=\n) \s*+
       | (?<=[。！？｡]) [。！？｡!?…]*+ [”’」』）】》〉\])"']*+ (?![，、；：,;]) \s*+
@@ -26,7 +26,7 @@ NEVER_LAST = _words(
     "dist asst assoc univ dept vs viz cf e.g i.e al ed eds trans approx fr sra br mme mlle "
     "mon tue tues wed thu thur thurs fri jan feb apr jun jul aug sept"
 )
-"""Abbreviations that stand before a name: the stop after them ends no sentence."""
+"""Abbreviations before a name: their full stop ends no sentence."""
 
 BEFORE_NUMBERS = _words("no nos p pp vol vols fig figs ch sec art eq v c ca op oct nov dec mar")
 """Abbreviations only where a number follows."""
@@ -64,17 +64,17 @@ def split_sentences(text: str) -> list[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text that is cut already, stripped, empty ones left out."""
+    """Split text with one sentence per line; stripped, without empty lines."""
     return [stripped for line in text.split("\n") if (stripped := line.strip())]
 
 
 def leave_whole(text: str) -> list[str]:
-    """The text as it stands, blanks and line breaks included."""
+    """The unsplit text, with its whitespace."""
     return [text] if text else []
 
 
 Sentences = Literal["split", "lines", "none"]
-"""How sentences are told apart: by their marks, as lines alone, or not at all: then text keeps its blanks."""
+"""Sentence splitting: by punctuation, by lines, or none (text keeps its whitespace)."""
 SPLITTERS: dict[Sentences, Callable[[str], list[str]]] = {
     "split": split_sentences,
     "lines": split_lines,
@@ -83,7 +83,7 @@ SPLITTERS: dict[Sentences, Callable[[str], list[str]]] = {
 
 
 def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
-    """Say whether the full stop belongs to an abbreviation rather than to the sentence."""
+    """Whether the full stop belongs to an abbreviation rather than to the sentence."""
     start = max(start, stop - 12)
     word = text[max(start, text.rfind(" ", start, stop) + 1) : stop].lstrip("\"'“‘([«")
     if len(word) > 6:
@@ -100,7 +100,7 @@ def _abbreviates(text: str, start: int, stop: int, end: int) -> bool:
 
 
 def detect_language(text: str) -> Literal["en", "zh"]:
-    """Name the language that decides the defaults: Chinese if a fifth of the visible characters are."""
+    """Chinese if more than a fifth of the visible characters are, else English."""
     sample = text[:100_000]
     visible = len(sample) - sum(map(sample.count, " \n\t"))
     return "zh" if len(CHINESE.findall(sample)) * 5 > visible else "en"

@@ -1,4 +1,4 @@
-"""Tables of labelled texts in whatever form they come: their rows, and which columns hold what."""
+"""Tables of labelled texts: their rows, and which columns hold text and label."""
 
 import os
 import re
@@ -9,17 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
+from keel.data.label_kinds import LabelKind, MultiLabel, Regression, SingleLabel
 from keel.data.text_files import file_kind, open_text, read_rows, read_table
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted
 
-Kind = Literal["one", "several", "number", "tags", "choice", "text"]
-"""What a label is: one of some names, several of them, a number, a tag for each word, the number of a choice, or
-another text."""
-
-# Other people's names for the same columns, in the order in which they are looked for.
+# Usual names of columns, in the order in which they are tried.
 TEXTS = ("text", "sentence", "review", "content", "comment", "document", "body", "title", "text_a", "text1",
          "sentence1", "premise", "question1", "question", "query")  # fmt: skip
 PAIRS = (
@@ -47,13 +44,13 @@ SOURCE_TARGET_PAIRS = (
 NUMBERING = re.compile(r"|(.*[ _])?(id|idx|index|guid)|pairid|unnamed.*")
 KNOWN_COLUMNS = {*TEXTS, *LABELS, "id", "index", *(name for pair in SOURCE_TARGET_PAIRS for name in pair)}
 FASTTEXT = "__label__"
-TURNED = 1000
-"""Rows that are turned into columns at once: they are gone before anybody has to keep count of them."""
+TRANSPOSED_AT_ONCE = 1000
+"""Rows; a small chunk is freed before the garbage collector has to track it."""
 
 
 @dataclass(frozen=True)
 class Locations(Sequence[str]):
-    """Where rows stand, as in dev.tsv:17; written out for those that are asked for."""
+    """Locations of rows, such as dev.tsv:17, formatted on access."""
 
     prefix: str
     numbers: Sequence[int]
@@ -72,29 +69,29 @@ class Locations(Sequence[str]):
         return f"{self.prefix}{self.numbers[index]}{self.suffix}"
 
     def take(self, indices: Iterable[int]) -> "Locations":
-        """Some of them, in this order."""
+        """Locations at these indices, in this order."""
         return replace(self, numbers=[self.numbers[index] for index in indices])
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as they were found, column by column, each with its place."""
+    """A table, stored by columns, with the location of each row."""
 
     source: str
     columns: list[str]
-    """Without a header, their numbers from 1."""
+    """Names; without a header their numbers from 1."""
     cells: list[list[Any]]
-    """Those of each column."""
+    """Values of each column."""
     locations: Locations
     header: bool = True
-    kind: Kind | None = None
-    """What the labels are, where the format itself says it."""
+    kind: LabelKind | None = None
+    """Label kind, where the format defines it."""
 
     def column_index(self, name: str, flag: str) -> int:
-        """The number of a column that the user named."""
+        """The index of a column that the user named."""
         if name not in self.columns:
             known = ", ".join(map(repr, self.columns))
-            raise KeelError(f"{self.source} has no column {name!r}: it has {known} (say which with --{flag}-column)")
+            raise KeelError(f"{self.source} has no column {name!r}: it has {known} (choose with --{flag}-column)")
         return self.columns.index(name)
 
     def __len__(self) -> int:
@@ -103,14 +100,14 @@ class Table:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Which column is what."""
+    """Indices of the columns of text, second text and label."""
 
     text: int
     second: int | None
     label: int | None
 
     def describe(self, table: Table) -> str:
-        """One line for the user, who may want it otherwise."""
+        """A note to the user, who may want other columns."""
 
         def name(column: int) -> str:
             return repr(table.columns[column]) if table.header else f"column {table.columns[column]}"
@@ -122,12 +119,12 @@ class ColumnRoles:
         lowered = [column.lower() for column in table.columns]
         for one, two in PAIRS:
             if self.second is None and one == lowered[self.text] and two in lowered:
-                parts.append(f"{two!r} is not read (--task pair reads both)")
+                parts.append(f"{two!r} is ignored (--task pair uses both)")
         return f"{table.source}: {', '.join(parts)}"
 
 
 def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_event: OnEvent) -> Table:
-    """The rows of a file, of `-`, of a list or of a DataFrame; `named` are columns that a header would hold."""
+    """A table from a file, `-`, a list or a DataFrame; `named` are columns that a header must have."""
     if isinstance(source, str) and source == "-":
         with tempfile.TemporaryDirectory() as folder:
             return _file(spool_stdin(Path(folder)), "standard input", pair, named, encoding, on_event)
@@ -138,40 +135,40 @@ def load_table(source: Any, *, pair: bool, named: list[str], encoding: str, on_e
         return Table("the table", list(map(str, source.columns)), cells, Locations("row ", range(len(source))))
     refuse_two_files(source)
     items = list(source)
-    places = Locations("item ", range(len(items)), " of the list")
+    locations = Locations("item ", range(len(items)), " of the list")
     if items and all(isinstance(item, dict) for item in items):
-        return _records("the list", items, places)
-    return _tuples(items, places, pair)
+        return _records("the list", items, locations)
+    return _tuples(items, locations, pair)
 
 
 def refuse_two_files(source: Any) -> None:
-    """Two files are no two texts."""
+    """Refuse two files where one is expected."""
     if isinstance(source, tuple) and len(source) == 2 and any(map(_is_file, source)):
-        remedy = "give one file, its labels in a column"
-        raise UsageError(f"{source[0]} and {source[1]}: two files side by side are for --task seq2seq: {remedy}")
+        remedy = "give one file with the labels in a column"
+        raise UsageError(f"{source[0]} and {source[1]}: two parallel files are for --task seq2seq: {remedy}")
 
 
 def _is_file(item: Any) -> bool:
     return isinstance(item, Path) or (isinstance(item, str) and os.path.isfile(item))
 
 
-def _tuples(items: list[Any], places: Locations, pair: bool) -> Table:
+def _tuples(items: list[Any], locations: Locations, pair: bool) -> Table:
     names = ["text_a", "text_b", "label"] if pair else ["text", "label"]
-    form = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
+    expected = "(text, text) or ((text, text), label)" if pair else "a text or (text, label)"
     rows: list[list[Any]] = []
-    for item, place in zip(items, places, strict=True):
+    for item, location in zip(items, locations, strict=True):
         row = [item] if isinstance(item, str) or not hasattr(item, "__iter__") else list(item)
         if pair and len(row) == 2 and isinstance(row[0], tuple | list):
             row = [*row[0], row[1]]
         if len(row) not in (len(names) - 1, len(names)) or (rows and len(row) != len(rows[0])):
-            raise KeelError(f"{place} is {item!r:.60}: give {form}, the same for all")
+            raise KeelError(f"{location} is {item!r:.60}: give {expected}, the same for all")
         rows.append(row)
     names = names[: len(rows[0])] if rows else names
-    return Table("the list", names, _turned(rows, len(names)), places)
+    return Table("the list", names, _transpose(rows, len(names)), locations)
 
 
 def spool_stdin(folder: Path) -> Path:
-    """Standard input as a file that is named after what its first line looks like."""
+    """Standard input as a temporary file, with the suffix that its first line suggests."""
     path = folder / "input"
     with open(path, "wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
@@ -197,25 +194,25 @@ def _file(path: Path, name: str, pair: bool, named: list[str], encoding: str, on
     if first.count("||") == 3:  # the Chinese STS-B
         header = (0, ["id", "sentence1", "sentence2", "score"])
         rows = [(number, line.split("||")) for number, line in zip(numbers, lines, strict=True)]
-        return replace(_grid(name, [header, *rows], pair, named), kind="number")
+        return replace(_grid(name, [header, *rows], pair, named), kind=Regression())
     if "\t" in first:
         return _grid(name, zip(numbers, (line.split("\t") for line in lines), strict=True), pair, named)
     return Table(name, ["1"], [lines], Locations(f"{name}:", numbers), header=False)
 
 
-def _records(source: str, records: list[dict[str, Any]], places: Locations) -> Table:
+def _records(source: str, records: list[dict[str, Any]], locations: Locations) -> Table:
     columns = list(dict.fromkeys(name for row in records for name in row))
-    return Table(source, columns, [[row.get(name) for row in records] for name in columns], places)
+    return Table(source, columns, [[row.get(name) for row in records] for name in columns], locations)
 
 
-def _fasttext(name: str, lines: list[str], places: Locations) -> Table:
+def _fasttext(name: str, lines: list[str], locations: Locations) -> Table:
     known: dict[str, tuple[str, ...]] = {}
     labels: list[tuple[str, ...]] = []
     texts: list[str] = []
     for number, line in enumerate(lines):
         if not line.startswith(FASTTEXT):
-            what = f"this line does not start with {FASTTEXT} like the first"
-            raise KeelError(f"{places[number]}: {what}: add its label")
+            what = f"this line does not start with {FASTTEXT}, unlike the first"
+            raise KeelError(f"{locations[number]}: {what}: add its label")
         label, _, text = line.partition(" ")
         while text.startswith(FASTTEXT):
             another, _, text = text.partition(" ")
@@ -224,12 +221,12 @@ def _fasttext(name: str, lines: list[str], places: Locations) -> Table:
             known[label] = tuple(word.removeprefix(FASTTEXT) for word in label.split(" "))
         labels.append(known[label])
         texts.append(text)
-    kind: Kind = "several" if any(len(several) > 1 for several in known.values()) else "one"
-    return Table(name, ["label", "text"], [labels, texts], places, kind=kind)
+    kind = MultiLabel() if any(len(names) > 1 for names in known.values()) else SingleLabel()
+    return Table(name, ["label", "text"], [labels, texts], locations, kind=kind)
 
 
 def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: list[str]) -> Table:
-    """The rows of a csv or tsv file, with or without a header."""
+    """The table of a csv or tsv file, with or without a header."""
     numbers: list[int] = []
     width = 0
 
@@ -238,12 +235,12 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: 
         for number, row in lines:
             width = width or len(row)
             if len(row) != width:
-                what = f"this row has {counted(len(row), 'column')}, the first has {width}"
+                what = f"this row has {counted(len(row), 'column')}, but the first has {width}"
                 raise KeelError(f"{name}:{number}: {what}: look for a stray separator")
             numbers.append(number)
             yield row
 
-    cells = _turned(rows())
+    cells = _transpose(rows())
     columns = list(map(str, range(1, width + 1)))
     table = Table(name, columns, cells, Locations(f"{name}:", numbers), header=False)
     if not numbers or not _is_header(table, pair, named):
@@ -251,19 +248,19 @@ def _grid(name: str, lines: Iterable[tuple[int, list[str]]], pair: bool, named: 
     return Table(name, [column[0] for column in cells], [column[1:] for column in cells], table.locations[1:])
 
 
-def _turned(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
-    """Rows of one width as columns; without any, so many empty ones."""
-    found = iter(rows)
+def _transpose(rows: Iterable[list[Any]], width: int = 0) -> list[list[Any]]:
+    """Rows as columns; `width` empty columns without rows."""
+    remaining = iter(rows)
     columns: list[list[Any]] = [[] for _ in range(width)]
-    while some := list(islice(found, TURNED)):
-        columns = columns or [[] for _ in some[0]]
-        for column, cells in zip(columns, zip(*some, strict=True), strict=True):
+    while chunk := list(islice(remaining, TRANSPOSED_AT_ONCE)):
+        columns = columns or [[] for _ in chunk[0]]
+        for column, cells in zip(columns, zip(*chunk, strict=True), strict=True):
             column += cells
     return columns
 
 
 def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
-    """Whether the first row names the columns: it holds a name that is known, or no label that occurs again."""
+    """Whether the first row is a header: it has a usual column name, or its label does not occur in other rows."""
     first = [column[0] for column in table.cells]
     if any(cell.strip().lower() in KNOWN_COLUMNS for cell in first) or (named and {*named} <= {*first}):
         return True
@@ -272,19 +269,21 @@ def _is_header(table: Table, pair: bool, named: list[str]) -> bool:
 
 
 def choose_columns(table: Table, *, pair: bool, text: str, second: str, label: str) -> ColumnRoles:
-    """Those that the user named, else those with a name that is known, else by the shape of the table."""
+    """The columns that the user named, else those with usual names, else by the shape of the table."""
     chosen = [
         table.column_index(name, flag) if name else None
         for name, flag in ((text, "text"), (second, "second"), (label, "label"))
     ]
     guess = _by_name(table, pair, chosen) if table.header else _by_shape(table, pair)
-    first, other, answer = (ours if ours is not None else theirs for ours, theirs in zip(chosen, guess, strict=True))
+    first, other, answer = (
+        named if named is not None else guessed for named, guessed in zip(chosen, guess, strict=True)
+    )
     if first is None or (pair and other is None):
         texts, flags = ("two texts", "--text-column and --second-column") if pair else ("text", "--text-column")
         width = counted(len(table.columns), "column")
         known = ", ".join(map(repr, table.columns)) if table.header else f"{width} without names"
-        tagged = "" if pair or table.header else " (of words with tags: --task tag)"
-        what = f"which columns hold the {texts} is not clear: it has {known}; say so by {flags}{tagged}"
+        tagged = "" if pair or table.header else " (words with tags: --task tag)"
+        what = f"the columns of {texts} are ambiguous: it has {known}; name them with {flags}{tagged}"
         raise KeelError(f"{table.source}: {what}")
     other = other if pair else None
     return ColumnRoles(first, other, None if answer in (first, other) else answer)
@@ -295,14 +294,14 @@ Guess = tuple[int | None, int | None, int | None]
 
 def _by_name(table: Table, pair: bool, chosen: list[int | None]) -> Guess:
     free = [number for number in range(len(table.columns)) if number not in chosen]
-    place = {table.columns[number].strip().lower(): number for number in free}
-    label = next((place[name] for name in LABELS if name in place), None)
+    index_of = {table.columns[number].strip().lower(): number for number in free}
+    label = next((index_of[name] for name in LABELS if name in index_of), None)
     if pair:
-        found = [(place[one], place[two]) for one, two in PAIRS if one in place and two in place]
+        found = [(index_of[one], index_of[two]) for one, two in PAIRS if one in index_of and two in index_of]
         return (*found[0], label) if found else (None, None, label)
-    # One column that is left over can only be the text or, if values recur in it, the label.
-    rest = [number for name, number in place.items() if number != label and not NUMBERING.fullmatch(name)]
-    text = next((place[name] for name in TEXTS if name in place), rest[0] if len(rest) == 1 else None)
+    # A single remaining column can only be the text or, if its values repeat, the label.
+    rest = [number for name, number in index_of.items() if number != label and not NUMBERING.fullmatch(name)]
+    text = next((index_of[name] for name in TEXTS if name in index_of), rest[0] if len(rest) == 1 else None)
     rest = [number for number in rest if number != (text if chosen[0] is None else None)]
     if label is None and len(rest) == 1 and len(set(map(str, table.cells[rest[0]]))) * 2 <= len(table):
         label = rest[0]
@@ -313,7 +312,7 @@ def _by_shape(table: Table, pair: bool) -> Guess:
     width, texts = len(table.columns), 2 if pair else 1
     if (
         not pair and width == 4 and max(map(len, table.cells[2])) < 5
-    ):  # CoLA: source, label, the author's mark (*, ?), sentence
+    ):  # CoLA: source, label, the author's annotation (*, ?), sentence
         return 3, None, 1
     if width == texts:
         return 0, 1 if pair else None, None
@@ -321,7 +320,7 @@ def _by_shape(table: Table, pair: bool) -> Guess:
         return None, None, None
     different = [len({*column}) for column in table.cells]
     label = different.index(min(different))
-    if different[label] == max(different):  # nothing tells them apart
+    if different[label] == max(different):  # ambiguous
         return None, None, None
     first, second = [column for column in range(width) if column != label] + [None] * (2 - texts)
     return first, second, label

@@ -1,6 +1,7 @@
-"""What goes into a network and what comes out: rows of ids, how words are spelled, vectors."""
+"""Input of an encoder: a batch of token ids, padded or packed, with the subword units of its words."""
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -12,19 +13,19 @@ from keel.training.objective import Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class SubwordUnits(Tensors):
-    """Some words with the parts that each is spelled by: n-grams (fastText) or characters (ELMo)."""
+    """Words with the units that each is composed of: n-grams (fastText) or characters (ELMo)."""
 
-    word_ids: Tensor  # [words] their ids; -1 for one that has none, as it was never met in training
-    unit_ids: Tensor  # [parts] those of the first word, then those of the second, ...
-    unit_starts: Tensor  # [words] where each word's parts start
+    word_ids: Tensor  # [words], -1 for a word that is not in the vocabulary
+    unit_ids: Tensor  # [units] those of the first word, then those of the second, ...
+    unit_starts: Tensor  # [words] where the units of each word start
 
     @property
     def unit_counts(self) -> Tensor:
-        """[words] how many parts each has."""
+        """[words] number of units of each."""
         return self.unit_starts.diff(append=self.unit_starts.new_full((1,), len(self.unit_ids)))
 
     def index_select(self, index: Tensor) -> Self:
-        """The words at these places alone."""
+        """The words at these indices."""
         sizes = self.unit_counts[index]
         starts = sizes.cumsum(0) - sizes
         sources = torch.arange(int(sizes.sum())) + (self.unit_starts[index] - starts).repeat_interleave(sizes)
@@ -33,47 +34,55 @@ class SubwordUnits(Tensors):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenBatch(Tensors):
-    """A batch of id sequences, padded to the longest; or packed: end to end in one row, without padding."""
+    """A batch of id sequences, padded to the longest; or packed: concatenated without padding."""
 
     ids: Tensor  # [batch, time], or packed [1, tokens]
     lengths: Tensor  # [batch]
     segments: Tensor | None = None  # as ids
     subword_units: SubwordUnits | None = None
-    sequence_starts: Tensor | None = None  # [batch]: where each sequence starts, if packed
-    position_ids: Tensor | None = None  # [1, tokens]: the place of each token in its sequence, if packed
+    sequence_starts: Tensor | None = None  # [batch] start of each sequence, if packed
+    position_ids: Tensor | None = None  # [1, tokens] position of each token in its sequence, if packed
     max_seqlen: int = 0
-    """At least the longest length, if packed."""
+    """Upper bound of the lengths, if packed."""
 
     @classmethod
     def pad(cls, sequences: list[list[int]], segments: list[list[int]] | None = None) -> Self:
-        """Rows of unequal sequences."""
-        lengths = [len(sequence) for sequence in sequences]
-        time = max(lengths, default=0)
+        """A padded batch of sequences of unequal length."""
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        starts, index = np.append(0, np.cumsum(lengths)), np.arange(len(sequences))
 
-        def fill(lists: list[list[int]]) -> Tensor:
-            grid = np.zeros((len(lists), time), dtype=np.int64)  # any id will do: nothing looks at padding
-            for row, items in zip(grid, lists, strict=True):
-                row[: len(items)] = items
-            return torch.from_numpy(grid)
+        def padded(lists: list[list[int]]) -> Tensor:
+            return pad_sequences(np.fromiter(chain.from_iterable(lists), np.int64), starts, index)
 
         return cls(
-            ids=fill(sequences),
-            lengths=torch.tensor(lengths),
-            segments=None if segments is None else fill(segments),
+            ids=padded(sequences),
+            lengths=torch.from_numpy(lengths),
+            segments=None if segments is None else padded(segments),
         )
 
-    def with_subword_units(self, spelling: SubwordUnits) -> Self:
-        """These rows, whose ids are places in `spelling`, with no more of it than they need."""
+    def with_subword_units(self, units: SubwordUnits) -> Self:
+        """This batch, whose ids index into `units`, with only those units that it uses."""
         used, ids = self.ids.unique(return_inverse=True)
-        return replace(self, ids=ids, subword_units=spelling.index_select(used))
+        return replace(self, ids=ids, subword_units=units.index_select(used))
+
+
+def pad_sequences(flat: np.ndarray, starts: np.ndarray, index: np.ndarray, multiple: int = 1) -> Tensor:
+    """[batch, time] some of the sequences that are concatenated in `flat`, zero-padded to a multiple of a length."""
+    begins = starts[index]
+    lengths = starts[index + 1] - begins
+    time = np.arange(-(-lengths.max(initial=0) // multiple) * multiple)
+    padding = time >= lengths[:, None]
+    grid = flat[np.where(padding, 0, begins[:, None] + time)].astype(np.int64)
+    grid[padding] = 0  # any id would do: padding is masked
+    return torch.from_numpy(grid)
 
 
 def distinct_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different ids, in order, and [ids] int32 the place of each among them; many times as fast as sorting."""
-    if ids.max(initial=0) > 1 << 24:  # words that no vocabulary has, in a server that runs for long
-        used, places = np.unique(ids, return_inverse=True)
-        return used, places.astype(np.int32)
+    """The distinct ids in order, and [ids] int32 the index of each among them; much faster than sorting."""
+    if ids.max(initial=0) > 1 << 24:  # out-of-vocabulary words of a server that runs for long
+        used, indices = np.unique(ids, return_inverse=True)
+        return used, indices.astype(np.int32)
     used = np.flatnonzero(np.bincount(ids))
-    places = np.zeros(ids.max(initial=0) + 1, np.int32)
-    places[used] = np.arange(len(used))
-    return used, places[ids]
+    indices = np.zeros(ids.max(initial=0) + 1, np.int32)
+    indices[used] = np.arange(len(used))
+    return used, indices[ids]

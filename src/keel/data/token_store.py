@@ -1,13 +1,12 @@
-"""A corpus as ids on disk: built once, in parallel, resumable, checksummed, memory-mapped.
+"""Token ids of a corpus on disk: encoded once, in parallel, resumable, checksummed, memory-mapped.
 
-ids.bin      2 bytes for each id (4 above 65,536 pieces)
-bounds.bin   8 bytes for each sentence: place << 1 | begins a document
-words.bin    1 bit for each id: begins a word (only if asked for)
+ids.bin      2 bytes per id (4 for a vocabulary above 65,536)
+bounds.bin   8 bytes per sentence: position << 1 | begins a document
+words.bin    1 bit per id: begins a word (only with words=True)
 index.json   counts, settings and checksums; written last, so a folder that has it is complete
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from keel.config import cache_folder
 from keel.data.corpus import Corpus
@@ -33,17 +33,17 @@ from keel.events import OnEvent, ignore, note
 
 FORMAT = 1
 CHUNK = 1 << 19
-"""Characters of text that one worker encodes at a time."""
+"""Characters of text that a worker encodes at a time."""
 
 BLOCK = 1 << 22
-"""Bytes under one checksum."""
+"""Bytes per checksum."""
 
 COMMIT_SECONDS = 2.0
-"""How much work a kill may cost."""
+"""Seconds of work that a kill may lose."""
 
 
 class DamagedError(KeelError):
-    """Finished tokens that are not as they were written."""
+    """Token files that have changed since they were written."""
 
     def __init__(self, damage: str, folder: Path):
         super().__init__(f"{damage}: delete {folder} and build it again")
@@ -51,7 +51,7 @@ class DamagedError(KeelError):
 
 
 class Tokens:
-    """Ids on disk, memory-mapped, with the bounds of sentences and documents."""
+    """Memory-mapped token ids, with sentence and document bounds."""
 
     ids: np.ndarray
     """[ids] uint16 or uint32."""
@@ -61,7 +61,7 @@ class Tokens:
     def __init__(self, folder: Path, index: dict[str, Any]):
         self.folder = folder
         self.index = index
-        # Copy-on-write, so that torch can wrap the array without a warning and no one can change the file.
+        # Copy-on-write, so that torch wraps the array without a warning and nothing can change the file.
         self.ids = np.memmap(folder / "ids.bin", index["type"], mode="c")
         self._bounds = np.memmap(folder / "bounds.bin", np.int64, mode="r")
         self.word_starts = np.memmap(folder / "words.bin", np.uint8, mode="c") if index["settings"]["words"] else None
@@ -77,7 +77,7 @@ class Tokens:
         workers: int = 0,
         on_event: OnEvent = ignore,
     ) -> "Tokens":
-        """Encode a corpus, go on where a killed run stopped, or open what is whole; without a folder, in the cache."""
+        """Encode a corpus (resuming a killed run), or open it if it is complete; without a folder, in the cache."""
         settings = {
             "format": FORMAT,
             "corpus": corpus.fingerprint(),
@@ -88,20 +88,20 @@ class Tokens:
         with disk_errors(folder), _lock(folder, on_event):
             if (folder / "index.json").exists():
                 if _read_index(folder)["settings"] != settings:
-                    raise KeelError(f"{folder} holds tokens of other text or another tokenizer: name another")
+                    raise KeelError(f"{folder} holds tokens of another corpus or tokenizer: name another folder")
                 try:
                     tokens = cls.open(folder)
                     tokens.verify()
                     return tokens
                 except DamagedError as error:
-                    note(on_event, f"{error.damage}: the text is encoded anew")
+                    note(on_event, f"{error.damage}: encoding the text again")
                     _remove(folder)
             _build(corpus, tokenizer, folder, settings, workers or default_workers(), on_event)
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: str | Path) -> "Tokens":
-        """Open tokens that were built; reads almost nothing."""
+        """Open finished tokens, reading almost nothing."""
         folder = Path(folder)
         index = _read_index(folder)
         for name, file in index["files"].items():
@@ -113,7 +113,7 @@ class Tokens:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """[sentences + 1] int64: the place in `ids` where each sentence starts, and the end."""
+        """[sentences + 1] int64: where each sentence starts in `ids`, and the end."""
         starts = np.empty(len(self._bounds) + 1, np.int64)
         np.right_shift(self._bounds, 1, out=starts[:-1])
         starts[-1] = len(self.ids)
@@ -121,17 +121,17 @@ class Tokens:
 
     @cached_property
     def documents(self) -> np.ndarray:
-        """[documents + 1] int64: the number of the sentence where each document starts, and the end."""
+        """[documents + 1] int64: index of the first sentence of each document, and the end."""
         lowest_bytes = self._bounds.view(np.uint8)[::8]
         return np.append(np.flatnonzero(lowest_bytes & 1), len(self._bounds))
 
     @property
     def unknown_share(self) -> float:
-        """The share of ids that stand for what the vocabulary cannot spell."""
+        """Share of [UNK] among the ids."""
         return self.index["unknown"] / len(self.ids)
 
     def verify(self) -> None:
-        """Read everything and compare it with the checksums."""
+        """Compare all files with their checksums."""
         for name, file in self.index["files"].items():
             for number, checksum in enumerate(_checksums(self.folder / name)):
                 if checksum != file["crc32"][number]:
@@ -144,7 +144,7 @@ class Tokens:
 
 @dataclass
 class _Progress:
-    """How far a build has come; all that is behind it in the files is safe."""
+    """Progress of a build; everything before it in the files is on disk."""
 
     chunks: int = 0
     ids: int = 0
@@ -159,7 +159,7 @@ def _build(
 ) -> None:
     progress = _read_progress(folder, settings)
     if progress.chunks:
-        note(on_event, f"encoding goes on after {progress.ids:,} ids in {folder}")
+        note(on_event, f"resuming encoding after {progress.ids:,} tokens in {folder}")
     unknown = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     chunks = (
         [(block.begins, block.text) for block in blocks]
@@ -180,7 +180,7 @@ def _build(
     names = ["ids.bin", "bounds.bin"] + ["words.bin"] * settings["words"]
     if not progress.ids:
         _remove(folder)
-        raise KeelError(f"{corpus.paths} holds no text: there is nothing to encode")
+        raise KeelError(f"{corpus.paths} holds no text to encode: give it more text")
     index = {
         "settings": settings,
         "type": np.dtype(id_type(tokenizer)).name,
@@ -194,11 +194,11 @@ def _build(
     (folder / "progress.json").unlink(missing_ok=True)
     on_event({"event": "tokens", "ids": progress.ids, "documents": progress.documents})
     if progress.documents == 1 and progress.sentences > 100:
-        note(on_event, f"{corpus} is one single document: a blank line between documents would tell them apart")
+        note(on_event, f"{corpus} is a single document: separate documents by a blank line")
 
 
 class _Files:
-    """The files of a build, cut back to what is safe and then appended to."""
+    """The files of a build, truncated to the committed progress and then appended to."""
 
     def __init__(self, folder: Path, progress: _Progress, id_type: type, words: bool):
         self.progress = progress
@@ -217,7 +217,7 @@ class _Files:
         if progress.open_document and len(bounds):
             bounds[0] |= 1
         if encoded.words is not None and self.words:
-            # The last byte may have been begun only: it is written again, with the bits that follow.
+            # The last byte may be partial: it is written again, with the bits that follow.
             bits = np.concatenate([self.begun_byte, encoded.words])
             self.words.seek(progress.ids // 8)
             self.words.write(np.packbits(bits, bitorder="little"))
@@ -240,7 +240,7 @@ class _Files:
 
     def __exit__(self, *_: object) -> None:
         for file in self._all():
-            with suppress(OSError):  # a full disk has been reported already, by the write that met it
+            with suppress(OSError):  # the failed write has reported a full disk already
                 file.close()
 
     def _all(self) -> list[Any]:
@@ -248,7 +248,7 @@ class _Files:
 
 
 def _open_at(path: Path, size: int) -> Any:
-    """Open a file for appending after `size` bytes; whatever lies behind was torn by a kill."""
+    """Open a file for appending after `size` bytes; what follows them was interrupted by a kill."""
     path.touch()
     file = open(path, "r+b")  # noqa: SIM115 (closed by _Files)
     file.truncate(size)
@@ -257,7 +257,7 @@ def _open_at(path: Path, size: int) -> Any:
 
 
 def _remove(folder: Path) -> None:
-    """Remove all that a build writes: what says how far it came goes before what it speaks of."""
+    """Remove all files of a build, its progress first."""
     for name in ("progress.json", "index.json", "ids.bin", "bounds.bin", "words.bin"):
         (folder / name).unlink(missing_ok=True)
 
@@ -284,7 +284,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write beside and rename, so that a kill leaves the old file or the new one."""
+    """Write atomically, so that a kill leaves the old file or the new one."""
     beside = path.with_suffix(".new")
     with open(beside, "w") as file:
         json.dump(value, file)
@@ -305,26 +305,26 @@ def _digest(value: dict[str, Any]) -> str:
 
 @contextmanager
 def _lock(folder: Path, on_event: OnEvent) -> Iterator[None]:
-    """Let one process at a time build here; the lock goes with the process, however it ends."""
+    """Let one process at a time build here; the system releases the lock of a killed process."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
+    lock = FileLock(folder / ".lock")
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            note(on_event, f"another process is encoding into {folder}: waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock.acquire(timeout=0)
+    except Timeout:
+        note(on_event, f"another process is encoding into {folder}: waiting for it")
+        lock.acquire()
+    try:
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Say in one sentence what the disk refuses."""
+    """Turn errors of the disk into one sentence."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise KeelError(f"the disk of {folder} is full: free some and run again, it goes on from there") from None
+            raise KeelError(f"the disk of {folder} is full: free some space and rerun the command to resume") from None
         raise KeelError(f"{folder} cannot be written ({error.strerror}): name another or set KEEL_CACHE") from None

@@ -1,4 +1,4 @@
-"""Text to ids and back, on the `tokenizers` library."""
+"""Tokenizers: text to token ids and back, on the `tokenizers` library."""
 
 import hashlib
 import json
@@ -18,8 +18,8 @@ from keel.data.corpus import Corpus
 from keel.data.encoding_cache import WordCache
 from keel.data.sentence_splitting import CJK, detect_language
 from keel.data.text_files import replace_all_surrogates
-from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Kind
-from keel.data.tokenizer_training import Choice, chinese_words, train_tokenizer, with_spaces
+from keel.data.tokenizer_files import read_merges, read_tokenizer, read_vocab_txt, write_tokenizer
+from keel.data.tokenizer_rules import END_OF_TEXT, SPECIALS, Choice, Kind, chinese_words, space_chinese_words
 from keel.data.unknown_words import UnknownWords
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
@@ -30,38 +30,37 @@ if TYPE_CHECKING:
 BETWEEN_CHINESE = re.compile(
     f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef“”‘’…—])"
 )
-"""Spaces that Chinese words did not have between them."""
+"""Spaces that word segmentation has put between Chinese words."""
 AROUND_CHARACTERS = re.compile(f"(?<=[{CJK}\u3000-\u303f\uff00-\uffef]) | (?=[{CJK}\u3000-\u303f\uff00-\uffef])")
-"""Spaces that Chinese characters did not have around them; other scripts keep theirs at quotes and dashes."""
+"""Spaces around Chinese characters; other scripts keep theirs at quotes and dashes."""
 SEVERAL_CHINESE = re.compile(f"[{CJK}]{{2}}")
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A text in pieces: their ids, the (start, end) of each in the text, and the number of each one's word."""
+    """Tokens of a text: their ids, (start, end) offsets in the text, and word indices."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     word_ids: list[int]
 
     def truncate(self, count: int) -> "Encoding":
-        """At most so many of them."""
         return Encoding(self.ids[:count], self.offsets[:count], self.word_ids[:count])
 
-    def placed(self, before: np.ndarray) -> "Encoding":
-        """Give the pieces with the places that its letters had before spaces were put between them."""
-        places = before.tolist()
-        offsets = [(places[start], places[end - 1] + 1) if end > start else (0, 0) for start, end in self.offsets]
+    def map_offsets(self, positions: np.ndarray) -> "Encoding":
+        """Map offsets of the spaced text to `positions` in the original one."""
+        original = positions.tolist()
+        offsets = [(original[start], original[end - 1] + 1) if end > start else (0, 0) for start, end in self.offsets]
         return replace(self, offsets=offsets)
 
 
 class Tokenizer:
-    """A vocabulary and the rules that cut text into its pieces, equal to Hugging Face's for the same files."""
+    """A vocabulary and its tokenization rules, equal to Hugging Face's for the same files."""
 
     def __init__(
         self,
         inner: tokenizers.Tokenizer,
-        specials: dict[str, str] | None = None,
+        special_tokens: dict[str, str] | None = None,
         *,
         chinese_words: bool = False,
         phrases: Sequence[Sequence[str]] = (),
@@ -74,10 +73,10 @@ class Tokenizer:
         for large in ("vocab", "merges"):
             self._rules["model"].pop(large, None)
         self.kind: Kind = tokenizer_rules.tokenizer_kind(self._rules)
-        names = specials if specials is not None else SPECIALS
-        self._specials = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
+        names = special_tokens if special_tokens is not None else SPECIALS
+        self._special_tokens = {name: token for name, token in names.items() if inner.token_to_id(token) is not None}
         self._words = WordCache(self._inner, self._rules)
-        self._chinese_words, self._joins = chinese_words, phrases
+        self._chinese_words, self._phrase_pairs = chinese_words, phrases
         self._unseen = UnknownWords()
 
     @classmethod
@@ -95,391 +94,321 @@ class Tokenizer:
         seed: int = 0,
         on_event: OnEvent = ignore,
     ) -> "Tokenizer":
-        """Learn a vocabulary of at most `size` pieces from a seeded sample of about `sample` bytes of the corpus.
+        """Train a tokenizer of at most `size` tokens (see `TokenizerSettings` for the arguments)."""
+        from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 
-        Words are counted over all of it; those that come less than `min_count` times are left out, and in so many
-        passes of `phrases` those that belong together are joined.
-        """
-        learned = train_tokenizer(corpus, kind, size, lowercase, accents, min_count, phrases, sample, seed, on_event)
-        return cls(learned.inner, chinese_words=learned.chinese_words, phrases=learned.phrases)
+        settings = TokenizerSettings(
+            kind=kind,
+            vocab_size=size,
+            lowercase=lowercase,
+            accents=accents,
+            min_count=min_count,
+            phrases=phrases,
+            sample=sample,
+            seed=seed,
+        )
+        return train_tokenizer(corpus, settings, on_event)
 
     @classmethod
     def from_vocabulary(
-        cls,
-        vocabulary: str | Path,
-        *,
-        lowercase: Choice = "auto",
-        accents: Choice = "auto",
-        cjk: bool = True,
+        cls, vocabulary: str | Path, *, lowercase: Choice = "auto", accents: Choice = "auto", cjk: bool = True
     ) -> "Tokenizer":
-        """Read BERT's vocab.txt; without being told, a vocabulary that holds capital letters is taken as cased."""
-        with open(vocabulary, encoding="utf-8") as file:
-            pieces = {line.rstrip("\n"): number for number, line in enumerate(file)}
-        if SPECIALS["unk"] not in pieces:
-            raise KeelError(f"{vocabulary} has no [UNK]: is it a BERT vocabulary, one piece per line?")
-        if lowercase == "auto":
-            lowercase = not any(re.search("[A-Z]", piece) for piece in pieces if piece[:1] not in "[<")
-        accents = not lowercase if accents == "auto" else accents
-        model = models.WordPiece(pieces, unk_token=SPECIALS["unk"])
-        inner = tokenizer_rules.make("wordpiece", model, lowercase=lowercase, accents=accents, cjk=cjk)
-        return cls(tokenizer_rules.mark_specials(inner, SPECIALS.values()))
-
-    @classmethod
-    def from_words(cls, words: Iterable[str]) -> "Tokenizer":
-        """One piece for each of these words, after the special ones; without capitals among them, all lower case.
-
-        Where Chinese ones are of several characters, text is cut into words as jieba sees them.
-        """
-        words = list(words)
-        chinese = detect_language("\n".join(words[:10_000])) == "zh" and any(map(SEVERAL_CHINESE.search, words))
-        pieces = {piece: number for number, piece in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
-        lowercase = all(piece == piece.lower() for piece in pieces if piece not in SPECIALS.values())
-        model = models.WordLevel(pieces, unk_token=SPECIALS["unk"])
-        inner = tokenizer_rules.make("words", model, lowercase=lowercase, accents=True, cjk=not chinese)
-        return cls(tokenizer_rules.mark_specials(inner, SPECIALS.values()), chinese_words=chinese)
-
-    @classmethod
-    def from_whitespace_words(cls, words: Iterable[str]) -> "Tokenizer":
-        """One piece for each of these words, told apart by blanks alone, as fastText does."""
-        # No text holds these special pieces, for there is a blank in them: for fastText [UNK] is a word like any other.
-        specials = {name: f"{token} " for name, token in SPECIALS.items()}
-        pieces = {piece: number for number, piece in enumerate([*specials.values(), *words])}
-        return cls(tokenizer_rules.at_blanks(models.WordLevel(pieces, unk_token=specials["unk"])), specials)
-
-    def with_word(self, word: str) -> "Tokenizer":
-        """This tokenizer of words with one more, at the end, if it does not know it."""
-        if self._inner.token_to_id(word) is not None:
-            return self
-        form = json.loads(self.to_json())
-        form["model"]["vocab"][word] = len(self)
-        inner = tokenizers.Tokenizer.from_str(json.dumps(form))
-        return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
-
-    def with_special_tokens(self, marks: Sequence[str]) -> "Tokenizer":
-        """This tokenizer with further special pieces, at the end; those it knows stay."""
-        if all(self._inner.token_to_id(mark) is not None for mark in marks):
-            return self
-        inner = tokenizers.Tokenizer.from_str(self.to_json())
-        inner.add_special_tokens(list(marks))
-        return type(self)(inner, self._specials, chinese_words=self._chinese_words, phrases=self._joins)
-
-    def special_token_id(self, token: str) -> int | None:
-        """Give the id of a piece, if there is one."""
-        return self._inner.token_to_id(token)
+        """Read BERT's vocab.txt; lowercase "auto": cased if the vocabulary has capital letters."""
+        return cls(read_vocab_txt(Path(vocabulary), lowercase=lowercase, accents=accents, cjk=cjk))
 
     @classmethod
     def from_merges(cls, vocabulary: str | Path, merges: str | Path) -> "Tokenizer":
         """Read GPT-2's encoder.json and vocab.bpe (vocab.json and merges.txt)."""
-        pieces = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
-        with open(merges, encoding="utf-8") as file:
-            pairs = [line.split() for line in file if line.strip() and not line.startswith("#version")]
-        model = models.BPE(pieces, cast(list[tuple[str, str]], list(map(tuple, pairs))))
-        inner = tokenizer_rules.make("bpe", model, lowercase=False, accents=True)
-        return cls(tokenizer_rules.mark_specials(inner, [END_OF_TEXT, *SPECIALS.values()]))
+        return cls(read_merges(Path(vocabulary), Path(merges)))
+
+    @classmethod
+    def from_words(cls, words: Iterable[str]) -> "Tokenizer":
+        """Word-level tokenizer of these words, after the special tokens; lowercases if no word has capital letters.
+
+        Where Chinese words have several characters, text is segmented by jieba.
+        """
+        words = list(words)
+        chinese = detect_language("\n".join(words[:10_000])) == "zh" and any(map(SEVERAL_CHINESE.search, words))
+        vocab = {token: number for number, token in enumerate(dict.fromkeys([*SPECIALS.values(), *words]))}
+        lowercase = all(token == token.lower() for token in vocab if token not in SPECIALS.values())
+        model = models.WordLevel(vocab, unk_token=SPECIALS["unk"])
+        inner = tokenizer_rules.make("words", model, lowercase=lowercase, accents=True, cjk=not chinese)
+        return cls(tokenizer_rules.add_special_tokens(inner, SPECIALS.values()), chinese_words=chinese)
+
+    @classmethod
+    def from_whitespace_words(cls, words: Iterable[str]) -> "Tokenizer":
+        """Word-level tokenizer of these words, split at whitespace only, as in fastText."""
+        # fastText knows no special tokens ([UNK] is an ordinary word): with a space in them, no text contains these.
+        special_tokens = {name: f"{token} " for name, token in SPECIALS.items()}
+        vocab = {token: number for number, token in enumerate([*special_tokens.values(), *words])}
+        model = models.WordLevel(vocab, unk_token=special_tokens["unk"])
+        return cls(tokenizer_rules.split_at_whitespace(model), special_tokens)
+
+    def with_word(self, word: str) -> "Tokenizer":
+        """A copy of this word-level tokenizer with one more word at the end, unless it is known."""
+        if self._inner.token_to_id(word) is not None:
+            return self
+        form = json.loads(self.to_json())
+        form["model"]["vocab"][word] = len(self)
+        return self._copy_with(tokenizers.Tokenizer.from_str(json.dumps(form)))
+
+    def with_special_tokens(self, tokens: Sequence[str]) -> "Tokenizer":
+        """A copy with further special tokens at the end, except those it has."""
+        if all(self._inner.token_to_id(token) is not None for token in tokens):
+            return self
+        inner = tokenizers.Tokenizer.from_str(self.to_json())
+        inner.add_special_tokens(list(tokens))
+        return self._copy_with(inner)
+
+    def _copy_with(self, inner: tokenizers.Tokenizer) -> "Tokenizer":
+        return type(self)(inner, self._special_tokens, **self.extra_rules)
+
+    def special_token_id(self, token: str) -> int | None:
+        """The id of a token, None if there is no such token."""
+        return self._inner.token_to_id(token)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Read the tokenizer of a model folder: tokenizer.json, else vocab.txt, else vocab.json and merges.txt."""
-        folder = Path(folder)
-        config = _read_json(folder / "tokenizer_config.json")
-        try:
-            if (folder / "tokenizer.json").exists():
-                inner = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-                return cls(inner, _specials(folder, config), **config.get("keel", {}))
-            if (folder / "vocab.txt").exists():
-                lowercase = config.get("do_lower_case", "auto")
-                strip = config.get("strip_accents")
-                cjk = config.get("tokenize_chinese_chars", True)
-                accents = "auto" if strip is None else not strip
-                return cls.from_vocabulary(folder / "vocab.txt", lowercase=lowercase, accents=accents, cjk=cjk)
-            for vocabulary, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
-                if (folder / vocabulary).exists() and (folder / merges).exists():
-                    return cls.from_merges(folder / vocabulary, folder / merges)
-        except KeelError:
-            raise
-        except Exception as error:  # the tokenizers library raises bare Exception
-            raise KeelError(f"the tokenizer in {folder} cannot be read: {error}") from None
-        raise KeelError(
-            f"{folder} holds no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt: name another"
-        )
+        files = read_tokenizer(Path(folder))
+        return cls(files.inner, files.special_tokens, **files.extra_rules)
 
     def save(self, folder: str | Path) -> None:
         """Write the files that `load` and Hugging Face's AutoTokenizer read."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._inner.save(str(folder / "tokenizer.json"))
-        config: dict[str, Any] = {f"{name}_token": token for name, token in self._specials.items()}
-        if self.kind == "wordpiece":
-            normalizer = self._rules["normalizer"] or {}
-            config["tokenizer_class"] = "BertTokenizer"
-            config["do_lower_case"] = normalizer.get("lowercase", False)
-            config["strip_accents"] = normalizer.get("strip_accents")
-            config["tokenize_chinese_chars"] = normalizer.get("handle_chinese_chars", False)
-            pieces = sorted(self._inner.get_vocab().items(), key=lambda item: item[1])
-            (folder / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces), encoding="utf-8")
-        elif self.kind == "bpe":
-            config["tokenizer_class"] = "GPT2Tokenizer"
-            self._inner.model.save(str(folder))
-        else:
-            config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        if self.extra_rules:
-            config["keel"] = self.extra_rules
-        if self._inner.token_to_id(END_OF_TEXT) is not None:
-            config |= {"bos_token": END_OF_TEXT, "eos_token": END_OF_TEXT}
-        text = json.dumps(config, indent=2, ensure_ascii=False)
-        (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+        state = self._inner, self._rules, self._special_tokens, self.extra_rules
+        write_tokenizer(Path(folder), self.kind, *state)
 
     def __len__(self) -> int:
         return self._length
 
     @cached_property
     def _length(self) -> int:
-        # A published vocabulary may name a piece twice, which leaves a hole: ids reach further than pieces.
+        # A published vocabulary may have a token twice, which leaves a gap in the ids.
         return max(self._inner.get_vocab().values()) + 1
 
     def id_of(self, token: str) -> int:
-        """Give the id of a piece; the unknown id where there is no such piece."""
+        """The id of a token; that of [UNK] for an unknown token."""
         number = self._inner.token_to_id(token)
         return self.unknown_id if number is None else number
 
     def token_of(self, number: int) -> str:
-        """Give the piece of an id, or the unseen word that was given it."""
+        """The token of an id, or the out-of-vocabulary word with this id."""
         beyond = number - len(self)
         token = self._inner.id_to_token(number) if beyond < 0 else self._unseen.word(beyond)
         if token is None:
-            raise KeelError(f"there is no piece {number}: this tokenizer has {len(self)}")
+            raise KeelError(f"there is no token with id {number}: this tokenizer has {len(self)} tokens")
         return token
 
     def has_special_token(self, name: str) -> bool:
-        """Say whether there is a special piece of this name: pad, unk, cls, sep or mask."""
-        return name in self._specials
+        """Whether there is a special token of this name: pad, unk, cls, sep or mask."""
+        return name in self._special_tokens
 
     @property
     def pad_id(self) -> int:
-        """The id that fills up short rows."""
+        """The id of [PAD]."""
         return self._special("pad")
 
     @property
     def unknown_id(self) -> int:
-        """The id of what the vocabulary cannot spell."""
+        """The id of [UNK]."""
         return self._special("unk")
 
     @property
     def cls_id(self) -> int:
-        """The id that begins a row."""
+        """The id of [CLS]."""
         return self._special("cls")
 
     @property
     def sep_id(self) -> int:
-        """The id that ends a sentence."""
+        """The id of [SEP]."""
         return self._special("sep")
 
     @property
     def end_id(self) -> int:
-        """The id that stands between documents: <|endoftext|>, or what ends a sentence where there is none."""
+        """The id between documents: <|endoftext|>, or [SEP] where there is none."""
         number = self._inner.token_to_id(END_OF_TEXT)
         return self.sep_id if number is None else number
 
     @property
     def mask_id(self) -> int:
-        """The id of a blank."""
+        """The id of [MASK]."""
         return self._special("mask")
 
     @property
     def special_ids(self) -> list[int]:
-        """The ids that stand for no text of their own."""
+        """The ids of all special tokens."""
         end = self._inner.token_to_id(END_OF_TEXT)
-        return sorted({*(self._special(name) for name in self._specials), *([] if end is None else [end])})
+        return sorted({*(self._special(name) for name in self._special_tokens), *([] if end is None else [end])})
 
     @property
     def config_token_ids(self) -> dict[str, int]:
-        """The ids of its marks by the names that a Hugging Face config.json has for them."""
+        """Special token ids by their names in a Hugging Face config.json."""
         ids = {"pad_token_id": self.pad_id} if self.has_special_token("pad") else {}
         end = self._inner.token_to_id(END_OF_TEXT)
         return ids if end is None else ids | {"bos_token_id": end, "eos_token_id": end}
 
     @cached_property
     def continues_word(self) -> np.ndarray:
-        """For every id, whether the piece only ever continues a word ("##ing")."""
+        """[vocab_size] bool: whether the token continues a word ("##ing")."""
         inside = np.zeros(len(self), bool)
         prefix = self._rules["model"].get("continuing_subword_prefix")
         if prefix:
-            inside[[number for piece, number in self._inner.get_vocab().items() if piece.startswith(prefix)]] = True
+            inside[[number for token, number in self._inner.get_vocab().items() if token.startswith(prefix)]] = True
         return inside
 
     @property
     def lowercase(self) -> bool:
-        """Whether capital letters are made small."""
+        """Whether text is lowercased."""
         return bool((self._rules["normalizer"] or {}).get("lowercase", False))
 
     def encode(self, text: str) -> Encoding:
-        """Cut one text into pieces, without [CLS] and [SEP]."""
+        """Encode one text, without [CLS] and [SEP]."""
         return self.encode_with_offsets([text])[0]
 
     def encode_with_offsets(self, texts: list[str], *, oov_ids: bool = False) -> list[Encoding]:
-        """Cut many texts into pieces with their places; with `spell`, unseen words get ids beyond the vocabulary."""
+        """Encode texts with offsets; with `oov_ids`, out-of-vocabulary words get ids beyond the vocabulary."""
         texts = replace_all_surrogates(texts)
-        spaced, places = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
+        spaced, positions = chinese_words().spaced(texts) if self._chinese_words else (texts, [])
         encodings = self._inner.encode_batch(spaced, add_special_tokens=False)
         found = [Encoding(each.ids, each.offsets, cast(list[int], each.word_ids)) for each in encodings]
-        if places:
-            found = [pieces.placed(before) for pieces, before in zip(found, places, strict=True)]
+        if positions:
+            found = [encoding.map_offsets(original) for encoding, original in zip(found, positions, strict=True)]
         if oov_ids and self.kind == "words":
             self._unseen.begin()
-            found = list(map(self._spelled, texts, found))
-        return list(map(self._joined, found)) if self._joins else found
+            found = list(map(self._with_oov_ids, texts, found))
+        return list(map(self._with_phrases, found)) if self._phrase_pairs else found
 
-    def _joined(self, pieces: Encoding) -> Encoding:
-        ids, _, sizes = self._phrases.join(np.array(pieces.ids, np.int32), np.array([len(pieces.ids)]))
+    def _with_phrases(self, encoding: Encoding) -> Encoding:
+        ids, _, sizes = self._phrases.join(np.array(encoding.ids, np.int32), np.array([len(encoding.ids)]))
         ends = np.cumsum(sizes).tolist()
         starts = [0, *ends[:-1]]
-        offsets = [(pieces.offsets[a][0], pieces.offsets[b - 1][1]) for a, b in zip(starts, ends, strict=False)]
-        return Encoding(ids.tolist(), offsets, [pieces.word_ids[start] for start in starts[: len(ends)]])
+        offsets = [(encoding.offsets[a][0], encoding.offsets[b - 1][1]) for a, b in zip(starts, ends, strict=False)]
+        return Encoding(ids.tolist(), offsets, [encoding.word_ids[start] for start in starts[: len(ends)]])
 
     def encode_many(self, texts: list[str], *, oov_ids: bool = False) -> list[list[int]]:
-        """Give the ids alone of many texts, several times faster."""
+        """Encode texts without offsets, several times faster."""
         ids, lengths = self.encode_flat(texts, oov_ids=oov_ids)
         ends = np.cumsum(lengths).tolist()
         flat = ids.tolist()
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _spelled(self, text: str, pieces: Encoding) -> Encoding:
-        """Number the words of a text that the vocabulary lacks: the first one ever met comes right after it."""
-        ids = list(pieces.ids)
+    def _with_oov_ids(self, text: str, encoding: Encoding) -> Encoding:
+        """Give out-of-vocabulary words ids from len(self) on, in the order of their first occurrence."""
+        ids = list(encoding.ids)
         unknown = self.unknown_id
-        for place, (start, end) in enumerate(pieces.offsets):
-            if ids[place] == unknown and (word := text[start:end]) != self._specials["unk"]:
-                ids[place] = len(self) + self._unseen.number(self._normal(word))
-        return replace(pieces, ids=ids)
+        for index, (start, end) in enumerate(encoding.offsets):
+            if ids[index] == unknown and (word := text[start:end]) != self._special_tokens["unk"]:
+                ids[index] = len(self) + self._unseen.number(self._normal(word))
+        return replace(encoding, ids=ids)
 
     def _normal(self, word: str) -> str:
         return self._inner.normalizer.normalize_str(word).strip() if self._inner.normalizer else word
 
     def encode_words(self, words: list[str], *, oov_ids: bool = False) -> list[list[int]]:
-        """Give the ids of each word for itself; words that are known as they stand, or can be spelled, stay whole."""
+        """Encode each word separately; words in the vocabulary, and all words with `oov_ids`, get a single id."""
         words = replace_all_surrogates(words)
-        # Byte-level pieces know a word by the blank before it.
+        # Byte-level BPE marks the start of a word by the space before it.
         found = self.encode_many([f" {word}" for word in words] if self.kind == "bpe" else words)
         if self.kind == "words":
             self._unseen.begin()
-            for place, word in enumerate(words):
-                whole = "".join(self._normal(word).split())  # there may be blanks around Chinese characters
+            for index, word in enumerate(words):
+                whole = "".join(self._normal(word).split())  # the normalizer puts spaces around Chinese characters
                 number = self._inner.token_to_id(whole) if whole else None
                 if number is not None or (oov_ids and whole):
-                    found[place] = [len(self) + self._unseen.number(whole) if number is None else number]
+                    found[index] = [len(self) + self._unseen.number(whole) if number is None else number]
         return found
 
     def encode_flat(self, texts: list[str], *, oov_ids: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Give the ids of many texts in one array [ids] int32, and how many each text has [texts]."""
+        """Encode texts into one array [tokens] int32, with the number of tokens of each text [texts]."""
         texts = replace_all_surrogates(texts)
-        ids, lengths = self._words.encode(with_spaces(texts) if self._chinese_words else texts)
-        if self._joins:
+        ids, lengths = self._words.encode(space_chinese_words(texts) if self._chinese_words else texts)
+        if self._phrase_pairs:
             ids, lengths, _ = self._phrases.join(ids, lengths)
         if not oov_ids or self.kind != "words" or not (unknown := ids == self.unknown_id).any():
             return ids, lengths
         ends = np.cumsum(lengths)
         parts = np.split(ids, ends[:-1])
         odd = np.unique(np.searchsorted(ends, np.flatnonzero(unknown), side="right")).tolist()
-        for number, pieces in zip(odd, self.encode_with_offsets([texts[n] for n in odd], oov_ids=True), strict=True):
-            parts[number] = np.array(pieces.ids, np.int32)
+        for number, encoding in zip(odd, self.encode_with_offsets([texts[n] for n in odd], oov_ids=True), strict=True):
+            parts[number] = np.array(encoding.ids, np.int32)
         return np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
 
     def unknown_share(self, texts: list[str]) -> float:
-        """Say what share of the pieces of texts is [UNK]."""
-        if not self.has_special_token("unk") or self.kind == "bpe":  # which spells what it does not know byte by byte
+        """Share of [UNK] among the tokens of texts."""
+        if not self.has_special_token("unk") or self.kind == "bpe":  # byte-level BPE knows every byte
             return 0.0
         ids, _ = self.encode_flat(texts)
         return float((ids == self.unknown_id).mean()) if len(ids) else 0.0
 
     def unknown_words(self, texts: list[str]) -> list[str]:
-        """Give the words of texts, as they stand there, that become [UNK]."""
+        """The words of texts that become [UNK]."""
         if not self.has_special_token("unk"):
             return []
         texts = replace_all_surrogates(texts)
         ids, lengths = self.encode_flat(texts)
-        places = np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == self.unknown_id), side="right")
-        odd = [texts[number] for number in np.unique(places).tolist()]
+        numbers = np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == self.unknown_id), side="right")
+        odd = [texts[number] for number in np.unique(numbers).tolist()]
         return [
             text[start:end]
-            for text, pieces in zip(odd, self.encode_with_offsets(odd), strict=True)
-            for number, (start, end) in zip(pieces.ids, pieces.offsets, strict=True)
+            for text, encoding in zip(odd, self.encode_with_offsets(odd), strict=True)
+            for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
             if number == self.unknown_id
         ]
 
     def compile(self) -> bool:
-        """Get ready for much text, and say whether several threads may then encode at once, which processes would not
-        do faster."""
+        """Compile the encoder (Numba), for much text; returns whether threads can then encode in parallel."""
         return self._words.compile()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Write ids as text again, special ones left out."""
+        """Decode ids to text, without special tokens."""
         text = self._inner.decode(list(ids))
         if self._chinese_words:
             return BETWEEN_CHINESE.sub("", text)
-        apart = (self._rules["normalizer"] or {}).get("handle_chinese_chars", False)
-        return AROUND_CHARACTERS.sub("", text) if apart else text
+        spaced = (self._rules["normalizer"] or {}).get("handle_chinese_chars", False)
+        return AROUND_CHARACTERS.sub("", text) if spaced else text
 
     def fingerprint(self) -> str:
-        """Hash the vocabulary and all rules."""
-        own = json.dumps(self.extra_rules, sort_keys=True) if self.extra_rules else ""
-        return hashlib.blake2b((self.to_json() + own).encode(), digest_size=16).hexdigest()
+        """Hash of the vocabulary and all rules."""
+        extra = json.dumps(self.extra_rules, sort_keys=True) if self.extra_rules else ""
+        return hashlib.blake2b((self.to_json() + extra).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
-        """Give the tokenizer as the text of tokenizer.json, which knows neither phrases nor Chinese words."""
+        """The text of tokenizer.json, which lacks the `extra_rules`."""
         return self._inner.to_str()
 
     @classmethod
-    def from_json(cls, text: str, **own: Any) -> "Tokenizer":
-        """Make the tokenizer from the text of a tokenizer.json and, if it has any, its `own_rules`."""
-        return cls(tokenizers.Tokenizer.from_str(text), **own)
+    def from_json(cls, text: str, **extra: Any) -> "Tokenizer":
+        """Build from the text of a tokenizer.json and the `extra_rules`."""
+        return cls(tokenizers.Tokenizer.from_str(text), **extra)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tokenizer":
-        return self  # whoever copies a network goes on with the same words
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What it remembers of texts is for this process alone.
-        return _restored, (type(self), self.to_json(), self._specials, self.extra_rules)
+        # Caches are not pickled.
+        return _restored, (type(self), self.to_json(), self._special_tokens, self.extra_rules)
 
     @property
     def extra_rules(self) -> dict[str, Any]:
-        """What a tokenizer.json cannot say, as it is saved."""
-        own: dict[str, Any] = {"chinese_words": True} if self._chinese_words else {}
-        return own | ({"phrases": self._joins} if self._joins else {})
+        """Rules that tokenizer.json cannot express: Chinese word segmentation and phrases."""
+        extra: dict[str, Any] = {"chinese_words": True} if self._chinese_words else {}
+        return extra | ({"phrases": self._phrase_pairs} if self._phrase_pairs else {})
 
     @cached_property
     def _phrases(self) -> "Phrases":
-        from keel.data.phrases import Phrases  # not sooner: it brings Numba
+        from keel.data.phrases import Phrases  # imports Numba
 
-        pairs = [[pair.split(" ") for pair in each] for each in self._joins]
+        pairs = [[pair.split(" ") for pair in each] for each in self._phrase_pairs]
         number = self._inner.token_to_id
         ids = [[(number(a), number(b), number(f"{a}_{b}")) for a, b in each] for each in pairs]
         return Phrases([np.array(each, np.int64).reshape(-1, 3) for each in ids])
 
     def _special(self, name: str) -> int:
-        token = self._specials.get(name)
+        token = self._special_tokens.get(name)
         if token is None:
-            raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or learn one with Keel")
+            raise KeelError(f"this tokenizer has no {SPECIALS[name]}: use one that has it, or train one with Keel")
         return cast(int, self._inner.token_to_id(token))
 
 
-def _restored(kind: type[Tokenizer], text: str, specials: dict[str, str], own: dict[str, Any]) -> Tokenizer:
-    return kind.from_json(text, specials=specials, **own)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise KeelError(f"{path} is not JSON: {error}") from None
-
-
-def _specials(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """Find out which pieces of a published tokenizer stand for [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-    named = _read_json(folder / "special_tokens_map.json") | config
-    found = {}
-    for name, usual in SPECIALS.items():
-        token = named.get(f"{name}_token") or usual
-        found[name] = token["content"] if isinstance(token, dict) else token
-    return found
+def _restored(kind: type[Tokenizer], text: str, special_tokens: dict[str, str], extra: dict[str, Any]) -> Tokenizer:
+    return kind.from_json(text, special_tokens=special_tokens, **extra)

@@ -1,9 +1,9 @@
-"""The rules of the four kinds of tokenizer, as the `tokenizers` library has them."""
+"""Rules of the four kinds of tokenizer: normalizer, pre-tokenizer, model and decoder of the `tokenizers` library."""
 
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tokenizers
@@ -12,16 +12,20 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from keel.data.sentence_splitting import CHINESE
 from keel.errors import KeelError
 
+if TYPE_CHECKING:
+    from keel.data.chinese_words import ChineseWords
+
 Kind = Literal["wordpiece", "bpe", "words", "characters"]
+Choice = bool | Literal["auto"]
 
 SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 END_OF_TEXT = "<|endoftext|>"
-BLANKS = r" \n\r\t\v\f\x00"
-"""What ends a word for fastText, as a regular expression has it; other scripts' spaces do not."""
+WHITESPACE = r" \n\r\t\v\f\x00"
+"""fastText's whitespace, as a regular expression: no Unicode spaces."""
 
 
 def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = True) -> tokenizers.Tokenizer:
-    """Put a model of pieces under the rules of its kind: BERT's, GPT-2's, or one piece for each word or character."""
+    """Tokenizer of a model with the rules of its kind: BERT's, GPT-2's, words or characters."""
     inner = tokenizers.Tokenizer(model)
     if kind == "bpe":
         if lowercase:
@@ -30,9 +34,11 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
         inner.decoder = decoders.ByteLevel()
         inner.post_processor = processors.ByteLevel(trim_offsets=False)
         return inner
-    apart = cjk and kind != "characters"
     inner.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=apart, strip_accents=not accents, lowercase=lowercase
+        clean_text=True,
+        handle_chinese_chars=cjk and kind != "characters",
+        strip_accents=not accents,
+        lowercase=lowercase,
     )
     if kind == "characters":
         inner.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -44,15 +50,15 @@ def make(kind: Kind, model: Any, *, lowercase: bool, accents: bool, cjk: bool = 
     return inner
 
 
-def at_blanks(model: Any) -> tokenizers.Tokenizer:
-    """Put a model of words under fastText's rule: whatever stands between blanks is a word, as it is written."""
+def split_at_whitespace(model: Any) -> tokenizers.Tokenizer:
+    """Tokenizer of a word model with fastText's rule: split at whitespace, no normalization."""
     inner = tokenizers.Tokenizer(model)
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{BLANKS}]+"), "removed")
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{WHITESPACE}]+"), "removed")
     return inner
 
 
-def mark_specials(inner: tokenizers.Tokenizer, specials: Iterable[str]) -> tokenizers.Tokenizer:
-    """Mark the special pieces that there are; others who read the files then put [CLS] and [SEP] around a text."""
+def add_special_tokens(inner: tokenizers.Tokenizer, specials: Iterable[str]) -> tokenizers.Tokenizer:
+    """Declare the special tokens that the vocabulary has; Hugging Face then adds [CLS] and [SEP] around a text."""
     inner.add_special_tokens([token for token in specials if inner.token_to_id(token) is not None])
     begin, end = (inner.token_to_id(SPECIALS[name]) for name in ("cls", "sep"))
     if begin is not None and end is not None and inner.post_processor is None:
@@ -61,17 +67,17 @@ def mark_specials(inner: tokenizers.Tokenizer, specials: Iterable[str]) -> token
 
 
 def check_size(kind: Kind, size: int) -> None:
-    """Refuse a vocabulary that could not hold what it must."""
-    least = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32
-    if size < least:
-        raise KeelError(f"a {kind} vocabulary of {size} is too small: give at least {least}")
+    """Refuse a vocabulary too small for special tokens and bytes."""
+    smallest = 256 + len(SPECIALS) + 1 if kind == "bpe" else 32
+    if size < smallest:
+        raise KeelError(f"a {kind} vocabulary of {size} is too small: use at least {smallest}")
 
 
 def learn(
     texts: list[list[str]], kind: Kind, size: int, *, min_count: int, lowercase: bool, accents: bool
 ) -> tokenizers.Tokenizer:
-    """Learn at most `size` pieces or characters from lists of lines; equal texts give equal pieces."""
-    # Byte-level BPE can write anything, but BERT on it needs its five special pieces, and GPT its end of text.
+    """Train a subword or character tokenizer of at most `size` tokens on lists of lines; deterministic."""
+    # BERT on byte-level BPE needs its five special tokens, GPT its end of text.
     specials = [*SPECIALS.values(), END_OF_TEXT] if kind == "bpe" else [*SPECIALS.values()]
     settings: dict[str, Any] = {"vocab_size": size, "special_tokens": specials, "show_progress": False}
     unknown = SPECIALS["unk"]
@@ -83,10 +89,11 @@ def learn(
         )
     elif kind == "wordpiece":
         inner = make(kind, models.WordPiece(unk_token=unknown), lowercase=lowercase, accents=accents)
-        # The library would number "##a" as it meets words in a hash table, differently in every run, and ties hang on
-        # the numbers. So the single characters are given to it in order, as if special, and put right afterwards.
+        # The library numbers "##a" by the order of a hash table, differently in every run, and ties depend on the
+        # numbers. So it gets the characters in order, as special tokens, which are made ordinary ones afterwards.
         alphabet = _alphabet(texts, inner, size // 3)
-        settings["special_tokens"] = [*specials, *alphabet, *("##" + letter for letter in alphabet if _joins(letter))]
+        inside = ("##" + character for character in alphabet if _continues_word(character))
+        settings["special_tokens"] = [*specials, *alphabet, *inside]
         trainer = trainers.WordPieceTrainer(
             min_frequency=min_count or 2, initial_alphabet=alphabet, limit_alphabet=len(alphabet), **settings
         )
@@ -96,30 +103,42 @@ def learn(
     else:
         inner = make(kind, models.WordLevel(unk_token=unknown), lowercase=lowercase, accents=accents)
         inner.train_from_iterator(texts, trainers.WordLevelTrainer(min_frequency=min_count, **settings))
-    return mark_specials(inner, specials)
+    return add_special_tokens(inner, specials)
 
 
-def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, most: int) -> list[str]:
-    """List the most frequent characters, as the rules leave them, in order."""
+def _alphabet(texts: list[list[str]], inner: tokenizers.Tokenizer, size: int) -> list[str]:
+    """The most frequent characters after normalization, sorted."""
     raw: Counter[str] = Counter()
     for lines in texts:
         found, counts = np.unique(np.frombuffer("".join(lines).encode("utf-32-le"), np.uint32), return_counts=True)
         raw.update(dict(zip(map(chr, found.tolist()), counts.tolist(), strict=True)))
-    counted: Counter[str] = Counter()
-    for letter, count in raw.items():
-        for plain in inner.normalizer.normalize_str(letter).split():
-            counted.update(dict.fromkeys(plain, count))
-    return sorted(sorted(counted, key=lambda letter: (-counted[letter], letter))[:most])
+    normalized: Counter[str] = Counter()
+    for character, count in raw.items():
+        for plain in inner.normalizer.normalize_str(character).split():
+            normalized.update(dict.fromkeys(plain, count))
+    return sorted(sorted(normalized, key=lambda character: (-normalized[character], character))[:size])
 
 
-def _joins(letter: str) -> bool:
-    """Say whether BERT's rules let a character continue a word: no punctuation, no Chinese."""
-    punctuation = unicodedata.category(letter).startswith("P") or (letter.isascii() and not letter.isalnum())
-    return not punctuation and not CHINESE.match(letter)
+def _continues_word(character: str) -> bool:
+    """Whether a character may continue a word under BERT's rules: no punctuation, no Chinese."""
+    punctuation = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
+    return not punctuation and not CHINESE.match(character)
+
+
+def chinese_words() -> "ChineseWords":
+    """Chinese word segmentation by the installed jieba."""
+    from keel.data.chinese_words import ChineseWords  # imports Numba
+
+    return ChineseWords.installed("Chinese word segmentation")
+
+
+def space_chinese_words(texts: list[str]) -> list[str]:
+    """Put a space between Chinese words."""
+    return chinese_words().spaced(texts)[0]
 
 
 def tokenizer_kind(rules: dict[str, Any]) -> Kind:
-    """Tell which of the four kinds a tokenizer.json describes."""
+    """Kind of the tokenizer that a tokenizer.json describes."""
     model = rules["model"]["type"]
     if model == "WordLevel":
         cut = rules["pre_tokenizer"] or {}

@@ -1,30 +1,30 @@
-"""Numbers for words that a vocabulary lacks, so that a system that spells can be asked for them."""
+"""Ids of out-of-vocabulary words, for systems with character or subword features."""
 
 from threading import Lock
 
-MANY = 100_000
-"""Words after which a new shelf is begun; only the last two are kept, so that a server does not fill up."""
-HIGHEST = 1 << 30
+GENERATION_SIZE = 100_000
+"""Words per generation; only the last two are kept, so that a server's memory is bounded."""
+MAX_NUMBER = 1 << 30
 
 
 class UnknownWords:
-    """Words numbered in the order of their coming; threads of a server may meet new ones at once."""
+    """Words numbered in the order of their first occurrence; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._numbers: list[dict[str, int]] = [{}, {}]  # the shelf before, and this one
+        self._numbers: list[dict[str, int]] = [{}, {}]  # previous and current generation
         self._words: list[dict[int, str]] = [{}, {}]
         self._next = 0
 
     def begin(self) -> None:
-        """Before texts are read: whatever they bring is kept until they, and many words more, are dealt with."""
+        """Start encoding texts: their words are kept at least until another generation is full."""
         with self._lock:
-            if len(self._numbers[1]) >= MANY:
+            if len(self._numbers[1]) >= GENERATION_SIZE:
                 self._numbers, self._words = [self._numbers[1], {}], [self._words[1], {}]
-                self._next = self._next if self._next < HIGHEST else 0
+                self._next = self._next if self._next < MAX_NUMBER else 0
 
     def number(self, word: str) -> int:
-        """The number of a word, given to it now if it has none."""
+        """The number of a word, a new one if it has none."""
         with self._lock:
             before, here = self._numbers
             if word not in here:
@@ -34,6 +34,6 @@ class UnknownWords:
             return here[word]
 
     def word(self, number: int) -> str | None:
-        """The word of a number, None if there is none or it is long gone."""
+        """The word of a number, None if there is none or it has been dropped."""
         before, here = self._words
         return here.get(number, before.get(number))

@@ -1,4 +1,4 @@
-"""Which pieces begin a word, where a word may be several pieces (whole-word masking)."""
+"""Tokens that begin a word, for whole-word masking."""
 
 import re
 
@@ -7,38 +7,38 @@ import numpy as np
 from keel.data.sentence_splitting import CHINESE, CJK
 from keel.data.tokenizer import Encoding, Tokenizer
 
-LETTERS = re.compile(rf"[^\W{CJK}]")
+WORD_CHARACTER = re.compile(rf"[^\W{CJK}]")
 
 
 def word_starts(tokenizer: Tokenizer, texts: list[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Say for every id of all texts whether it begins a word, Chinese ones as jieba sees them."""
+    """[tokens] bool: whether each token begins a word; Chinese words by jieba."""
     starts = ~tokenizer.continues_word[ids]
     ends = np.cumsum(lengths)
-    by_place = [number for number, text in enumerate(texts) if tokenizer.kind != "wordpiece" or CHINESE.search(text)]
-    for number, pieces in zip(by_place, tokenizer.encode_with_offsets([texts[n] for n in by_place]), strict=True):
-        starts[ends[number] - lengths[number] : ends[number]] = _starts(texts[number], pieces)
+    by_offset = [number for number, text in enumerate(texts) if tokenizer.kind != "wordpiece" or CHINESE.search(text)]
+    for number, encoding in zip(by_offset, tokenizer.encode_with_offsets([texts[n] for n in by_offset]), strict=True):
+        starts[ends[number] - lengths[number] : ends[number]] = _starts(texts[number], encoding)
     return starts
 
 
-def _starts(text: str, pieces: Encoding) -> np.ndarray:
+def _starts(text: str, encoding: Encoding) -> np.ndarray:
     chinese = chinese_word_starts(text) if CHINESE.search(text) else frozenset()
-    starts = np.zeros(len(pieces.ids), bool)
-    word = place = -1
-    for number, ((start, _), piece_word) in enumerate(zip(pieces.offsets, pieces.word_ids, strict=True)):
-        letter = text[start : start + 1]
-        if CHINESE.match(letter):
-            starts[number] = start in chinese and start != place
+    starts = np.zeros(len(encoding.ids), bool)
+    previous_word = previous_start = -1
+    for number, ((start, _), word) in enumerate(zip(encoding.offsets, encoding.word_ids, strict=True)):
+        character = text[start : start + 1]
+        if CHINESE.match(character):
+            starts[number] = start in chinese and start != previous_start
         else:
-            goes_on = start > 0 and LETTERS.match(letter) and LETTERS.match(text[start - 1])
-            starts[number] = piece_word != word and not goes_on
-        word, place = piece_word, start
+            inside = start > 0 and WORD_CHARACTER.match(character) and WORD_CHARACTER.match(text[start - 1])
+            starts[number] = word != previous_word and not inside
+        previous_word, previous_start = word, start
     starts[:1] = True
     return starts
 
 
 def chinese_word_starts(text: str) -> frozenset[int]:
-    """Give the places in the text where jieba sees a word begin."""
-    from keel.data.chinese_words import ChineseWords  # not sooner: it brings Numba
+    """Positions in the text where jieba begins a word."""
+    from keel.data.chinese_words import ChineseWords  # imports Numba
 
     _, starts = ChineseWords.installed("masking whole Chinese words").starts([text])
     return frozenset(np.flatnonzero(starts).tolist())

@@ -1,4 +1,4 @@
-"""The tour: from raw text to a fine-tuned BERT on what every machine has, in acts; each keeps what it has done."""
+"""Demo: from raw text to a fine-tuned BERT, on text that every machine has, in six resumable parts."""
 
 import json
 import time
@@ -10,21 +10,21 @@ import numpy as np
 
 import keel
 from keel.demo.demo_page import write_page
-from keel.demo.docstrings import PACKAGES, Docstring, balanced, gather, questions
+from keel.demo.docstrings import PACKAGES, Docstring, balanced, collect_docstrings, labelled_sentences
 from keel.demo.paired_answers import Answers, verdict
-from keel.demo.word_count_baseline import WordCounts
+from keel.demo.word_count_baseline import WordCountBaseline
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
 from keel.explain.nearest_neighbors import Neighbor
 from keel.systems.system import System
 
 LABELS, TESTED, SEEDS = 250, 1000, 3
-BLANKS = (
+MASKED = (
     "Returns the [MASK] of the matrix.",
     "The nodes of the [MASK] are given as a list.",
     "If the file does not [MASK], an error is raised.",
 )
-# So few minutes pass mostly before a BERT begins to look at its context: what makes that come late is left out.
+# Dropout and next sentence prediction delay the point at which a BERT starts to use context.
 SYSTEM = keel.Bert(
     layers=2,
     width=128,
@@ -37,57 +37,59 @@ SYSTEM = keel.Bert(
     next_sentence=False,
 )
 VECTORS = {"word2vec": keel.Word2vec(), "fastText": keel.FastText(buckets=50_000)}
-"""What learns a vector for each word; each gets a row in the last act."""
+"""Static word vectors; each is a baseline in the last part."""
 WORDS = ("matrix", "graph", "file", "sine")
-SUMS = ("sin - sine + cosine", "nodes - node + edge", "max - maximum + minimum")
-TUNING = {"epochs": 20, "batch": 16, "lr": 1e-3}
-"""How both networks are fine-tuned, the pre-trained one and the one that starts from scratch."""
+ANALOGIES = ("sin - sine + cosine", "nodes - node + edge", "max - maximum + minimum")
+FINETUNING = {"epochs": 20, "batch": 16, "lr": 1e-3}
+"""Fine-tuning settings of the pre-trained network and of the one from scratch."""
 
 Labelled = list[tuple[str, str]]
 Say = Callable[[str], None]
 
 
 def run(out: str | Path = "keel-demo", *, steps: int = 2600, on_event: OnEvent = ignore) -> Path:
-    """Play all acts and write the page that tells of them; the same call goes on where an earlier one stopped.
+    """Run all parts and write an HTML page; a repeated call resumes.
 
-    `steps` is for pre-training, the longest act: with the default the whole tour takes less than five minutes on two
-    cores that have nothing else to do, and finds the same on every machine.
+    `steps` is the number of pre-training steps: with the default the demo takes less than five minutes on two idle
+    cores, with the same results on every machine.
     """
     began, folder = time.monotonic(), Path(out)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "docstrings.jsonl").exists():
-        raise UsageError(f"{folder} is not empty and holds no demo: choose another --out")
+        raise UsageError(f"{folder} is not empty and contains no demo: choose another --out")
 
-    def act(number: int, title: str) -> None:
-        on_event({"event": "act", "number": number, "text": f"\nAct {number}. {title}"})
+    def part(number: int, title: str) -> None:
+        on_event({"event": "act", "number": number, "text": f"\nPart {number}. {title}"})
 
     def say(text: str) -> None:
         note(on_event, f"  {text}")
 
-    act(1, "Real English: what the packages that Keel stands on say about themselves")
-    docstrings = gather(folder, say)
-    say(f"{len(docstrings):,} docstrings; a third is kept for the test, and nothing is learned from it")
+    part(1, "Text: the docstrings of Keel's dependencies")
+    docstrings = collect_docstrings(folder, say)
+    say(f"{len(docstrings):,} docstrings; a third is held out for the test")
 
-    act(2, "Vectors of words, in seconds: what is near, and what words come to")
+    part(2, "Word vectors: nearest neighbours and analogies")
     corpus = keel.Corpus.of("\n".join(docstring.sentences) for docstring in docstrings if not docstring.held_out)
     vectors = {name: learn_vectors(corpus, system, folder / name, on_event) for name, system in VECTORS.items()}
-    knows = {name: ask(model) for name, model in vectors.items()}
-    for name, (question, near) in ((name, row) for name, rows in knows.items() for row in rows):
-        say(f"{name}, {question}: {', '.join(f'{word} {score:.2f}' for word, score in near) or 'not in this text'}")
+    neighbors = {name: query_vectors(model) for name, model in vectors.items()}
+    for name, (question, near) in ((name, row) for name, rows in neighbors.items() for row in rows):
+        say(
+            f"{name}, {question}: {', '.join(f'{word} {score:.2f}' for word, score in near) or 'not in the vocabulary'}"
+        )
 
-    act(3, "A tokenizer learns the pieces of words")
-    tokenizer = learn_pieces(corpus, folder / "tokenizer")
-    cut = " ".join(map(tokenizer.token_of, tokenizer.encode(BLANKS[1]).ids))
-    say(f"{len(tokenizer):,} pieces; a sentence in pieces: {cut}")
+    part(3, "Tokenizer: subwords")
+    tokenizer = train_tokenizer(corpus, folder / "tokenizer")
+    subwords = " ".join(map(tokenizer.token_of, tokenizer.encode(MASKED[1]).ids))
+    say(f"{len(tokenizer):,} subwords; a tokenized sentence: {subwords}")
 
-    act(4, f"A small BERT reads for {steps:,} steps and guesses the words that are hidden from it")
+    part(4, f"Pre-training: a small BERT, {steps:,} steps of masked language modelling")
     base = pretrain(corpus, folder / "bert", folder / "tokenizer", steps, on_event)
 
-    act(5, "What it knows now: it fills blanks")
-    blanks = [(text, base.fill(text, top=3)[0]) for text in BLANKS]
-    for text, found in blanks:
+    part(5, "Masked words: the most probable fillers")
+    filled = [(text, base.fill(text, top=3)[0]) for text in MASKED]
+    for text, found in filled:
         say(f"{text}  {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
 
-    act(6, f"Which package is this sentence from? {LABELS} labels, {TESTED:,} new sentences, {SEEDS} seeds")
+    part(6, f"Fine-tuning: which package is a sentence from? {LABELS} labels, {TESTED:,} test sentences, {SEEDS} seeds")
     answers = compare(base, vectors, docstrings, folder / "answers", say)
     found = verdict(answers[0], *answers[-2:])
     say(found)
@@ -95,20 +97,20 @@ def run(out: str | Path = "keel-demo", *, steps: int = 2600, on_event: OnEvent =
     page = write_page(
         folder / "index.html",
         docstrings=docstrings,
-        knows=knows,
-        cut=(BLANKS[1], cut),
+        neighbors=neighbors,
+        tokenized=(MASKED[1], subwords),
         base=base,
         log=folder / "bert" / "run" / "log.jsonl",
-        blanks=blanks,
+        filled=filled,
         answers=answers,
         verdict=found,
     )
-    say(f"All of it is on one page: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
+    say(f"Report: {page} ({(time.monotonic() - began) / 60:.1f} minutes)")
     return page
 
 
 def learn_vectors(corpus: keel.Corpus, system: System, folder: Path, on_event: OnEvent) -> keel.Model:
-    """Vectors of the more frequent words, by one thread: the same on every machine."""
+    """Train word vectors with one thread, so that they are the same on every machine."""
     if (folder / "config.json").exists():
         return keel.Model.load(folder)
     return keel.pretrain(
@@ -125,26 +127,26 @@ def learn_vectors(corpus: keel.Corpus, system: System, folder: Path, on_event: O
     )
 
 
-def ask(vectors: keel.Model) -> list[tuple[str, list[Neighbor]]]:
-    """What is nearest to some words, and what some sums come to; nothing where a word is unknown."""
+def query_vectors(vectors: keel.Model) -> list[tuple[str, list[Neighbor]]]:
+    """Nearest neighbours and analogies; an empty list where a word is unknown."""
     found: list[tuple[str, list[Neighbor]]] = []
-    for question in (*WORDS, *SUMS):
+    for question in (*WORDS, *ANALOGIES):
         try:
             found.append((question, keel.analogy(question, model=vectors, top=3)))
-        except KeelError:  # the text is what is installed here
+        except KeelError:  # the vocabulary depends on the installed versions
             found.append((question, []))
     return found
 
 
-def learn_pieces(corpus: keel.Corpus, folder: Path) -> keel.Tokenizer:
-    """A vocabulary of the corpus's own, as BERT has it."""
+def train_tokenizer(corpus: keel.Corpus, folder: Path) -> keel.Tokenizer:
+    """Train a WordPiece tokenizer on the corpus."""
     if not folder.exists():
         keel.Tokenizer.train(corpus, kind="wordpiece", size=4000).save(folder)
     return keel.Tokenizer.load(folder)
 
 
 def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, steps: int, on_event: OnEvent) -> keel.Model:
-    """A BERT of two layers that has read the corpus some times."""
+    """Pre-train a BERT of two layers."""
     if (folder / "config.json").exists():
         return keel.Model.load(folder)
     return keel.pretrain(
@@ -158,7 +160,7 @@ def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, steps: int, on_
         warmup=0.1,
         beta2=0.98,
         evaluate_every=250,
-        checkpoint_minutes=0.5,  # little is lost if the machine stops
+        checkpoint_minutes=0.5,  # little is lost on interruption
         on_event=on_event,
     )
 
@@ -166,25 +168,27 @@ def pretrain(corpus: keel.Corpus, folder: Path, tokenizer: Path, steps: int, on_
 def compare(
     base: keel.Model, vectors: dict[str, keel.Model], docstrings: Iterable[Docstring], folder: Path, say: Say
 ) -> list[Answers]:
-    """Some ways to learn the same labels, each seed with labels of its own, all asked the same new sentences."""
+    """Compare classifiers: each seed has its own labels, all have the same test sentences."""
     docstrings = list(docstrings)
-    test = balanced(questions(docstring for docstring in docstrings if docstring.held_out), TESTED // len(PACKAGES))
-    known = questions(docstring for docstring in docstrings if not docstring.held_out)
+    test = balanced(
+        labelled_sentences(docstring for docstring in docstrings if docstring.held_out), TESTED // len(PACKAGES)
+    )
+    known = labelled_sentences(docstring for docstring in docstrings if not docstring.held_out)
     each = LABELS // len(PACKAGES)
-    say(f"a guess is right {100 / len(PACKAGES):.0f}% of the time")
+    say(f"random baseline: {100 / len(PACKAGES):.0f}%")
 
     def by_counts(labelled: Labelled, seed: int) -> list[str]:
-        return WordCounts(*zip(*labelled, strict=True)).predict([text for text, _ in test])
+        return WordCountBaseline(*zip(*labelled, strict=True)).predict([text for text, _ in test])
 
     def by_bert(labelled: Labelled, seed: int, from_scratch: bool) -> list[str]:
-        model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **TUNING)
+        model = keel.finetune(base, labelled, dev=None, seed=seed, from_scratch=from_scratch, **FINETUNING)
         return [found.label for found in model.predict([text for text, _ in test])]
 
     def by_vectors(labelled: Labelled, seed: int, model: keel.Model) -> list[str]:
         tuned = keel.finetune(model, labelled, dev=None, seed=seed, freeze=True)
         return [found.label for found in tuned.predict([text for text, _ in test])]
 
-    ways: dict[str, Callable[[Labelled, int], list[str]]] = {
+    classifiers: dict[str, Callable[[Labelled, int], list[str]]] = {
         "word counts": by_counts,
         **{f"{name} frozen": partial(by_vectors, model=model) for name, model in vectors.items()},
         "BERT from scratch": lambda labelled, seed: by_bert(labelled, seed, True),
@@ -192,16 +196,16 @@ def compare(
     }
     folder.mkdir(exist_ok=True)
     answers = []
-    for system, learn in ways.items():
+    for system, learn in classifiers.items():
         right = []
         for seed in range(SEEDS):
             path = folder / f"{system.replace(' ', '-')}-{seed}.json"
             if not path.exists():
-                said = learn(balanced(known, each, skip=seed * each), seed)
-                path.write_text(json.dumps([mine == label for mine, (_, label) in zip(said, test, strict=True)]))
+                predicted = learn(balanced(known, each, skip=seed * each), seed)
+                path.write_text(json.dumps([mine == label for mine, (_, label) in zip(predicted, test, strict=True)]))
             right.append(json.loads(path.read_text()))
             say(f"{system}, seed {seed}: {np.mean(right[-1]):.1%}")
-        answers.append(Answers(system=system, right=np.array(right)))
+        answers.append(Answers(system=system, correct=np.array(right)))
         percent, low, high = answers[-1].percent()
-        say(f"{system}: {percent:.1f}% right ({low:.1f} to {high:.1f})")
+        say(f"{system}: accuracy {percent:.1f}% ({low:.1f} to {high:.1f})")
     return answers

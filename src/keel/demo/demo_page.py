@@ -1,11 +1,11 @@
-"""The page that tells of the tour."""
+"""HTML page of the demo."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
 import keel
-from keel.demo.docstrings import PACKAGES, Docstring, questions
+from keel.demo.docstrings import PACKAGES, Docstring, labelled_sentences
 from keel.demo.paired_answers import Answers
 from keel.explain.nearest_neighbors import Neighbor
 from keel.model import Candidate
@@ -17,100 +17,106 @@ def write_page(
     path: Path,
     *,
     docstrings: list[Docstring],
-    knows: dict[str, list[tuple[str, list[Neighbor]]]],
-    cut: tuple[str, str],
+    neighbors: dict[str, list[tuple[str, list[Neighbor]]]],
+    tokenized: tuple[str, str],
     base: keel.Model,
     log: Path,
-    blanks: list[tuple[str, list[Candidate]]],
+    filled: list[tuple[str, list[Candidate]]],
     answers: list[Answers],
     verdict: str,
 ) -> Path:
-    """Everything that was gathered, learned and found, act by act."""
+    """Write all data, models and results, part by part."""
     page = Page(
         "Which package is this sentence from?",
-        "Keel gathered text on this machine, pre-trained a small BERT on it and fine-tuned it on a few labels. "
+        "Keel collected text on this machine, pre-trained a small BERT on it and fine-tuned it on a few labels. "
         "Nothing was downloaded.",
     )
     page.text(tag("mark", verdict))
 
-    page.section("Act 1: the text")
+    page.section("Part 1: the text")
     words = sum(len(sentence.split()) for docstring in docstrings for sentence in docstring.sentences)
     held = sum(docstring.held_out for docstring in docstrings)
-    page.facts([(f"{words:,}", "words"), (f"{len(docstrings):,}", "docstrings"), (f"{held:,}", "kept for the test")])
-    page.text(
-        "The docstrings of packages that Keel needs, read from their source files and cleaned to prose. No model sees "
-        "the docstrings that are kept for the test, neither in pre-training nor with labels."
+    page.facts(
+        [(f"{words:,}", "words"), (f"{len(docstrings):,}", "docstrings"), (f"{held:,}", "held out for the test")]
     )
-    shown = dict(reversed([(package, text) for text, package in questions(docstrings)]))
+    page.text(
+        "The docstrings of Keel's dependencies, extracted from their source files and cleaned. No model sees the "
+        "held-out docstrings, neither in pre-training nor in fine-tuning."
+    )
+    shown = dict(reversed([(package, text) for text, package in labelled_sentences(docstrings)]))
     counted = Counter(docstring.package for docstring in docstrings)
     page.table(
-        ["Package", "Docstrings", "A sentence of it"],
+        ["Package", "Docstrings", "Example"],
         [[package, f"{counted[package]:,}", tag("em", shown.get(package, ""))] for package in PACKAGES],
     )
 
-    page.section("Act 2: vectors of words")
+    page.section("Part 2: word vectors")
     page.text(
-        "Each word of the text foretold those around it, and what was learned is a vector for each. Words in like "
-        "places get like vectors, and differences carry relations: sin is to sine what cos is to cosine."
+        "Each word predicts the words around it, which gives a vector for each word. Words in similar contexts get "
+        "similar vectors, and differences carry relations: sin is to sine what cos is to cosine."
     )
-    for name, rows in knows.items():
-        table = [[tag("code", question), *_listed(found)] for question, found in rows]
-        page.table([f"{name}: near, or the sum", "First", "Second", "Third"], table)
+    for name, rows in neighbors.items():
+        table = [[tag("code", question), *_cells(found)] for question, found in rows]
+        page.table([f"{name}: neighbours or analogy", "First", "Second", "Third"], table)
 
-    page.section("Act 3: the tokenizer")
+    page.section("Part 3: the tokenizer")
     page.text(
-        f"It learned {len(base.tokenizer):,} pieces of words. ", tag("em", cut[0]), " becomes ", tag("code", cut[1])
+        f"It has {len(base.tokenizer):,} subwords. ", tag("em", tokenized[0]), " becomes ", tag("code", tokenized[1])
     )
 
-    page.section("Act 4: pre-training")
+    page.section("Part 4: pre-training")
     with open(log, encoding="utf-8") as rows:
         events = [json.loads(row) for row in rows]
-    hidden = base.card.recipe["system"]["mask_rate"]
+    mask_rate = base.card.recipe["system"]["mask_rate"]
     weights = sum(weight.numel() for weight in base.encoder.parameters())
     page.text(
         f"{base.card.steps:,} steps in {base.card.seconds / 60:.1f} minutes on {base.card.hardware}: "
-        f"{hidden:.0%} of the words are hidden, and a network of {weights:,} weights guesses them from both sides."
+        f"{mask_rate:.0%} of the tokens are masked; {weights:,} parameters predict them from both sides."
     )
     curves = {
         name: [(event["step"], event["losses"]["mlm"]) for event in events if event["event"] == kind]
         for name, kind in (("training", "step"), ("held out", "evaluation"))
     }
     page.figure(
-        lines({name: curve for name, curve in curves.items() if curve}, across="steps", upward="loss of hidden words"),
-        "The surprise at a hidden word, in nats: the lower, the better it is guessed.",
+        lines(
+            {name: curve for name, curve in curves.items() if curve},
+            across="steps",
+            upward="masked language modelling loss",
+        ),
+        "Masked language modelling loss in nats per masked token; lower is better.",
     )
 
-    page.section("Act 5: blanks")
+    page.section("Part 5: masked words")
     page.table(
-        ["Sentence", "Likeliest", "Second", "Third"],
-        [[text, *(f"{word} {chance:.0%}" for word, chance in found)] for text, found in blanks],
+        ["Sentence", "Most probable", "Second", "Third"],
+        [[text, *(f"{word} {probability:.0%}" for word, probability in found)] for text, found in filled],
     )
 
-    page.section("Act 6: a few labels")
-    sentences = answers[0].right.shape[1]
+    page.section("Part 6: fine-tuning")
+    sentences = answers[0].correct.shape[1]
     page.figure(
         bars(
             [
-                Bar(name="one package for all", value=100 / len(PACKAGES)),
-                *(_bar(answer, marked=answer is answers[-1]) for answer in answers),
+                Bar(name="majority class", value=100 / len(PACKAGES)),
+                *(_bar(answer, highlighted=answer is answers[-1]) for answer in answers),
             ],
             digits=1,
         ),
-        f"Percent of {sentences:,} new sentences whose package was named. Rings are single seeds, each with labels of "
-        "its own; lines are 95% intervals over sentences.",
+        f"Accuracy in percent on {sentences:,} test sentences. Rings are single seeds, each with its own labels; lines "
+        "are 95% intervals over sentences.",
     )
     page.text(
-        f"The {sentences:,} sentences are from docstrings that no model has seen; sentences that name a package are "
-        "left out, and all packages are equally many. Both BERTs have the same shape and the same fine-tuning; frozen "
-        "vectors are averaged over a sentence, and only the head above them learns from the labels."
+        f"The {sentences:,} sentences are from held-out docstrings; sentences that name a package are excluded, and "
+        "all packages are equally frequent. Both BERTs have the same architecture and fine-tuning settings; frozen "
+        "vectors are averaged over a sentence, and only the head is trained."
     )
     return page.write(path)
 
 
-def _listed(found: list[Neighbor]) -> list[str]:
-    return [f"{word} {score:.2f}" for word, score in found] or ["not in this text", "", ""]
+def _cells(found: list[Neighbor]) -> list[str]:
+    return [f"{word} {score:.2f}" for word, score in found] or ["not in the vocabulary", "", ""]
 
 
-def _bar(answers: Answers, marked: bool) -> Bar:
+def _bar(answers: Answers, highlighted: bool) -> Bar:
     value, low, high = answers.percent()
-    return Bar(name=answers.system, value=value, low=low, high=high, points=answers.seeds, marked=marked)
+    return Bar(name=answers.system, value=value, low=low, high=high, points=answers.seeds, highlighted=highlighted)

@@ -1,4 +1,4 @@
-"""Real English that every Python environment carries: the docstrings of Keel's own dependencies, as prose."""
+"""English text from every Python environment: the docstrings of Keel's dependencies."""
 
 import ast
 import hashlib
@@ -26,7 +26,7 @@ PACKAGES = (
     "sympy",
     "torch",
 )
-"""What Keel needs and what that needs in turn: all of it is installed wherever Keel is."""
+"""Direct and indirect dependencies, installed wherever Keel is."""
 
 LITERAL = re.compile(r"``(.+?)``|:[\w:]+:`~?(.+?)`|`([^`]+?)`_*|\*\*(.+?)\*\*", re.DOTALL)
 CODE = re.compile(r"^\s|^>>>|^\.\. |^[-*+|#:@$\d]|[-=~^]{4}|\\[a-z]+\b", re.MULTILINE)
@@ -37,32 +37,34 @@ SKIPPED = {"tests", "testing", "_vendor"}
 
 @dataclass(frozen=True)
 class Docstring:
-    """The sentences of one docstring, and the package that it is from."""
+    """Sentences of one docstring and its package."""
 
     package: str
     sentences: tuple[str, ...]
 
     @property
     def number(self) -> int:
-        """Drawn by the text alone."""
-        return number_of(" ".join(self.sentences))
+        """Hash of the text."""
+        return text_hash(" ".join(self.sentences))
 
     @property
     def held_out(self) -> bool:
-        """Whether it is among the third that is kept for tests: no model learns from it, with labels or without."""
+        """Whether it is in the held-out third, which no model is trained on."""
         return self.number % 3 == 0
 
 
-def number_of(text: str) -> int:
-    """A number drawn by the text alone, so that every order and every split is the same everywhere."""
+def text_hash(text: str) -> int:
+    """Hash of a text, so that every order and split is the same everywhere."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def gather(folder: Path, say: Callable[[str], None]) -> list[Docstring]:
-    """Every docstring of two sentences or more, once, in a fixed order; read from `folder` if it was done before."""
+def collect_docstrings(folder: Path, say: Callable[[str], None]) -> list[Docstring]:
+    """All distinct docstrings of two sentences or more in a fixed order; cached in `folder`."""
     path = folder / "docstrings.jsonl"
     if not path.exists():
-        found = {docstring.sentences: docstring for package in PACKAGES for docstring in _of_package(package, say)}
+        found = {
+            docstring.sentences: docstring for package in PACKAGES for docstring in _package_docstrings(package, say)
+        }
         ordered = sorted(found.values(), key=lambda docstring: docstring.number)
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -73,16 +75,16 @@ def gather(folder: Path, say: Callable[[str], None]) -> list[Docstring]:
         return [Docstring(row["package"], tuple(row["sentences"])) for row in rows]
 
 
-def questions(docstrings: Iterable[Docstring]) -> list[tuple[str, str]]:
-    """(sentence, package) in a fixed order: the sentences that stand in one docstring alone and name no package."""
+def labelled_sentences(docstrings: Iterable[Docstring]) -> list[tuple[str, str]]:
+    """(sentence, package) in a fixed order: sentences that occur in one docstring only and name no package."""
     pairs = [(sentence, docstring.package) for docstring in docstrings for sentence in docstring.sentences]
     seen = Counter(sentence for sentence, _ in pairs)
     fit = [pair for pair in pairs if seen[pair[0]] == 1 and not NAMES.search(pair[0])]
-    return sorted(fit, key=lambda pair: number_of(pair[0]))
+    return sorted(fit, key=lambda pair: text_hash(pair[0]))
 
 
 def balanced(pairs: Iterable[tuple[str, str]], each: int, skip: int = 0) -> list[tuple[str, str]]:
-    """`each` pairs of every label, after the first `skip` of each."""
+    """`each` pairs per label, after the first `skip`."""
     seen: Counter[str] = Counter()
     chosen = []
     for text, label in pairs:
@@ -90,12 +92,12 @@ def balanced(pairs: Iterable[tuple[str, str]], each: int, skip: int = 0) -> list
         if skip < seen[label] <= skip + each:
             chosen.append((text, label))
     if short := [label for label, count in seen.items() if count < skip + each]:
-        raise KeelError(f"too few sentences of {', '.join(short)}: is the package installed whole?")
+        raise KeelError(f"too few sentences of {', '.join(short)}: reinstall the package")
     return chosen
 
 
 def to_prose(docstring: str) -> tuple[str, ...]:
-    """The sentences of a docstring, without its code, tables, lists of parameters and markup."""
+    """Sentences of a docstring without code, tables, parameter lists and markup."""
     paragraphs = re.split(r"\n\s*\n", docstring)
     prose = (" ".join(LITERAL.sub(_content, text).split()) for text in paragraphs if not CODE.search(text))
     sentences = (sentence for text in prose for sentence in split_sentences(text))
@@ -106,11 +108,11 @@ def _content(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None)
 
 
-def _of_package(package: str, say: Callable[[str], None]) -> Iterator[Docstring]:
+def _package_docstrings(package: str, say: Callable[[str], None]) -> Iterator[Docstring]:
     try:
         installed = distribution(package)
     except PackageNotFoundError:
-        raise KeelError(f"{package} is not installed, though Keel needs it: pip install keel-nlp") from None
+        raise KeelError(f"{package}, a dependency of Keel, is not installed: pip install keel-nlp") from None
     files = sorted(Path(str(file.locate())) for file in installed.files or () if file.suffix == ".py")
     count = words = 0
     for text in (text for file in files if SKIPPED.isdisjoint(file.parts) for text in _docstrings(file)):
@@ -122,11 +124,11 @@ def _of_package(package: str, say: Callable[[str], None]) -> Iterator[Docstring]
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """What a file says about its modules, classes and functions; it is parsed, never imported."""
+    """Docstrings of a file's module, classes and functions, parsed without importing it."""
     try:
         source = file.read_text(encoding="utf-8")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the syntax of others
+            warnings.simplefilter("ignore")  # syntax warnings of other packages
             nodes: list[ast.AST] = [ast.parse(source)] if '"""' in source else []
     except (OSError, SyntaxError, ValueError, RecursionError):
         return

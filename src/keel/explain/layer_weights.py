@@ -1,4 +1,4 @@
-"""Which layers of its encoder a model's task likes."""
+"""Layer weights of a scalar mix, learned by a task."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,18 +7,18 @@ from keel.errors import UsageError
 from keel.model import Model
 
 BAR = 40
-"""Marks of a bar that stands for all of the weight."""
+"""Characters of a bar of weight 1."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The learned mix: γ Σ_j s_j h_j."""
+    """Scalar mix: γ Σ_j s_j h_j."""
 
     weights: list[float]
-    """s, from the embedded input upwards; they sum to 1."""
+    """Softmax weights s, from the embeddings upwards; they sum to 1."""
     gamma: float
     numbers: list[int]
-    """Of these layers: 0 for the embedded input, and n for what the nth block gives."""
+    """Layer numbers: 0 for the embeddings, n for the output of block n."""
 
     def lines(self) -> list[str]:
         bars = [f"{name:>10}  {s:.3f}  {'#' * round(BAR * s)}" for name, s in self._named()]
@@ -26,13 +26,13 @@ class Layers:
         return [*lines, self.left_out] if self.left_out else lines
 
     def brief(self) -> str:
-        """On one line."""
+        """One-line summary."""
         more = f" ({self.left_out})" if self.left_out else ""
         return f"{', '.join(f'{name} {s:.3f}' for name, s in self._named())}; gamma {self.gamma:.3f}{more}"
 
     @property
     def left_out(self) -> str:
-        """Which layers below the top are not in the mix, and why; of a whole mix nothing."""
+        """Note on layers that are not in the mix; empty if all are."""
         names = [_name(number) for number in range(self.numbers[-1]) if number not in self.numbers]
         return f"of another width, so not in the mix: {', '.join(names)}" if names else ""
 
@@ -48,9 +48,9 @@ def _name(number: int) -> str:
 
 
 def layer_weights(model: Model) -> Layers:
-    """The weights that a fine-tuned model's mix has learned."""
+    """Layer weights of a fine-tuned model."""
     if model.task is None or model.task.mix is None:
         title = model.card.title or "the model"
-        raise UsageError(f"{title} has learned no mix of layers: fine-tune one with --mix")
+        raise UsageError(f"{title} has no scalar mix of layers: fine-tune with --mix")
     mix = model.task.mix
     return Layers(mix.weights.tolist(), mix.gamma.item(), model.encoder.layer_numbers)

@@ -1,4 +1,4 @@
-"""How well a model foretells a text, so that models with other pieces can be compared."""
+"""Perplexity and bits per byte, comparable between models with different tokenizers."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -21,63 +21,55 @@ from keel.systems.system import SequentialEvaluation, WindowedEvaluation
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective
 
-PARTS = 500
-"""That a text is cut into, at most, to be resampled."""
-ENOUGH = 100
-"""Parts that are worth smaller batches."""
-SYMBOLS = 257
-"""That an unknown word is spelled with, all as likely: every byte, and an end."""
+MAX_PARTS = 500
+"""Maximum number of parts of a text that are resampled for the interval."""
+MIN_PARTS = 100
+"""Number of parts for which batches are made smaller."""
+BYTE_SYMBOLS = 257
+"""Symbols of the uniform byte model for unknown words: every byte, and an end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perplexity(Scores):
-    """Perplexity by token (as the model cuts text) and by word or, of Chinese, by character, and bits by byte; `count`
-    is of what was foretold.
+    """Perplexity per token (of the model's tokenizer) and per word (in Chinese, per character), and bits per byte;
+    `count` is the number of predictions.
 
-    By token it is as papers have it, over all that the model foretells. By word and by byte, where a document ends is
-    told to all models, and no mark there costs anything: some foretell two, some one, some none. Ends of other
-    sentences are paid for by those who read them. A word that the vocabulary lacks costs its spelling too, at log(257)
-    for each byte and for its end, so that who knows fewer words does not seem better. Words are what stands between
-    blanks, in Chinese text characters, whatever the model's pieces are. Intervals are of 95 in 100 resamples of parts
-    of the text, the spelling left as it is; a text that is one part has none.
+    Per token it is defined as in the papers, over all predictions. Per word and per byte, end-of-document tokens cost
+    nothing, because some models predict two, some one, some none; other end-of-sentence tokens count for the models
+    that predict them. An unknown word also costs log(257) for each of its bytes and its end, so that a smaller
+    vocabulary does not look better. Words are separated by whitespace, whatever the tokenizer. Intervals are 95%
+    bootstrap intervals over parts of the text; a text of one part has none.
     """
 
     losses: tuple[str, ...]
-    """What was foretold, by name: one, or a direction each."""
+    """Names of the losses: one, or one per direction."""
     tokens: int
     unknown: int
-    """Tokens that stand for what the vocabulary lacks: by token all of them are foretold as one, which flatters."""
-    spelled_bytes: int
-    """Of what the vocabulary lacks, as it stands in the text: what is spelled out by word and by byte."""
+    """Unknown tokens; perplexity per token treats all of them as one token, which flatters the model."""
+    unknown_bytes: int
+    """Bytes of the unknown words, which are charged per word and per byte."""
     words: int
     unit: Literal["word", "character"]
     bytes: int
-    """Of the text in UTF-8, blank lines left out."""
+    """UTF-8 bytes of the text without blank lines."""
     context: str
-    """What a token is foretold from."""
+    """Context of each prediction."""
 
     def __str__(self) -> str:
         lines = []
         for name in self.losses:
-            figures = [
-                f"{score:.4g} {what}"
-                for what, score in (
-                    ("by token", self.values[f"{name} by token"]),
-                    (f"by {self.unit}", self.values[f"{name} by {self.unit}"]),
-                    ("bits by byte", self.values[f"{name} bits by byte"]),
-                )
-            ]
+            figures = [f"{self.values[f'{name} {what}']:.4g} {what}" for what in _units(self.unit)]
             lines.append(f"{name}: perplexity {', '.join(figures)}")
         sizes = counted(self.words, self.unit), counted(self.bytes, "byte")
         read = f"{counted(self.tokens, 'token')} ({self.unknown:,} unknown), {', '.join(sizes)}"
-        lines.append(f"{read}; {self.count:,} foretold, each {self.context}")
+        lines.append(f"{read}; {self.count:,} predictions, each {self.context}")
         if self.unknown:
-            cost = f"{self.unknown:,} with {self.spelled_bytes:,} bytes, log2({SYMBOLS}) bits for each byte and end"
-            lines.append(f"unknown tokens are spelled out by {self.unit} and by byte: {cost}; by token they are not")
+            what = f"{counted(self.unknown, 'unknown token')} with {self.unknown_bytes:,} bytes"
+            lines.append(f"{what}: log2({BYTE_SYMBOLS}) bits for each byte and end, per {self.unit} and per byte")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, which has no infinity."""
+        """Plain data for JSON, without infinities."""
         plain = super().to_dict()
         for score in plain["values"].values():
             score |= {name: figure if figure is None or isfinite(figure) else None for name, figure in score.items()}
@@ -85,56 +77,51 @@ class Perplexity(Scores):
 
 
 def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_event: OnEvent = ignore) -> Perplexity:
-    """Foretell every token of a corpus once; a model that carries a state reads it from its start to its end, and has
-    read nothing before.
+    """Predict every token of a corpus once, a recurrent model from its initial state to the end of the text.
 
-    One that reads a window at a time moves it on by `stride` tokens, unless told by half of it: the fewer, the more
-    each token is foretold from, and the longer it takes.
+    A model with a fixed context is moved by `stride` tokens (default: half its window); a smaller stride gives more
+    context and takes longer.
     """
     if not model.system.is_causal_lm:
-        what = f"{model.system.name} does not foretell the next word, so that it has no perplexity"
-        raise UsageError(f"{what}: take a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
+        what = f"{model.system.name} is not a causal language model and has no perplexity"
+        raise UsageError(f"{what}: use a language model, such as ngram, nnlm, rnn, ulmfit or gpt")
     if model.objective is None:
-        raise UsageError(f"{model.card.title or 'this model'} lacks what foretells words: take a pre-trained one")
+        raise UsageError(f"{model.card.title or 'this model'} has no language model head: use a pre-trained model")
     windowed = isinstance(model.objective, WindowedEvaluation)
     window = model.objective.window if isinstance(model.objective, WindowedEvaluation) else 0
     if stride is None:
         stride = -(-window // 2)
     elif not windowed:
-        raise UsageError(f"{model.system.name} is moved on by no stride: leave out --stride")
+        raise UsageError(f"{model.system.name} has no fixed context: omit --stride")
     elif not 1 <= stride <= window:
-        raise UsageError(f"--stride must lie between 1 and the {window} tokens of a window, not at {stride}")
+        raise UsageError(f"--stride must be between 1 and the {window} tokens of the context, not {stride}")
     tokens = Tokens.build(corpus, model.tokenizer, words=model.system.needs_word_starts, on_event=on_event)
     data = Documents.of(tokens, least=1)
     words, size, unit = _measure(corpus)
     unknown = tokens.index["unknown"]
-    spelled = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
-    spelling = (spelled + unknown) * log(SYMBOLS)
+    unknown_bytes = _unknown_bytes(corpus, model.tokenizer) if unknown else 0
+    unknown_cost = (unknown_bytes + unknown) * log(BYTE_SYMBOLS)
     context = model.system.context_description
     if windowed:
         context = f"all before it or at least {window - stride:,} (windows of {window:,}, stride {stride:,})"
-    found = _foretell(model.objective, data, stride)
+    found = _losses(model.objective, data, stride)
     values: dict[str, Score] = {}
     for name, (nats, counts) in found.items():
         means, inner = (np.array(_mean(*each)) for each in zip(nats, counts, strict=True))
-        total = inner * counts[1].sum() + spelling
-        with np.errstate(over="ignore"):  # words of thousands of letters
-            by_token, by_word = np.exp(means), np.exp(total / words)
-        values |= {
-            f"{name} by token": _score(by_token),
-            f"{name} by {unit}": _score(by_word),
-            f"{name} bits by byte": _score(total / size / log(2)),
-        }
+        total = inner * counts[1].sum() + unknown_cost
+        with np.errstate(over="ignore"):  # words of thousands of characters
+            figures = np.exp(means), np.exp(total / words), total / size / log(2)
+        values |= {f"{name} {what}": _score(each) for what, each in zip(_units(unit), figures, strict=True)}
     names = tuple(found)
     return Perplexity(
-        main=f"{names[0]} by {unit}",
+        main=f"{names[0]} per {unit}",
         values=values,
         count=int(found[names[0]][1][0].sum()),
         errors=[],
         losses=names,
         tokens=data.size,
         unknown=unknown,
-        spelled_bytes=spelled,
+        unknown_bytes=unknown_bytes,
         words=words,
         unit=unit,
         bytes=size,
@@ -142,9 +129,9 @@ def perplexity(model: Model, corpus: Corpus, *, stride: int | None = None, on_ev
     )
 
 
-def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By loss: [2, parts] the sums of -log p over parts of the text, of all that is foretold and of that less the ends
-    of documents; and of how many predictions."""
+def _losses(objective: Objective, data: Documents, stride: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Per loss: sums of -log p over parts of the text, and numbers of predictions, each [2, parts]: all predictions,
+    and those without end-of-document tokens."""
     device = next(objective.parameters()).device
     objective.eval()
     sums: dict[str, list[torch.Tensor]] = {}
@@ -154,19 +141,21 @@ def _foretell(objective: Objective, data: Documents, stride: int) -> dict[str, t
     with torch.inference_mode():
         state = objective.initial_state(1)
         chunk = max(1, 4096 // windowed.window) if windowed else 64
-        chunk = 1 if isinstance(objective, SequentialEvaluation) else max(1, min(chunk, total // ENOUGH))
+        chunk = 1 if isinstance(objective, SequentialEvaluation) else max(1, min(chunk, total // MIN_PARTS))
         for start in range(0, total, chunk):
-            rows = range(start, min(start + chunk, total))
+            examples = range(start, min(start + chunk, total))
             if windowed:
-                batch = windowed.window_batch(data, stride, rows)
+                batch = windowed.window_batch(data, stride, examples)
             elif isinstance(objective, SequentialEvaluation):
                 batch = objective.sequential_batch(data, start)
             else:
-                batch = objective.batch(data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(rows)), rows)
+                batch = objective.batch(
+                    data, CounterRng(seed=0, step=0, first_example=0, batch_size=len(examples)), examples
+                )
             batch = batch.to(device)
             losses, state = objective(batch, state)
             predicted = objective.counts(batch)
-            for name, loss in losses.items():  # one sum is of what foretells no marks
+            for name, loss in losses.items():  # a scalar loss has no end-of-document tokens
                 sums.setdefault(name, []).append(loss.double().expand(2))
                 counts.setdefault(name, []).append(predicted[name].double().expand(2))
     return {name: (_columns(sums[name]), _columns(counts[name])) for name in sums}
@@ -177,14 +166,15 @@ def _columns(parts: list[torch.Tensor]) -> np.ndarray:
 
 
 def _mean(nats: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
-    """The mean of -log p, and the interval of 95 in 100 resamples of parts of the text: nan of a single one."""
-    starts = np.arange(0, len(nats), ceil(len(nats) / PARTS))
+    """Mean of -log p with its 95% bootstrap interval over parts of the text; nan for a single part."""
+    starts = np.arange(0, len(nats), ceil(len(nats) / MAX_PARTS))
     parts = np.stack([np.add.reduceat(nats, starts), np.add.reduceat(counts, starts)])
     parts = parts[:, parts[1] > 0]
     if parts.shape[1] < 2:
         return nats.sum() / counts.sum(), nan, nan
-    drawn = np.random.default_rng(0).multinomial(parts.shape[1], np.full(parts.shape[1], 1 / parts.shape[1]), RESAMPLES)
-    resampled, sizes = parts @ drawn.T
+    count = parts.shape[1]
+    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    resampled, sizes = parts @ weights.T
     low, high = np.quantile(resampled / sizes, (0.025, 0.975))
     return nats.sum() / counts.sum(), low, high
 
@@ -195,25 +185,29 @@ def _score(figures: np.ndarray) -> Score:
 
 
 def _measure(corpus: Corpus) -> tuple[int, int, Literal["word", "character"]]:
-    """How many words and bytes a corpus has, and what its words are."""
+    """Number of words and bytes of a corpus, and the unit of its words."""
     chinese = detect_language("\n".join(block.text[:1000] for block in islice(corpus.blocks(), 100))) == "zh"
     words = size = 0
     before = ""
     for block in corpus.blocks():
         parts = block.text.split()
-        # A word that is longer than a block goes on in the next.
-        goes_on = not block.begins and bool(before[-1:].strip() and block.text[:1].strip())
-        words += sum(map(len, parts)) if chinese else len(parts) - goes_on
+        # A word longer than a block continues in the next one.
+        continued = not block.begins and bool(before[-1:].strip() and block.text[:1].strip())
+        words += sum(map(len, parts)) if chinese else len(parts) - continued
         size += len(block.text.encode())
         before = block.text
     return words, size, "character" if chinese else "word"
 
 
 def _unknown_bytes(corpus: Corpus, tokenizer: Tokenizer) -> int:
-    """How many bytes the words have that the vocabulary lacks."""
+    """Bytes of the words that are not in the vocabulary."""
     split = SPLITTERS[corpus.sentences]
     return sum(
         len(word.encode())
         for texts in corpus.texts()
         for word in tokenizer.unknown_words([sentence for text in texts for sentence in split(text)])
     )
+
+
+def _units(unit: str) -> tuple[str, str, str]:
+    return "per token", f"per {unit}", "bits per byte"

@@ -1,7 +1,7 @@
-"""Vectors in two dimensions, for the eye.
+"""Projection of vectors to two dimensions.
 
-PCA (Pearson 1901) keeps the two directions in which they differ most, so that equal differences stay equal; t-SNE (van
-der Maaten & Hinton 2008) keeps neighbours together and nothing else.
+PCA (Pearson 1901) keeps the two directions of largest variance, so that equal differences stay equal; t-SNE (van der
+Maaten & Hinton 2008) preserves neighbourhoods only.
 """
 
 import warnings
@@ -12,26 +12,26 @@ import numpy as np
 
 from keel.errors import MissingExtra, UsageError
 
-Flattening = Literal["pca", "tsne"]
+ProjectionMethod = Literal["pca", "tsne"]
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Points, and how much of what the vectors differ by is left in them (None where that has no meaning)."""
+    """Points [vectors, 2] and the explained variance ratio (None for t-SNE)."""
 
     points: np.ndarray  # [vectors, 2]
-    kept: float | None
+    explained_variance: float | None
 
 
-def project(vectors: np.ndarray, by: Flattening = "pca", seed: int = 0) -> Projection:
-    """Lay vectors [n, width] into a plane."""
+def project(vectors: np.ndarray, by: ProjectionMethod = "pca", seed: int = 0) -> Projection:
+    """Project vectors [n, width] to a plane."""
     if len(vectors) < 2:
-        raise UsageError("a map needs two words or more: name some by --words or --pairs, or say --top 200")
-    return _by_neighbours(vectors, seed) if by == "tsne" else _by_variance(vectors)
+        raise UsageError("a map needs two words or more: name them with --words or --pairs, or use --top 200")
+    return _tsne(vectors, seed) if by == "tsne" else _pca(vectors)
 
 
-def _by_variance(vectors: np.ndarray) -> Projection:
-    """The eigenvectors of the covariance with the largest eigenvalues; which way they point is settled by a sign."""
+def _pca(vectors: np.ndarray) -> Projection:
+    """Principal components; the largest coordinate of each axis is positive."""
     centered = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
     values, axes = np.linalg.eigh(centered.T @ centered)
     axes = axes[:, ::-1][:, :2]
@@ -42,14 +42,14 @@ def _by_variance(vectors: np.ndarray) -> Projection:
     return Projection(points, float(values[::-1][:2].sum() / total) if total > 0 else 1.0)
 
 
-def _by_neighbours(vectors: np.ndarray, seed: int) -> Projection:
+def _tsne(vectors: np.ndarray, seed: int) -> Projection:
     try:
         from sklearn.manifold import TSNE
     except ImportError:
         raise MissingExtra("scikit-learn", "eval", "a map by t-SNE") from None
     if len(vectors) < 5:
-        raise UsageError(f"t-SNE has nothing to arrange in {len(vectors)} words: name five or more, or take --by pca")
-    start = _by_variance(vectors).points
+        raise UsageError(f"t-SNE needs five words or more, not {len(vectors)}: name more, or use --by pca")
+    start = _pca(vectors).points
     start = (start / max(start[:, 0].std(), 1e-12) * 1e-4).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own defaults

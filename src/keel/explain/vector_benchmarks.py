@@ -1,4 +1,4 @@
-"""Word vectors judged by published files: pairs of words that people scored, and analogies with their answers."""
+"""Intrinsic evaluation of word vectors on published files: word similarity and analogies."""
 
 import math
 import re
@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from keel.data.examples import Example, Examples
+from keel.data.label_kinds import Regression
 from keel.data.predictions import Predictions
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
@@ -19,8 +20,8 @@ from keel.events import OnEvent, counted, ignore, note
 from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
 from keel.metrics.scores import RESAMPLES, Score, Scores, format_score, intervals, score_labels
 
-CELLS = 1 << 24
-"""Scores held at a time, of a block of questions against all words: 64 MB."""
+MAX_SCORES = 1 << 24
+"""Scores per block of questions (64 MB)."""
 SEPARATORS: dict[str, Callable[[str], list[str]]] = {
     "tabs": lambda line: line.split("\t"),
     "semicolons": lambda line: line.split(";"),
@@ -30,24 +31,24 @@ SEPARATORS: dict[str, Callable[[str], list[str]]] = {
 COMMENTS = ("//", "#")
 WORD_CLASS = re.compile("-[njv]$")  # MEN's lemmas: sun-n
 SYNTACTIC = re.compile("gram[0-9]|(A|AB|prefix|suffix)$")
-"""Sections about forms of words, by their published names: in Google's set, and in the morphological half of CA8."""
+"""Names of syntactic sections in Google's set and in the morphological half of CA8."""
 
 
 def published_form(path: str | Path) -> Literal["pairs", "questions", ""]:
-    """What a file holds by its first lines: scored pairs of words, analogy questions, or neither."""
+    """Format of a file by its first lines: scored word pairs, analogy questions, or neither."""
     lines = [line for _, line in islice(open_text(path), 200) if line.strip() and not line.startswith(COMMENTS)]
     if any(line.startswith(":") for line in lines):
         return "questions"
     if lines and all(len(line.split()) == 4 and not any(map(_is_number, line.split())) for line in lines):
         return "questions"
     tables = {name: [cut(line) for line in lines] for name, cut in SEPARATORS.items()}
-    # Prose has spaces too, so that there all of a line must be two words and a score.
+    # Prose has spaces too: there a line must be exactly two words and a score.
     tables["spaces"] = [cells if len(cells) == 3 else [] for cells in tables["spaces"]]
     return "pairs" if any(2 * sum(map(_is_pair, rows)) > len(rows) for rows in tables.values()) else ""
 
 
 def _is_pair(cells: list[str]) -> bool:
-    """Whether two words and a score may stand here."""
+    """Whether a row could hold two words and a score."""
     numbers = sum(map(_is_number, cells))
     return numbers > 0 and sum(len(cell.split()) == 1 for cell in cells) - numbers >= 2
 
@@ -55,14 +56,14 @@ def _is_pair(cells: list[str]) -> bool:
 def evaluate_vectors(
     space: VectorSpace, path: str | Path, *, by: By = "add", on_event: OnEvent = ignore
 ) -> "BenchmarkResult | Analogies":
-    """How far vectors agree with a published file of either form."""
+    """Evaluate vectors on a published file of either format."""
     if published_form(path) == "questions":
         return evaluate_analogies(space, path, by=by, on_event=on_event)
     return evaluate_similarity(space, path, on_event=on_event)
 
 
 class Pair(NamedTuple):
-    """Two words and what people said of them."""
+    """Two words and their human similarity rating."""
 
     first: str
     second: str
@@ -72,12 +73,12 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult(Scores):
-    """How far cosines agree with what people said of pairs of words; `count` is of those that were compared."""
+    """Correlation of cosines with human ratings of word pairs; `count` is the number of pairs compared."""
 
     unknown: int
-    """Pairs left out because a word of theirs has no vector."""
+    """Pairs with a word that has no vector."""
     columns: str
-    """Where the words and their scores were found."""
+    """Columns of the words and scores."""
 
     def brief(self) -> dict[str, Any]:
         return {**super().brief(), "unknown": self.unknown}
@@ -90,7 +91,7 @@ class BenchmarkResult(Scores):
 def evaluate_similarity(
     space: VectorSpace, path: str | Path, *, seed: int = 0, on_event: OnEvent = ignore
 ) -> BenchmarkResult:
-    """Compare cosines with a file of word pairs and scores: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
+    """Correlate cosines with a file of rated word pairs: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
     columns, pairs = read_pairs(path, on_event)
     first, second = (
         space.known_directions(list(words))
@@ -98,23 +99,23 @@ def evaluate_similarity(
     )
     known = np.flatnonzero(first.any(1) & second.any(1)).tolist()
     if len(known) < 2:
-        found = f"of {len(pairs):,} pairs {len(known)} have vectors"
-        raise KeelError(f"{path}: {found}: take a file in the language of the vectors")
+        found = f"{len(known)} of {len(pairs):,} pairs have vectors"
+        raise KeelError(f"{path}: {found}: use a file in the language of the vectors")
     cosines = (first[known] * second[known]).sum(1)
-    compared = Examples([Example(*pairs[number]) for number in known], "number", str(path))
+    compared = Examples([Example(*pairs[number]) for number in known], Regression(), str(path))
     found = score_labels(compared, Predictions(compared.labels, cosines), seed=seed)
     return BenchmarkResult(
         main="spearman",
         values=found.values,
         count=len(known),
-        errors=[],  # a cosine and a score from 0 to 10 do not differ by anything
+        errors=[],  # cosines and ratings have different scales
         unknown=len(pairs) - len(known),
         columns=columns,
     )
 
 
 def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[Pair]]:
-    """Which columns of a published file hold the words and the score, by their content; and the pairs."""
+    """Detect the columns of words and scores by their content, and read the pairs."""
     lines = [(number, line) for number, line in open_text(path, on_event=on_event) if line.strip() and line[0] != "#"]
     if not lines:
         raise KeelError(f"{path} is empty: give a file with two words and a score in every line")
@@ -122,15 +123,15 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[
         (name for name, cut in SEPARATORS.items() if 2 * sum(len(cut(line)) > 2 for _, line in lines) >= len(lines)), ""
     )
     if not separator:
-        raise KeelError(f"{path}:{lines[0][0]}: this line has not two words and a score: set tabs between them")
+        raise KeelError(f"{path}:{lines[0][0]}: this line is not two words and a score: separate them with tabs")
     rows = [[cell.strip().strip('"') for cell in SEPARATORS[separator](line)] for _, line in lines]
     width = Counter(map(len, rows)).most_common(1)[0][0]
     for (number, _), row in zip(lines, rows, strict=True):
         if len(row) != width:
-            what = f"this line has {counted(len(row), 'column')}, others have {width}"
-            raise KeelError(f"{path}:{number}: {what}: mend or drop it")
+            what = f"this line has {counted(len(row), 'column')}, the others have {width}"
+            raise KeelError(f"{path}:{number}: {what}: fix or drop it")
     numeric = [2 * sum(_is_number(row[column]) for row in rows) >= len(rows) for column in range(width)]
-    # A part of speech or a kind of relation may stand beside the words, but repeats itself more than they do.
+    # Columns such as part of speech have fewer distinct values than the words.
     variety = {column: len({row[column] for row in rows}) for column in range(width) if not numeric[column]}
     if len(variety) < 2 or not any(numeric):
         raise KeelError(f"{path}: two columns of words and one of numbers are needed, separated by {separator}")
@@ -140,7 +141,7 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[
     pairs = []
     for (number, _), row in list(zip(lines, rows, strict=True))[header:]:
         if not _is_number(row[value]):
-            raise KeelError(f"{path}:{number}: the score {row[value]!r:.60} is no number: mend or drop this line")
+            raise KeelError(f"{path}:{number}: the score {row[value]!r:.60} is not a number: fix or drop this line")
         pairs.append(Pair(row[first], row[second], float(row[value]), f"{path}:{number}"))
     if all(WORD_CLASS.search(pair.first) and WORD_CLASS.search(pair.second) for pair in pairs):
         pairs = [pair._replace(first=pair.first[:-2], second=pair.second[:-2]) for pair in pairs]
@@ -159,38 +160,38 @@ def _is_number(cell: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Some analogies of one kind, and how many were answered rightly."""
+    """Results of one section of analogies."""
 
     name: str
-    right: int
-    asked: int
+    correct: int
+    total: int
     unknown: int
-    """Questions not asked, because a word of theirs has no vector or is too rare."""
+    """Questions skipped because a word has no vector or is too rare."""
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers; 0 where nothing could be asked."""
-        return self.right / self.asked if self.asked else 0.0
+        """Share of correct answers; 0 if no question could be answered."""
+        return self.correct / self.total if self.total else 0.0
 
     def __str__(self) -> str:
-        return f"{self.name} {self.accuracy:.1%} of {self.asked:,}, {self.unknown:,} more unknown"
+        return f"{self.name} {self.accuracy:.1%} of {self.total:,}, {self.unknown:,} more unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analogies(Scores):
-    """How many questions "a is to b as c is to?" were answered exactly; `count` is of those that could be asked.
+    """Accuracy on analogies "a is to b as c is to?"; `count` is the number of questions with known words.
 
-    Of `values` "semantic" is about the world (capitals, currencies, family), "syntactic" about forms of words.
+    `values` has "semantic" (capitals, currencies, family) and "syntactic" (inflection) accuracy.
     """
 
     by: By
     words: int
-    """Answers were sought among this many, the most frequent."""
+    """Size of the vocabulary of answers, the most frequent words."""
     sections: list[Section]
 
     @property
     def unknown(self) -> int:
-        """Questions that were not asked."""
+        """Questions skipped."""
         return sum(section.unknown for section in self.sections)
 
     def brief(self) -> dict[str, Any]:
@@ -203,39 +204,40 @@ class Analogies(Scores):
 
 
 def evaluate_analogies(
-    space: VectorSpace, path: str | Path, *, most: int = 30_000, by: By = "add", on_event: OnEvent = ignore
+    space: VectorSpace, path: str | Path, *, top_words: int = 30_000, by: By = "add", on_event: OnEvent = ignore
 ) -> Analogies:
-    """Answer a file of ": section" lines and lines "a b c d" (is d found from b - a + c?): Google's set, CA8, ...
+    """Evaluate a file of ": section" lines and lines "a b c d" (is d the answer of b - a + c?): Google's set, CA8, ...
 
-    Only the `most` frequent words count (0: all), for questions and for answers, as is the custom.
+    Questions and answers are restricted to the `top_words` most frequent words (0: all), as is usual.
     """
-    if most < 0:
-        raise UsageError(f"most is {most}: give how many of the most frequent words count, or 0 for all")
+    if top_words < 0:
+        raise UsageError(f"top_words must be 0 (all words) or more, not {top_words}")
     questions = list(_read_questions(path, on_event))
-    units = space.units(slice(most or None))
+    units = space.units(slice(top_words or None))
     found = [[space.find(word) for word in words] for _, words in questions]
     rows = np.array([[len(units) if row is None else row for row in four] for four in found], np.int64)
     known = rows.max(1) < len(units)  # [questions]
     if not known.any():
-        what = f"none of {len(rows):,} questions has all its words among the first {len(units):,} that have vectors"
-        raise KeelError(f"{path}: {what}: take a file in the language of the vectors")
-    right = np.zeros(len(rows), dtype=bool)
-    block = max(1, CELLS // len(units))
+        what = f"no question of {len(rows):,} has all its words among the first {len(units):,} of the vocabulary"
+        raise KeelError(f"{path}: {what}: use a file in the language of the vectors")
+    correct = np.zeros(len(rows), dtype=bool)
+    block = max(1, MAX_SCORES // len(units))
     for start in range(0, known.sum(), block):
-        asked = np.flatnonzero(known)[start : start + block]
-        given = rows[asked, :3]
+        questions_here = np.flatnonzero(known)[start : start + block]
+        given = rows[questions_here, :3]
         scores = answer_scores(units, units[given[:, 1:]], units[given[:, :1]], by)  # [questions, words]
         np.put_along_axis(scores, given, -np.inf, axis=1)
-        right[asked] = scores.argmax(1) == rows[asked, 3]
+        correct[questions_here] = scores.argmax(1) == rows[questions_here, 3]
     sections = []
     for name, group in groupby(range(len(rows)), key=lambda number: questions[number][0]):
         members = list(group)
-        asked = int(known[members].sum())
-        sections.append(Section(name=name, right=int(right[members].sum()), asked=asked, unknown=len(members) - asked))
+        total = int(known[members].sum())
+        right = int(correct[members].sum())
+        sections.append(Section(name=name, correct=right, total=total, unknown=len(members) - total))
     syntactic = [section for section in sections if SYNTACTIC.match(section.name)]
     semantic = [section for section in sections if section not in syntactic]
     kinds = {"accuracy": sections, "semantic": semantic, "syntactic": syntactic}
-    shares = {name: _share(kind) for name, kind in kinds.items() if any(section.asked for section in kind)}
+    shares = {name: _share(kind) for name, kind in kinds.items() if any(section.total for section in kind)}
     return Analogies(
         main="accuracy",
         values=shares,
@@ -248,14 +250,14 @@ def evaluate_analogies(
 
 
 def _share(sections: list[Section]) -> Score:
-    """The share of right answers, and the interval of 95 in 100 resamples of the questions."""
-    right, asked = sum(section.right for section in sections), sum(section.asked for section in sections)
-    resampled = np.random.default_rng(0).binomial(asked, right / asked, RESAMPLES) / asked
-    return intervals({"share": np.append(right / asked, resampled)}, asked)["share"]
+    """Share of correct answers with its 95% bootstrap interval over questions."""
+    correct, total = sum(section.correct for section in sections), sum(section.total for section in sections)
+    resampled = np.random.default_rng(0).binomial(total, correct / total, RESAMPLES) / total
+    return intervals({"share": np.append(correct / total, resampled)}, total)["share"]
 
 
 def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:
-    """Each question's section and four words."""
+    """Section and four words of each question."""
     section = "questions"
     empty = True
     for number, line in open_text(path, on_event=on_event):
@@ -264,8 +266,8 @@ def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, 
             section = line[1:].strip()
         elif words and not line.startswith(COMMENTS):
             if len(words) != 4:
-                raise KeelError(f"{path}:{number}: this line has {len(words)} words, a question has 4: mend or drop it")
+                raise KeelError(f"{path}:{number}: this line has {len(words)} words, a question has 4: fix or drop it")
             empty = False
             yield section, words
     if empty:
-        raise KeelError(f"{path} holds no questions: give lines of four words, under lines such as ': capitals'")
+        raise KeelError(f"{path} contains no questions: give lines of four words under lines such as ': capitals'")

@@ -1,4 +1,4 @@
-"""Which words of a text a decoder looked at when it wrote each of its own: the alignment of the two texts."""
+"""Word alignment: cross-attention of a decoder between the words of a source and of its target."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from keel.nn.encoder import Decoder, Encoder
 from keel.systems.system import System
 
 NAMES = ("alignment", "cross_attention")
-"""Under which decoders show where they look: seq2seq, and each layer of a transformer."""
+"""Names under which decoders record cross-attention: seq2seq, and each layer of a transformer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Of each written word, how much of the look went to each word that it was written from."""
+    """Attention of each target word to each source word."""
 
     source: list[str]
     target: list[str]
@@ -32,7 +32,7 @@ class Alignment:
         return {"source": self.source, "target": self.target, "weights": self.weights.round(4).tolist()}
 
     def lines(self) -> list[str]:
-        """Each written word with the word that it looked at most."""
+        """Each target word with the source word of the largest weight."""
         width = max(map(len, self.target), default=0)
         best = self.weights.argmax(1)
         return [
@@ -41,7 +41,7 @@ class Alignment:
         ]
 
 
-def align(
+def align_words(
     system: System,
     encoder: Encoder,
     decoder: Decoder,
@@ -51,80 +51,85 @@ def align(
     *,
     layer: int | None = None,
     head: int | None = None,
-    pieces: bool = False,
+    subwords: bool = False,
 ) -> Alignment:
-    """How a decoder looks at `source` when it writes `target`; `tokenizers` are theirs.
+    """Cross-attention of a decoder that generates `target` from `source`; `tokenizers` are theirs.
 
-    A transformer has a look for each layer and head: the mean is taken, of all or of the one named. Words that were cut
-    into pieces are put together again unless `pieces` are asked for: what goes to the pieces of a word is added up, and
-    its own pieces' looks are averaged. Chinese has no blanks to tell its words by: there a piece stays alone unless it
-    holds a part of a character. Of a text that is too long, what the model reads is shown.
+    A transformer's layers and heads are averaged, unless one is named. Subwords are merged into words unless `subwords`
+    is set: weights of the source's subwords are summed, those of the target's averaged. In Chinese, which has no
+    whitespace, each token of whole characters is a word. Texts beyond the maximum length are truncated.
     """
-    reads, writes = tokenizers
-    read = reads.encode(source).truncate(system.max_length - len(system.build_inputs(reads, []).ids))
-    written = writes.encode(target).truncate(system.max_length - 1)
-    framed = system.build_inputs(reads, read.ids)
-    rows = TokenBatch.pad([framed.ids]).to(next(decoder.parameters()).device)
-    looks: dict[int, Tensor] = {}
+    source_tokenizer, target_tokenizer = tokenizers
+    read = source_tokenizer.encode(source).truncate(
+        system.max_length - len(system.build_inputs(source_tokenizer, []).ids)
+    )
+    written = target_tokenizer.encode(target).truncate(system.max_length - 1)
+    inputs = system.build_inputs(source_tokenizer, read.ids)
+    batch = TokenBatch.pad([inputs.ids]).to(next(decoder.parameters()).device)
+    recorded: dict[int, Tensor] = {}
 
     def record(name: str, number: int, value: Tensor) -> None:
         if name in NAMES:
-            looks[number] = value[0].float().cpu()  # [time, source], of a transformer [heads, time, source]
+            recorded[number] = value[0].float().cpu()  # [time, source], of a transformer [heads, time, source]
 
     was_training = encoder.training, decoder.training
     encoder.eval()
     decoder.eval()
     try:
         with torch.inference_mode():
-            memory = decoder.project_source(encoder(rows), rows)
-            decoder(torch.tensor([[writes.cls_id, *written.ids]], device=rows.ids.device), memory, record=record)
+            memory = decoder.project_source(encoder(batch), batch)
+            ids = torch.tensor([[target_tokenizer.cls_id, *written.ids]], device=batch.ids.device)
+            decoder(ids, memory, record=record)
     finally:
         encoder.train(was_training[0])
         decoder.train(was_training[1])
-    if layer is not None and layer not in looks:
-        raise KeelError(f"there is no layer {layer} that looks at the source: choose from 0 to {len(looks) - 1}")
-    chosen = [looks[number] if looks[number].ndim == 3 else looks[number][None] for number in sorted(looks)]
-    weights = torch.stack(chosen if layer is None else [looks[layer].reshape(chosen[0].shape)])  # [layers, heads, ...]
+    if layer is not None and layer not in recorded:
+        raise KeelError(f"there is no layer {layer} with cross-attention: choose from 0 to {len(recorded) - 1}")
+    chosen = [recorded[index] if recorded[index].ndim == 3 else recorded[index][None] for index in sorted(recorded)]
+    weights = torch.stack(
+        chosen if layer is None else [recorded[layer].reshape(chosen[0].shape)]
+    )  # [layers, heads, ...]
     if head is not None and not 0 <= head < weights.shape[1]:
         raise KeelError(f"there is no head {head}: choose from 0 to {weights.shape[1] - 1}")
     weights = weights if head is None else weights[:, head : head + 1]
-    found = weights.mean((0, 1)).numpy()  # [target and its end, source with its marks]
-    across = _grouped(framed.ids, framed.first_start, read, source, reads, apart=pieces)
-    down = _grouped([*written.ids, writes.sep_id], 0, written, target, writes, apart=pieces)
-    found = np.stack([found[:, places].sum(1) for _, places in across], 1)
-    found = np.stack([found[places].mean(0) for _, places in down])
+    found = weights.mean((0, 1)).numpy()  # [target with its end token, source with its special tokens]
+    across = _group_words(inputs.ids, inputs.first_start, read, source, source_tokenizer, subwords=subwords)
+    end = target_tokenizer.sep_id
+    down = _group_words([*written.ids, end], 0, written, target, target_tokenizer, subwords=subwords)
+    found = np.stack([found[:, positions].sum(1) for _, positions in across], 1)
+    found = np.stack([found[positions].mean(0) for _, positions in down])
     return Alignment([name for name, _ in across], [name for name, _ in down], found)
 
 
-def _grouped(
-    ids: Sequence[int], first: int, pieces: Encoding, text: str, tokenizer: Tokenizer, *, apart: bool
+def _group_words(
+    ids: Sequence[int], first: int, encoding: Encoding, text: str, tokenizer: Tokenizer, *, subwords: bool
 ) -> list[tuple[str, list[int]]]:
-    """The words of a row, each with its places, or its pieces if they stay apart; the marks around the text, whose
-    pieces start at `first`, are words of their own."""
-    last = first + len(pieces.ids)
-    marks = [[place] for place in range(len(ids))]
-    words = [[first + place for place in group] for group in _words(pieces, text)]
-    grouped = [*marks[:first], *(marks[first:last] if apart else words), *marks[last:]]
+    """Words (or subwords) of a sequence with their positions; the text's tokens start at `first`, and special tokens
+    around it are words of their own."""
+    last = first + len(encoding.ids)
+    single = [[position] for position in range(len(ids))]
+    words = [[first + position for position in group] for group in _words(encoding, text)]
+    groups = [*single[:first], *(single[first:last] if subwords else words), *single[last:]]
 
-    def name(places: list[int]) -> str:
-        if not first <= places[0] < last:
-            return tokenizer.token_of(ids[places[0]])
-        start, end = pieces.offsets[places[0] - first][0], pieces.offsets[places[-1] - first][1]
-        return text[start:end].strip() or tokenizer.token_of(ids[places[0]])
+    def name(positions: list[int]) -> str:
+        if not first <= positions[0] < last:
+            return tokenizer.token_of(ids[positions[0]])
+        start, end = encoding.offsets[positions[0] - first][0], encoding.offsets[positions[-1] - first][1]
+        return text[start:end].strip() or tokenizer.token_of(ids[positions[0]])
 
-    return [(name(places), places) for places in grouped]
+    return [(name(positions), positions) for positions in groups]
 
 
-def _words(pieces: Encoding, text: str) -> Iterator[list[int]]:
-    """The places of the pieces of each word; next to a Chinese character each piece of whole characters is a word."""
-    for _, word in groupby(range(len(pieces.ids)), pieces.word_ids.__getitem__):
+def _words(encoding: Encoding, text: str) -> Iterator[list[int]]:
+    """Token positions of each word; next to a Chinese character, each token of whole characters is a word."""
+    for _, word in groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
         group: list[int] = []
-        for place in word:
-            start, end = pieces.offsets[place]
-            before = text[pieces.offsets[group[0]][0] : pieces.offsets[group[-1]][1]] if group else ""
-            whole = before.strip() and start >= pieces.offsets[group[-1]][1]
+        for position in word:
+            start, end = encoding.offsets[position]
+            before = text[encoding.offsets[group[0]][0] : encoding.offsets[group[-1]][1]] if group else ""
+            whole = before.strip() and start >= encoding.offsets[group[-1]][1]
             if whole and (CHINESE.match(before[-1]) or CHINESE.match(text[start:end])):
                 yield group
                 group = []
-            group.append(place)
+            group.append(position)
         yield group

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
@@ -55,8 +56,8 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
     missing = (OBJECTIVE_HEAD,)
     if supervised:
         names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
-        kind = "several" if system.label_loss == "one-vs-all" else "one"
-        config |= label_settings(names, kind)
+        kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
+        config |= label_settings(names, kind.problem_type)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
     elif LOSSES[settings.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, settings.width), outputs])
@@ -74,7 +75,7 @@ def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:
     """
     system, tokenizer, tensors = stored.system, stored.tokenizer, stored.tensors
     assert isinstance(system, FastText)
-    labels = () if stored.label_kind == "number" else stored.labels
+    labels = stored.labels if stored.label_kind.has_classes else ()
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists: choose another file, or pass --overwrite to replace it")
     if system.kept_buckets >= 0:

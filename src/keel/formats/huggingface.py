@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
@@ -120,7 +121,7 @@ def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
     if stored.labels:
         config |= label_settings(stored.labels)
     kind = stored.label_kind
-    ours = {"name": {"tags": "tag", "choice": "choose"}[kind], "kind": kind} if kind in CLASS_SUFFIXES else None
+    ours = {"name": kind.default_task, "kind": kind.name} if kind in CLASS_SUFFIXES else None
     if task := stored.config.get("keel", {}).get("task", ours):
         config["keel"] = {"task": task}
     save(folder, replace(stored, config=config), overwrite=overwrite, check=True)
@@ -129,7 +130,7 @@ def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
 def pipeline_tag(stored: StoredModel) -> str:
     """Hugging Face's name for what the model is for."""
     task = stored.config.get("keel", {}).get("task", {})
-    if task.get("kind") == "text":
+    if isinstance(LABEL_KINDS.get(task.get("kind", "")), TextTarget):
         return "text2text-generation"
     named = _class_of(stored)
     held = {*architecture_of(stored.system).classes[named], class_suffix(named)}
@@ -142,7 +143,8 @@ def _class_of(stored: StoredModel) -> str:
     architecture = architecture_of(stored.system)
     parts = architecture.parts_of(stored.tensors) - architecture.untrained(stored.system)
     task = stored.config.get("keel", {}).get("task", {})
-    suffix = CLASS_SUFFIXES.get(task.get("kind"), "")
+    kind = LABEL_KINDS.get(task.get("kind", ""))
+    suffix = "" if kind is None else CLASS_SUFFIXES.get(kind, "")
     # A network between body and classifier, or another pooled output, is in no class of theirs.
     if {"pool", "mix", "orders"} & task.keys() or any(ours.startswith("network.") for ours in stored.tensors):
         parts -= {CLASSIFIER}

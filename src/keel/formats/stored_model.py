@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
@@ -18,10 +19,8 @@ from keel.formats.vector_files import Vectors
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 
-PROBLEM_TYPES = {"one": "single_label_classification", "several": "multi_label_classification", "number": "regression"}
-"""Hugging Face's names for kinds of labels."""
-CLASS_SUFFIXES = {"tags": TAGGING, "choice": CHOOSING}
-"""Suffixes of Hugging Face's classes for the other kinds."""
+CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): CHOOSING}
+"""Suffixes of Hugging Face's classes for kinds of labels."""
 BLOCK = 4096
 """Words whose vectors are computed at once."""
 
@@ -64,12 +63,13 @@ class StoredModel:
         return tuple(names[number] for number in numbers)
 
     @property
-    def label_kind(self) -> str:
+    def label_kind(self) -> LabelKind:
         """The kind of these labels."""
         if suffix := class_suffix(str((self.config.get("architectures") or [""])[0])):
             return next(kind for kind, each in CLASS_SUFFIXES.items() if each == suffix)
-        kinds = {theirs: kind for kind, theirs in PROBLEM_TYPES.items()}
-        return kinds.get(self.config.get("problem_type") or "", "number" if len(self.labels) == 1 else "one")
+        kinds = {kind.problem_type: kind for kind in LABEL_KINDS.values() if kind.problem_type}
+        default = Regression() if len(self.labels) == 1 else SingleLabel()
+        return kinds.get(self.config.get("problem_type") or "", default)
 
     def word_vectors(self) -> Vectors:
         """The vectors of the vocabulary."""
@@ -126,11 +126,11 @@ def class_suffix(named: str) -> str:
     return next((suffix for suffix in CLASS_SUFFIXES.values() if named.endswith(suffix)), "")
 
 
-def label_settings(labels: tuple[str, ...] | list[str], kind: str = "") -> dict[str, Any]:
-    """The labels of a classifier, and their kind if it is given, as in config.json."""
+def label_settings(labels: tuple[str, ...] | list[str], problem_type: str = "") -> dict[str, Any]:
+    """The labels of a classifier, and their problem type if it is given, as in config.json."""
     names = list(labels) or ["LABEL_0"]
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        **({"problem_type": PROBLEM_TYPES[kind]} if kind else {}),
+        **({"problem_type": problem_type} if problem_type else {}),
     }

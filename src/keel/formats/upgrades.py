@@ -6,9 +6,8 @@ with an old name gets an error that says the new one.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
-from keel.data.tables import Kind
 from keel.systems import SYSTEMS
 
 TRANSFORMER = {"head_width": "head_dim", "expansion": "mlp_ratio"}
@@ -84,8 +83,8 @@ def _upgrade_task(task: Mapping[str, Any]) -> dict[str, Any]:
     upgraded = upgrade_settings("head", task)
     if (name := upgraded.get("name")) in RENAMED_TASKS:
         upgraded["name"] = RENAMED_TASKS[name]
-    if (kind := RENAMED_KINDS.get(upgraded.get("kind", ""))) in get_args(Kind):
-        upgraded["kind"] = kind
+    if (kind := upgraded.get("kind")) in RENAMED_KINDS:
+        upgraded["kind"] = RENAMED_KINDS[kind]
     return upgraded
 
 

@@ -115,7 +115,7 @@ def beam_search(
 
 @dataclass(frozen=True)
 class _Pool:
-    """Hypotheses of each text, best first; a score of -inf marks an empty slot."""
+    """Hypotheses of each text, best first; empty slots have a score of -inf."""
 
     scores: Tensor  # [texts, hypotheses]
     log_probs: Tensor  # [texts, hypotheses]

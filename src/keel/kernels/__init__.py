@@ -1,8 +1,8 @@
-"""Kernels for the GPU, each beside its eager twin, the definition, which runs wherever Triton does not.
+"""GPU kernels in Triton, each beside its eager twin, which defines it and runs wherever Triton does not.
 
-The gradient of a product's bias comes out of the kernel after it, in the same pass, and mostly the bias goes in there.
-Dropout is a hash of (seed, salt, place), drawn again in the backward pass and never stored. No kernel uses atomics or
-measures itself: the same input gives the same bits in every run.
+A bias is mostly added by the kernel after its matrix product, which also computes its gradient. Dropout masks are a
+hash of (seed, salt, position), recomputed in the backward pass and never stored. No kernel uses atomics or autotuning:
+results are bit-exact in every run. `hopper` holds faster kernels for one kind of GPU.
 """
 
 from functools import cache
@@ -16,15 +16,15 @@ _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def triton_usable(x: Tensor) -> bool:
-    """Whether the kernels can take x; if not, the eager twins do the work."""
+    """Whether the kernels support x's device and dtype; if not, use the eager twins."""
     if not PRESENT or x.dtype not in _TYPES:
         return False
     if not x.is_cuda:
         return INTERPRETED
-    # Triton launches on the current device alone, and only what is younger than Volta and Turing is known to it.
-    return x.device.index == torch.cuda.current_device() and _young(x.device.index)
+    # Triton launches on the current device, and supports Ampere and later.
+    return x.device.index == torch.cuda.current_device() and _is_ampere_or_later(x.device.index)
 
 
 @cache
-def _young(index: int) -> bool:
+def _is_ampere_or_later(index: int) -> bool:
     return torch.cuda.get_device_capability(index) >= (8, 0)

@@ -1,7 +1,7 @@
-"""The kernels of `attention` for rows of any length, in Triton.
+"""Attention kernels for sequences of any length, in Triton.
 
-A row of up to 128 tokens is one block: its backward pass is one pass, without atomics. Longer rows are walked in blocks
-as FlashAttention does (Dao et al. 2022).
+A sequence of up to 128 tokens is one block, whose backward pass is a single pass without atomics. Longer ones are
+processed in blocks as in FlashAttention (Dao et al. 2022).
 """
 
 # pyright: reportPossiblyUnboundVariable=false
@@ -10,25 +10,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import kept, plane_key, row_hash, threshold
+from keel.kernels.dropout import is_kept, plane_key, row_hash, threshold
 from keel.kernels.triton_support import multiprocessors, power_of_two, shared_memory, tl, triton
 
 SHARED = 160_000
-"""Bytes of fast memory that a program must be able to take for the large tiles; gaming cards have less."""
+"""Bytes of shared memory per program that the large tiles need; consumer GPUs have less."""
 
 
 class Tiling(NamedTuple):
-    """How one launch cuts its work; found by measuring, and fixed, so that every run gives the same bits."""
+    """Tile sizes of a launch; measured once and fixed, so that results are reproducible."""
 
     queries: int
     keys: int
     warps: int
     stages: int
-    """Of loads under way at a time."""
+    """Pipeline stages of loads."""
 
 
-def tiling(longest: int, d: int, dtype: torch.dtype, *, backward: bool, shared: int = SHARED) -> Tiling:
-    block = max(16, power_of_two(longest))
+def tiling(max_seqlen: int, d: int, dtype: torch.dtype, *, backward: bool, shared: int = SHARED) -> Tiling:
+    block = max(16, power_of_two(max_seqlen))
     if shared < SHARED and block > 64:
         return Tiling(64, 64, 4, 1)
     if dtype == torch.float32 or d > 64:
@@ -49,16 +49,16 @@ def mix(
     out: Tensor,
     normalizers: Tensor,
     *,
-    longest: int,
+    max_seqlen: int,
     heads: int,
     dropout: float,
     salt: int,
     causal: bool,
 ) -> None:
-    """Into out [tokens, width] and, for the way back, normalizers [1 or 2, heads, tokens]."""
+    """Write out [tokens, width] and, for the backward pass, normalizers [1 or 2, heads, tokens]."""
     tokens, rows, d = len(qkv), len(starts), out.shape[1] // heads
-    queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
-    blocks = -(-longest // queries)
+    queries, keys, warps, stages = tiling(max_seqlen, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
+    blocks = -(-max_seqlen // queries)
     _forward[(rows * heads * blocks,)](
         *(qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
         heads=heads,
@@ -66,7 +66,7 @@ def mix(
         queries=queries,
         keys=keys,
         blocks=blocks,
-        whole=longest <= keys,
+        whole=max_seqlen <= keys,
         threshold=threshold(dropout),
         causal=causal,
         num_warps=warps,
@@ -82,19 +82,19 @@ def gradients(
     out: Tensor,
     normalizers: Tensor,
     *,
-    longest: int,
+    max_seqlen: int,
     heads: int,
     dropout: float,
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Those of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    """Gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
     tokens, width, rows = len(qkv), dout.shape[1], len(starts)
     d = width // heads
     dqkv = torch.empty_like(qkv)
     sums = torch.empty(rows, 3 * width, dtype=torch.float32, device=qkv.device)
-    queries, keys, warps, stages = tiling(longest, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
+    queries, keys, warps, stages = tiling(max_seqlen, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
     rest = {"heads": heads, "d": d, "threshold": threshold(dropout), "causal": causal, "num_warps": warps}
-    if longest <= keys:
+    if max_seqlen <= keys:
         programs = min(rows * heads, max(1, 8 // warps) * multiprocessors(qkv.device))
         _backward_whole[(programs,)](
             *(dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5),
@@ -118,7 +118,7 @@ def gradients(
 
 @triton.jit
 def _extent(starts, lengths, row, rows, tokens):
-    """A row's first token, its length, and the tokens up to the next row."""
+    """A sequence's first token, its length, and the tokens up to the next sequence."""
     start = tl.load(starts + row).to(tl.int64)
     following = tl.load(starts + row + 1, row + 1 < rows, tokens).to(tl.int64)
     return start, tl.load(lengths + row).to(tl.int32), (following - start).to(tl.int32)
@@ -126,9 +126,9 @@ def _extent(starts, lengths, row, rows, tokens):
 
 @triton.jit
 def _clear(out, starts, lengths, rows, tokens, width: tl.constexpr, block: tl.constexpr, least: tl.constexpr):
-    """Zeros over the tokens between rows, from the end of a row's last block on, and before the first row.
+    """Write zeros between sequences, from the end of a sequence's last block on, and before the first one.
 
-    A gap belongs to one program, but all share the one after the last row, where a batch of a fixed size has its rest.
+    Each gap belongs to one program; all share the one after the last sequence, the padding of a fixed-size batch.
     """
     program = tl.program_id(0)
     programs = tl.num_programs(0)
@@ -173,7 +173,7 @@ def _forward(
     threshold: tl.constexpr,
     causal: tl.constexpr,
 ):
-    """One program: one block of queries of one head of one row. `whole`: a single block holds all keys."""
+    """One program: one block of queries of one head of one sequence. `whole`: a single block holds all keys."""
     width: tl.constexpr = heads * d
     column = tl.arange(0, d)[None, :]
     block = tl.program_id(0) % blocks
@@ -188,7 +188,7 @@ def _forward(
     total = tl.zeros([queries, 1], tl.float32)
     mixed = tl.zeros([queries, d], tl.float32)
     if threshold:
-        drawn = row_hash(plane_key(seed, salt, plane), query)
+        hashed = row_hash(plane_key(seed, salt, plane), query)
     end = keys
     if not whole:
         end = tl.where(block * queries < length, length, 0)
@@ -209,7 +209,7 @@ def _forward(
         p = tl.exp2(scores * (scale * 1.4426950409) - higher)
         total = total * fade + tl.sum(p, 1, keep_dims=True)
         if threshold:
-            p = tl.where(kept(drawn, key[None, :], threshold), p, 0.0)
+            p = tl.where(is_kept(hashed, key[None, :], threshold), p, 0.0)
         mixed = tl.dot(p.to(v.dtype), v, mixed * fade, input_precision="ieee")
         highest = higher
     total = tl.where(query < length, total, 1.0)
@@ -219,7 +219,7 @@ def _forward(
     place = head.to(tl.int64) * tokens + start + query
     tl.store(normalizers + place, highest + tl.log2(total), query < length)
     if threshold:
-        tl.store(normalizers + heads * tokens + place, drawn.to(tl.float32, bitcast=True), query < length)
+        tl.store(normalizers + heads * tokens + place, hashed.to(tl.float32, bitcast=True), query < length)
     _clear(out, starts, lengths, rows, tokens, width, queries, blocks * queries)
 
 
@@ -242,15 +242,15 @@ def _backward_whole(
     threshold: tl.constexpr,
     causal: tl.constexpr,
 ):
-    """Rows of up to `time` tokens, one head of one row at a time; a program loads the next while it works on one."""
+    """Sequences of up to `time` tokens, one head at a time; a program loads the next while it works on one."""
     width: tl.constexpr = heads * d
     grow = tl.full([], 4294967296 / (4294967296 - threshold), tl.float32)
     column = tl.arange(0, d)[None, :]
     query = tl.arange(0, time)[:, None]
     key = tl.arange(0, time)[None, :]
-    for piece in tl.range(tl.program_id(0), rows * heads, tl.num_programs(0), num_stages=stages):
-        row = piece // heads
-        head = piece % heads
+    for item in tl.range(tl.program_id(0), rows * heads, tl.num_programs(0), num_stages=stages):
+        row = item // heads
+        head = item % heads
         start, length, span = _extent(starts, lengths, row, rows, tokens)
         place = start * 3 * width + head * d + query * 3 * width + column
         q = tl.load(qkv + place, query < length, 0.0)
@@ -260,7 +260,7 @@ def _backward_whole(
         at = head.to(tl.int64) * tokens + start + query
         normalizer = tl.load(normalizers + at, query < length, float("inf"))
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [queries, keys]
-        # The weights, as much larger as those that stay will be.
+        # The weights, scaled by 1 / (1 - dropout).
         p = tl.exp2(scores * (scale * 1.4426950409) - (normalizer - tl.log2(grow)))
         if causal:
             p = tl.where(query >= key, p, 0.0)
@@ -269,9 +269,9 @@ def _backward_whole(
         stay = p
         dp = tl.dot(do, tl.trans(v), input_precision="ieee")
         if threshold:
-            # A minus sign marks what is dropped: it costs no register, and the size is still there.
-            drawn = tl.load(normalizers + heads * tokens + at, query < length, 0.0).to(tl.uint32, bitcast=True)
-            signed = tl.where(kept(drawn, key, threshold), p, -p)
+            # A minus sign flags dropped weights: it costs no register and keeps the magnitude.
+            hashed = tl.load(normalizers + heads * tokens + at, query < length, 0.0).to(tl.uint32, bitcast=True)
+            signed = tl.where(is_kept(hashed, key, threshold), p, -p)
             stay = tl.maximum(signed, 0.0)
             dp = tl.where(signed > 0, dp, 0.0)
             p = tl.abs(signed)
@@ -362,8 +362,8 @@ def _backward_blocks(
             dp = tl.dot(v, tl.trans(do), input_precision="ieee")
             stay = p
             if threshold:
-                drawn = tl.load(normalizers + heads * tokens + query, query < length, 0.0).to(tl.uint32, bitcast=True)
-                signed = tl.where(kept(drawn[None, :], key, threshold), p, -p)
+                hashed = tl.load(normalizers + heads * tokens + query, query < length, 0.0).to(tl.uint32, bitcast=True)
+                signed = tl.where(is_kept(hashed[None, :], key, threshold), p, -p)
                 stay = tl.maximum(signed, 0.0)
                 dp = tl.where(signed > 0, dp, 0.0)
                 p = tl.abs(signed)

@@ -1,7 +1,7 @@
-"""A product beside which its input goes on, as residual networks have it.
+"""Linear layer on a branch of a residual connection.
 
-On the way back the input gets two gradients. Added up by a kernel of their own, both are read and their sum is written;
-a product that adds to what is there costs nothing more.
+In the backward pass the input gets two gradients. Adding them in a separate kernel costs memory traffic; a matrix
+product that accumulates into the other gradient does not.
 """
 
 from typing import Any
@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 
 def branch_linear(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """x W^T + b in x's type, and x once more, for the sum: [tokens, inputs], [outputs, inputs] to [tokens, outputs], x.
+    """x W^T + b in x's dtype, and x for the residual connection: [tokens, inputs], [outputs, inputs] to
+    [tokens, outputs], x.
 
-    The bias gets no gradient here: what follows finds it on its way. The gradient that comes for x is written over.
+    The kernel after this one computes the bias gradient. The incoming gradient of x is overwritten.
     """
     return _Branch.apply(x, weight.to(x.dtype), bias.detach().to(x.dtype))
 
@@ -24,7 +25,7 @@ def branch_linear_twin(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor,
 
 
 def add_product(dx: Tensor | None, dy: Tensor, weight: Tensor) -> Tensor:
-    """dx + dy W, in dx's place where there is one."""
+    """dx + dy W, in place if there is a dx."""
     return dy @ weight if dx is None else dx.contiguous().addmm_(dy, weight)
 
 
@@ -42,5 +43,5 @@ class _Branch(torch.autograd.Function):
         if dy is None:
             return dx, None, None
         x_wanted, weight_wanted, _ = ctx.needs_input_grad
-        dweight = dy.T @ x if weight_wanted else None  # first: dx may be the very dy
+        dweight = dy.T @ x if weight_wanted else None  # first: dx may be the same tensor as dy
         return add_product(dx, dy, weight) if x_wanted else None, dweight, None

@@ -87,21 +87,9 @@ def allocate_windows(length, window, negatives, tree):
 
 @njit(cache=True, nogil=True)
 def sample_windows(
-    words,
-    sentences,
-    count,
-    window,
-    probabilities,
-    aliases,
-    negatives,
-    block,
-    tree,
-    state,
-    context,
-    targets,
-    labels,
+    words, sentences, count, window, probabilities, aliases, negatives, block, tree, state, context, targets, labels,
     sizes,
-):
+):  # fmt: skip
     """Fill in the windows of those of `count` words that have a context; return how many.
 
     Up to `block` consecutive windows with different centers share negatives. With a Huffman tree the targets are the

@@ -1,4 +1,4 @@
-"""Cross entropy over a large vocabulary: logits are read once each way and become their own gradient."""
+"""Cross entropy over a large vocabulary: logits are read once in each pass and overwritten by their gradient."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from keel.kernels.triton_support import power_of_two, tl, triton
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, columns: int) -> Tensor:
-    """log sum exp(logits) - logits[target] over the first `columns` of [rows, width] logits: [rows] float32.
+    """log sum exp(logits) - logits[target] over the first `columns` of [tokens, width] logits: [tokens] float32.
 
-    Columns beyond are padding (a width divisible by 64 keeps the product aligned) and get no gradient. The backward
-    pass writes it over the logits: nothing may read them after that.
+    Further columns are padding (a width divisible by 64 keeps the product aligned) without a gradient. The backward
+    pass overwrites the logits by their gradient.
     """
     if not triton_usable(logits):
         return cross_entropy_twin(logits, targets, columns)

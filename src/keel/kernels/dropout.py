@@ -1,6 +1,6 @@
-"""Which numbers a dropout keeps: a pure function of (seed, salt, plane, row, column), the same here and in the kernels.
+"""Which elements a dropout keeps: a hash of (seed, salt, plane, row, column), the same here and in the kernels.
 
-A row is hashed well, once; from there columns step by the golden ratio, and an element costs one shift and one product.
+Each row is hashed once; columns then step by the golden ratio, so that an element costs one shift and one product.
 """
 
 import torch
@@ -12,12 +12,12 @@ MASK = 2**32 - 1
 
 
 def threshold(p: float) -> int:
-    """Hashes below it, of 32 bits, are dropped."""
+    """Elements whose 32-bit hash is below it are dropped."""
     return round(p * 2**32)
 
 
 def hash_dropout(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
-    """The eager twin: x [..., rows, columns] with a share p of its numbers zeroed and the others scaled up."""
+    """Eager twin: dropout with probability p on x [..., rows, columns], scaled by 1 / (1 - p)."""
     if p == 0:
         return x
     assert seed is not None, "dropout needs a seed"
@@ -27,7 +27,7 @@ def hash_dropout(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
 
 
 def dropout_mask(seed: Tensor, salt: int, planes: list[int], rows: int, columns: int, p: float) -> Tensor:
-    """[*planes, rows, columns] bool: True where a number is kept."""
+    """[*planes, rows, columns] bool: True where an element is kept."""
     count = torch.Size(planes).numel()
     key = _join(_join(_join(torch.zeros_like(seed), seed & MASK), (seed >> 32) & MASK), torch.full_like(seed, salt))
     key = _join(key, torch.arange(count, device=seed.device)).view(*planes, 1, 1)
@@ -37,7 +37,7 @@ def dropout_mask(seed: Tensor, salt: int, planes: list[int], rows: int, columns:
 
 
 def _join(key: Tensor, value: Tensor) -> Tensor:
-    """Both in one hash: 32 bits, well mixed (the constants of Wellons' lowbias32), in integers of 64."""
+    """Hash of a key and a value: 32 bits (the constants of Wellons' lowbias32) in 64-bit integers."""
     x = ((key ^ value) + 0x9E3779B9) & MASK
     x = (x ^ x >> 16) * 0x7FEB352D & MASK
     x = (x ^ x >> 15) * 0x846CA68B & MASK
@@ -54,7 +54,7 @@ def join(key, value):
 
 @triton.jit
 def plane_key(seed, salt, plane):
-    """From a pointer to the seed, one scalar for a plane of rows and columns."""
+    """Key of a plane of rows and columns, from a pointer to the seed."""
     value = tl.load(seed)
     key = join(tl.zeros([], tl.uint32), value)
     return join(join(join(key, value >> 32), salt), plane)
@@ -66,7 +66,7 @@ def row_hash(key, row):
 
 
 @triton.jit
-def kept(hashed, column, threshold):
-    """True where an element stays, from its row's hash and its column, broadcast."""
+def is_kept(hashed, column, threshold):
+    """True where an element is kept, from its row's hash and its column, broadcast."""
     x = hashed + tl.cast(column, tl.uint32) * 0x9E3779B9
     return (x ^ (x >> 13)) * 0x846CA68B >= threshold

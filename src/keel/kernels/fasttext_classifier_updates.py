@@ -39,12 +39,12 @@ def add_word_ngrams(units, starts, end, hashes, present, longest, buckets):
     starts, and the buckets. Words that are not `present` are left out of n-grams; without end-of-line token end is -1.
     """
     size = len(units) + len(starts)
-    rows, firsts = np.empty(size * longest, np.int32), np.empty(len(starts), np.int64)
+    rows, bag_starts = np.empty(size * longest, np.int32), np.empty(len(starts), np.int64)
     numbers, found = np.full(buckets, -1, np.int32), np.empty(size * (longest - 1), np.int32)
     line = np.empty(size, np.uint64)
     at, bucket_count, words = 0, 0, len(hashes)
     for row in range(len(starts) - 1):
-        firsts[row] = at
+        bag_starts[row] = at
         count = 0
         for here in range(starts[row], starts[row + 1] + 1):
             unit = units[here] if here < starts[row + 1] else end
@@ -68,8 +68,8 @@ def add_word_ngrams(units, starts, end, hashes, present, longest, buckets):
                     bucket_count += 1
                 rows[at] = words + numbers[bucket]
                 at += 1
-    firsts[-1] = at
-    return rows[:at].copy(), firsts, found[:bucket_count].copy()
+    bag_starts[-1] = at
+    return rows[:at].copy(), bag_starts, found[:bucket_count].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -165,7 +165,7 @@ def _errors(scores, labels, count, softmax, errors):
 def update_classifier(
     order,  # which texts, in order
     states,  # RNG state of each of these
-    firsts,  # this and the following up to targets: as in _BagArrays of systems/fasttext_classifier.py
+    bag_starts,  # this and the following up to targets: as in _BagArrays of systems/fasttext_classifier.py
     ids,
     words,
     parts,
@@ -195,9 +195,14 @@ def update_classifier(
         text = order[number]
         if number + 1 < len(order):
             _prefetch_bag(
-                ids[firsts[order[number + 1]] : firsts[order[number + 1] + 1]], words, parts, starts, inputs, grams
+                ids[bag_starts[order[number + 1]] : bag_starts[order[number + 1] + 1]],
+                words,
+                parts,
+                starts,
+                inputs,
+                grams,
             )
-        units = ids[firsts[text] : firsts[text + 1]]
+        units = ids[bag_starts[text] : bag_starts[text + 1]]
         read += len(units)
         ngram_count = 0
         for unit in units:

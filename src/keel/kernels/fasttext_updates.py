@@ -23,10 +23,10 @@ AHEAD = 2
 
 def hash_subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     """Buckets of the n-grams of all words [ngrams], and where those of each word start [words]; "" has none."""
-    marked = [b"" if word in ("", END) else b"<%b>" % word.encode("utf-8", "surrogatepass") for word in words]
-    text = np.frombuffer(b"".join(marked), np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, marked), np.int64, len(marked)))
-    starts = np.empty(len(marked), np.int64)
+    bracketed = [b"" if word in ("", END) else b"<%b>" % word.encode("utf-8", "surrogatepass") for word in words]
+    text = np.frombuffer(b"".join(bracketed), np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, bracketed), np.int64, len(bracketed)))
+    starts = np.empty(len(bracketed), np.int64)
     count = _hash_ngrams(text, ends, min_n, max_n, buckets, starts, np.empty(0, np.int32))
     grams = np.empty(count, np.int32)
     _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams)
@@ -176,14 +176,14 @@ def allocate_targets(count, window, negatives):
 
 @njit(cache=True, nogil=True)
 def update_fasttext(
-    ids, bounds, begins, ends, keep, probabilities, aliases, firsts, lasts, states, inputs, grams, outputs, parts,
-    starts, window, negatives, cbow, lr,
+    ids, bounds, begins, ends, keep, probabilities, aliases, chunk_starts, chunk_ends, states, inputs, grams, outputs,
+    parts, starts, window, negatives, cbow, lr,
 ):  # fmt: skip
-    """Update by the words firsts[n] to lasts[n], for each n; return the sum of losses and the number of predictions.
+    """Update by all chunks of words; return the sum of losses and the number of predictions.
 
     With h the mean of the input vectors: u <- u + lr (label - sigmoid(u . h)) h, and each input vector likewise by u.
     """
-    length = (lasts - firsts).max()
+    length = (chunk_ends - chunk_starts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
     context, targets, sizes = allocate_targets(length, window, negatives)
     h, scores, loss_parts, joined = zeros(1, inputs.shape[1]), zeros(1, targets.shape[1] + 16), zeros(2, 16), parts[:0]
@@ -191,9 +191,9 @@ def update_fasttext(
     steps[0, : scores.shape[1]] = ONE
     flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
-    for n in range(len(firsts)):
+    for n in range(len(chunk_starts)):
         count, state = subsample_words(
-            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+            ids, bounds, begins, ends, chunk_starts[n], chunk_ends[n], keep, states[n], words, sentences
         )
         sample_targets(
             words, sentences, count, window, probabilities, aliases, negatives, cbow, state, context, targets, sizes

@@ -1,7 +1,7 @@
-"""GELU (Hendrycks, Gimpel 2016) on a product that still lacks its bias: x Phi(x) with x = h + bias.
+"""GELU (Hendrycks, Gimpel 2016) fused with the bias of the product before it: x Phi(x) with x = h + bias.
 
-The exact form costs more arithmetic than memory on a fast GPU if erf comes from the library: here the normal
-distribution is one exponential, which the derivative needs anyway, times a polynomial (Abramowitz, Stegun 7.1.26).
+With the library's erf the exact form is compute-bound on a fast GPU: here Phi is one exponential, which the derivative
+needs anyway, times a polynomial (Abramowitz, Stegun 7.1.26).
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from keel.kernels.triton_support import multiprocessors, tl, triton
 
 
 def bias_gelu(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
-    """gelu(h + bias) in h's type, exact or by its tanh approximation: [..., width], [width] to [..., width]."""
+    """gelu(h + bias) in h's dtype, exact or by the tanh approximation: [..., width], [width] to [..., width]."""
     if not triton_usable(h):
         return bias_gelu_twin(h, bias, tanh=tanh)
     return _BiasGelu.apply(h, bias, tanh)
@@ -26,8 +26,8 @@ def bias_gelu_twin(h: Tensor, bias: Tensor, *, tanh: bool = False) -> Tensor:
 
 
 @triton.jit
-def below(x, tanh: tl.constexpr):
-    """The factor of x in gelu(x) and x times the factor's derivative."""
+def gelu_parts(x, tanh: tl.constexpr):
+    """Phi(x) and x times its derivative."""
     if tanh:
         # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)); a reciprocal as a squared rsqrt is two instructions.
         root = tl.rsqrt(1.0 + tl.exp2(x * (-2.302208198 - 0.1029432407 * x * x)))
@@ -56,7 +56,7 @@ def _forward(
         place = row.to(tl.int64) * width + column
         mask = (row < rows) & inside
         x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
-        share, _ = below(x, tanh)
+        share, _ = gelu_parts(x, tanh)
         tl.store(out + place, (x * share).to(out.dtype.element_ty), mask)
 
 
@@ -83,7 +83,7 @@ def _backward(
         place = row.to(tl.int64) * width + column
         mask = (row < rows) & inside
         x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
-        share, slope = below(x, tanh)
+        share, slope = gelu_parts(x, tanh)
         gradient = tl.load(dout + place, mask, 0.0).to(tl.float32) * (share + slope)
         tl.store(dh + place, gradient.to(dh.dtype.element_ty), mask)
         dbias += tl.sum(gradient, 0, keep_dims=True)
@@ -91,7 +91,7 @@ def _backward(
 
 
 def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int, int]:
-    """Columns in a block, rows in a tile, warps, programs on a multiprocessor, stages of loads ahead."""
+    """Columns per block, rows per tile, warps, programs per multiprocessor, pipeline stages."""
     if backward:
         block = 1024 if width % 1024 == 0 else 512
         return block, 2, block // 256, 8192 // block, 1
@@ -100,9 +100,9 @@ def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int, int]:
 
 def _grid(h: Tensor, backward: bool) -> tuple[tuple[int, int], dict[str, int]]:
     width = h.shape[-1]
-    block, tile, warps, waves, stages = tiling(width, backward=backward)
+    block, tile, warps, occupancy, stages = tiling(width, backward=backward)
     columns = -(-width // block)
-    rows = max(1, min(-(-h.numel() // width // tile), -(-waves * multiprocessors(h.device) // columns)))
+    rows = max(1, min(-(-h.numel() // width // tile), -(-occupancy * multiprocessors(h.device) // columns)))
     return (columns, rows), {"block": block, "tile": tile, "stages": stages, "num_warps": warps}
 
 

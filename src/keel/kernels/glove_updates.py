@@ -14,18 +14,18 @@ LANES = 16
 
 # Without error_model="numpy" a check for division by zero would prevent vectorization.
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def update_glove(cells, firsts, length, width, x_max, alpha, lr, centers, contexts, center_sums, context_sums):
-    """Update by `length` cells from each of `firsts`, in both directions; return the sums of losses and weights and the
-    number of updates.
+def update_glove(cells, chunk_starts, length, width, x_max, alpha, lr, centers, contexts, center_sums, context_sums):
+    """Update by `length` cells from each of `chunk_starts`, in both directions; return the sums of losses and weights
+    and the number of updates.
 
     AdaGrad: for a step g = lr * gradient, s <- s + g^2, then w <- w - g / sqrt(s). As s >= g^2, no parameter moves by
-    more than 1, so nothing is clipped. The learning lr of biases is 1, as in the authors' code; with that of vectors
+    more than 1, so nothing is clipped. The learning rate of biases is 1, as in the authors' code; with that of vectors
     SimLex-999 was two points lower after five epochs.
     """
     one, edge, power = np.float32(1.0), np.log(np.float32(x_max)), np.float32(alpha)
     size = centers.shape[1]
     loss, weights, updates = 0.0, 0.0, 0
-    for first in firsts:
+    for first in chunk_starts:
         for position in range(first, min(first + length, len(cells))):
             word, other = cells[position].first, cells[position].second
             target = np.log(cells[position].count)

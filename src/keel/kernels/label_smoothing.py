@@ -1,4 +1,4 @@
-"""Cross entropy with smoothed labels, on a CPU: logits are read once each way and become their own gradient."""
+"""Cross entropy with label smoothing, on a CPU: logits are overwritten by their gradient."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """[rows]: -(1 - s) log p(target) - s times the mean of log p over all of [rows, words] (Szegedy et al. 2015).
+    """-(1 - s) log p(target) - s mean_w log p(w) (Szegedy et al. 2015): [tokens, vocab_size] to [tokens].
 
-    On a CPU the backward pass writes the gradient over the logits: nothing may read them after that.
+    On a CPU the backward pass overwrites the logits by their gradient.
     """
     if logits.is_cuda:
         return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=smoothing)

@@ -1,7 +1,7 @@
-"""Layer norm (Ba, Kiros, Hinton 2016) with what stands around it in a network: the bias, dropout and sum before it.
+"""Layer norm (Ba, Kiros, Hinton 2016), fused with the bias, dropout and residual sum before it.
 
-The compiler makes two or three passes of it each way; here it is one, and the column sums for the gradients of bias,
-weight and shift stay in registers while a program walks its rows.
+torch.compile makes two or three kernels of it; here it is one per pass, and the column sums for the gradients of bias,
+weight and shift stay in registers while a program processes its rows.
 """
 
 # pyright: reportPossiblyUnboundVariable=false
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.kernels import triton_usable
-from keel.kernels.dropout import hash_dropout, kept, plane_key, row_hash, threshold
+from keel.kernels.dropout import hash_dropout, is_kept, plane_key, row_hash, threshold
 from keel.kernels.triton_support import multiprocessors, power_of_two, tl, triton
 
 Form = Literal["norm", "add", "keep"]
@@ -30,10 +30,10 @@ def add_norm(
     seed: Tensor | None = None,
     salt: int = 0,
 ) -> Tensor:
-    """LayerNorm(x + dropout(y + bias)) * weight + shift, in y's type: x and y are [..., width], the others [width].
+    """LayerNorm(x + dropout(y + bias)) * weight + shift, in y's dtype: x and y are [..., width], the others [width].
 
-    Only the result is kept for the backward pass, which finds the normed numbers again by way of weight and shift: a
-    weight nearer to zero than 1e-5 gets no gradient.
+    Only the result is saved for the backward pass, which inverts weight and shift: a weight nearer to zero than 1e-5
+    gets no gradient.
     """
     if not triton_usable(y):
         return add_norm_twin(x, y, bias, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt)
@@ -52,7 +52,7 @@ def add_then_norm(
     seed: Tensor | None = None,
     salt: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """total = x + dropout(y + bias) in x's type and its norm in y's, for networks that norm before a sub-layer."""
+    """Pre-norm: total = x + dropout(y + bias) in x's dtype, and its layer norm in y's dtype."""
     if not triton_usable(y):
         total = (x.float() + drop_rows(y.float() + bias, dropout, seed, salt)).to(x.dtype)
         return total, layer_norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
@@ -70,7 +70,7 @@ def layer_norm(
     salt: int = 0,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """dropout(LayerNorm(x) * weight + shift) in out_dtype (x's, if none is given), as embeddings have it."""
+    """dropout(LayerNorm(x) * weight + shift) in out_dtype (default: x's), as on embeddings."""
     out_dtype = out_dtype or x.dtype
     if not triton_usable(x):
         return layer_norm_twin(
@@ -111,7 +111,7 @@ def layer_norm_twin(
 
 
 def drop_rows(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
-    """Dropout over [..., width], all leading dimensions taken as one of rows."""
+    """Dropout over [..., width], with the leading dimensions flattened to rows."""
     return hash_dropout(x.reshape(1, -1, x.shape[-1]), p, seed, salt).view(x.shape)
 
 
@@ -138,7 +138,7 @@ def _forward(
     add: tl.constexpr,
     keep: tl.constexpr,
 ):
-    """`tile` rows at a time; `add`: y is there; `keep`: the sum is written too."""
+    """`tile` rows at a time; `add`: there is a y; `keep`: the sum is written too."""
     column = tl.arange(0, block)[None, :]
     inside = column < width
     b = tl.load(bias + column, inside, 0.0) if add else 0.0
@@ -154,7 +154,7 @@ def _forward(
         if add:
             branch = tl.load(y + place, mask, 0.0).to(tl.float32) + b
             if threshold:
-                stays = kept(row_hash(key, row), column, threshold)
+                stays = is_kept(row_hash(key, row), column, threshold)
                 branch = tl.where(stays, branch * (4294967296 / (4294967296 - threshold)), 0.0)
             value += branch
         if keep:
@@ -166,7 +166,7 @@ def _forward(
         scale = tl.rsqrt(tl.sum(centred * centred, 1, keep_dims=True) / width + epsilon)
         result = centred * scale * w + c
         if threshold and not add:
-            stays = kept(row_hash(key, row), column, threshold)
+            stays = is_kept(row_hash(key, row), column, threshold)
             result = tl.where(stays, result * (4294967296 / (4294967296 - threshold)), 0.0)
         tl.store(out + place, result.to(out.dtype.element_ty), mask)
         if keep or not add:
@@ -197,10 +197,10 @@ def _backward(
     add: tl.constexpr,
     traced: tl.constexpr,
     keep: tl.constexpr,
-    apart: tl.constexpr,
+    separate: tl.constexpr,
 ):
-    """`source` is the result (`traced`) or what was normed; `other` is a second gradient, of the sum (`keep`); dy is
-    written if it lies `apart` from dx.
+    """`source`: the result (`traced`) or the input of the norm; `other`: a second gradient, of the sum (`keep`);
+    `separate`: dy is not the same tensor as dx.
     """
     column = tl.arange(0, block)[None, :]
     inside = column < width
@@ -223,7 +223,7 @@ def _backward(
             second = tl.load(other + place, mask, 0.0).to(tl.float32)
         scale = tl.load(scales + row, row < rows, 0.0)
         if threshold:
-            stays = kept(row_hash(key, row), column, threshold)
+            stays = is_kept(row_hash(key, row), column, threshold)
             if not add:
                 gradient = tl.where(stays, gradient * (4294967296 / (4294967296 - threshold)), 0.0)
         normed = (value - c) * back if traced else (value - tl.load(means + row, row < rows, 0.0)) * scale
@@ -239,7 +239,7 @@ def _backward(
         if add:
             if threshold:
                 result = tl.where(stays, result * (4294967296 / (4294967296 - threshold)), 0.0)
-            if apart:
+            if separate:
                 tl.store(dy + place, result.to(dy.dtype.element_ty), mask)
             dbias += tl.sum(tl.where(mask, result, 0.0), 0, keep_dims=True)
     sums += tl.program_id(0) * (3 if add else 2) * width
@@ -250,7 +250,7 @@ def _backward(
 
 
 def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int]:
-    """Rows in a tile, warps, programs on a multiprocessor, stages of loads ahead."""
+    """Rows per tile, warps, programs per multiprocessor, pipeline stages."""
     warps = min(8, max(1, power_of_two(width) // 256))
     return (2, warps, 16 // warps, 1) if backward else (2, warps, 32, 1)
 
@@ -279,8 +279,8 @@ class _LayerNorm(torch.autograd.Function):
         total = torch.empty_like(x) if form == "keep" else None
         means = torch.empty(rows if form in ("norm", "keep") else 0, dtype=torch.float32, device=x.device)
         scales = torch.empty(rows, dtype=torch.float32, device=x.device)
-        tile, warps, waves, stages = tiling(width, backward=False)
-        programs = max(1, min(-(-rows // tile), waves * multiprocessors(x.device)))
+        tile, warps, occupancy, stages = tiling(width, backward=False)
+        programs = max(1, min(-(-rows // tile), occupancy * multiprocessors(x.device)))
         _forward[(programs,)](
             *(x, y, bias, weight, shift, seed, total, out, means, scales, rows, epsilon, salt),
             width=width,
@@ -310,11 +310,11 @@ class _LayerNorm(torch.autograd.Function):
         rows = source.numel() // width
         x_type, y_type = ctx.types
         add = y_type is not None
-        apart = add and (ctx.dropout > 0 or y_type != x_type)
+        separate = add and (ctx.dropout > 0 or y_type != x_type)
         dx = torch.empty(source.shape, dtype=x_type, device=source.device)
-        dy = torch.empty(source.shape, dtype=y_type, device=source.device) if apart else dx
-        tile, warps, waves, stages = tiling(width, backward=True)
-        programs = max(1, min(-(-rows // tile), waves * multiprocessors(source.device)))
+        dy = torch.empty(source.shape, dtype=y_type, device=source.device) if separate else dx
+        tile, warps, occupancy, stages = tiling(width, backward=True)
+        programs = max(1, min(-(-rows // tile), occupancy * multiprocessors(source.device)))
         sums = torch.empty(programs, 2 + add, width, dtype=torch.float32, device=source.device)
         _backward[(programs,)](
             *(dout, other, source, weight, shift, seed, means, scales, dx, dy, sums, rows, ctx.salt),
@@ -326,7 +326,7 @@ class _LayerNorm(torch.autograd.Function):
             add=add,
             traced=form == "add",
             keep=other is not None,
-            apart=apart,
+            separate=separate,
             num_warps=warps,
         )
         dweight, dshift, *dbias = sums.sum(0)

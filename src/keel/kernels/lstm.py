@@ -1,9 +1,9 @@
-"""LSTM with projection (Sak, Senior, Beaufays 2014), several stacks of one shape side by side.
+"""LSTM with projection (Sak, Senior, Beaufays 2014), several stacks of one shape in parallel.
 
     i, f, o = sigmoid(z), g = tanh(z) with z_t = x_t W + h_{t-1} R + b    (gates lie in the order i, f, o, g)
     c_t = clip(f c_{t-1} + i g),    h_t = clip((o tanh(c_t)) P)
 
-torch's own LSTM knows no clips, and on a GPU no bf16. Here every step is two products for all stacks and one kernel
+torch's LSTM has no clipping, and on a GPU no bf16. Here every step is two products for all stacks and one kernel
 between them, and the gradients of the weights are single products over all steps.
 """
 
@@ -22,11 +22,11 @@ def projected_lstm(
     x: Tensor, hidden: Tensor, cells: Tensor, last: Tensor, *weights: Tensor, cell_clip: float = 0.0, clip: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """h [stacks, time, batch, out] of x [stacks, time, batch, in], and c [stacks, batch, cells] after the `last` step
-    [batch] of each row, which carries no gradient.
+    [batch] of each sequence, without a gradient.
 
-    `hidden` and `cells` [stacks, batch, ...] are the state before, a constant that gets no gradient; `weights` are
-    W [stacks, in, 4 cells], b [stacks, 4 cells], R [stacks, out, 4 cells] and P [stacks, cells, out]. A clip of 0 lets
-    any number pass.
+    `hidden` and `cells` [stacks, batch, ...] are the initial state, without a gradient; `weights` are
+    W [stacks, in, 4 cells], b [stacks, 4 cells], R [stacks, out, 4 cells] and P [stacks, cells, out]. A clip of 0 is
+    none.
     """
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
@@ -56,7 +56,7 @@ def projected_lstm_twin(
 
 
 def _at(values: Tensor, step: Tensor) -> Tensor:
-    """[stacks, batch, ...]: of [stacks, time, batch, ...], each row's value at a step of its own."""
+    """[stacks, time, batch, ...] to [stacks, batch, ...]: each sequence's value at its own step."""
     return values[:, step, torch.arange(values.shape[2], device=values.device)]
 
 
@@ -66,11 +66,11 @@ def _tanh(x):
 
 
 @triton.jit
-def _open(
+def _forward_step(
     gates, before, after, out, batch, gates_stride, cells_stride, out_stride, limit,
     width: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Gates opened in place, cells moved, out = o tanh(c); a program has a stretch of one stack's [batch, width]."""
+    """Gate activations in place, new cells, out = o tanh(c); a program has a block of one stack's [batch, width]."""
     stack = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * block + tl.arange(0, block)
     inside = place < batch * width
@@ -91,11 +91,11 @@ def _open(
 
 
 @triton.jit
-def _shut(
+def _backward_step(
     gates, before, after, dout, dcells, batch, gates_stride, cells_stride, limit,
     width: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Gates become the gradients of what opened them, in place; dcells go one step back."""
+    """Gradients of the gates' pre-activations, in place; dcells becomes that of the step before."""
     stack = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * block + tl.arange(0, block)
     inside = place < batch * width
@@ -123,7 +123,7 @@ def _shut(
 
 
 def fused(gates: Tensor) -> bool:
-    """Whether the kernels open and shut the gates; what takes them one by one is far too slow in the interpreter."""
+    """Whether to use the kernels; one launch per step is far too slow in the interpreter."""
     return gates.is_cuda and triton_usable(gates)
 
 
@@ -132,14 +132,16 @@ def _grid(gates: Tensor) -> tuple[int, int]:
     return -(-batch * four // 4 // BLOCK), stacks
 
 
-def _open_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit: float) -> None:
-    """gates[:, step] opened in place; cells[:, step] to cells[:, step + 1]; out[:, step] = o tanh(c)."""
+def _activate_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit: float) -> None:
+    """Activate gates[:, step] in place; cells[:, step] to cells[:, step + 1]; out[:, step] = o tanh(c)."""
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
     if fused(gates):
         strides = gates.stride(0), cells.stride(0), out.stride(0)
         limit = limit or 3.0e38
-        _open[_grid(gates)](z, before, after, out[:, step], z.shape[1], *strides, limit, width=width, block=BLOCK)
+        _forward_step[_grid(gates)](
+            z, before, after, out[:, step], z.shape[1], *strides, limit, width=width, block=BLOCK
+        )
         return
     z[..., : 3 * width].sigmoid_()
     z[..., 3 * width :].tanh_()
@@ -150,17 +152,19 @@ def _open_gates(gates: Tensor, cells: Tensor, out: Tensor, step: int, limit: flo
     torch.mul(o, after.tanh(), out=out[:, step])
 
 
-def _shut_gates(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, step: int, limit: float) -> None:
-    """gates[:, step] become their gradients, given those of out[:, step] and of the cells after; dcells those before.
+def _gate_gradients(gates: Tensor, cells: Tensor, dout: Tensor, dcells: Tensor, step: int, limit: float) -> None:
+    """Replace gates[:, step] by their gradients, given those of out[:, step] and of the next cells; update dcells.
 
-    dout is [stacks, batch, cells], as dcells are.
+    dout and dcells are [stacks, batch, cells].
     """
     z, before, after = gates[:, step], cells[:, step], cells[:, step + 1]
     width = cells.shape[-1]
     if fused(gates):
         strides = gates.stride(0), cells.stride(0)
         limit = limit or 3.0e38
-        _shut[_grid(gates)](z, before, after, dout, dcells, z.shape[1], *strides, limit, width=width, block=BLOCK)
+        _backward_step[_grid(gates)](
+            z, before, after, dout, dcells, z.shape[1], *strides, limit, width=width, block=BLOCK
+        )
         return
     i, f, o, g = z.chunk(4, -1)
     t = after.tanh()
@@ -199,22 +203,22 @@ class _ProjectedLstm(torch.autograd.Function):
         all_cells[:, 0] = cells
         all_hidden = x.new_empty(stacks, time + 1, batch, hidden.shape[-1])
         all_hidden[:, 0] = hidden
-        opened = x.new_empty(stacks, time, batch, width)
+        cell_outputs = x.new_empty(stacks, time, batch, width)
         for step in range(time):
             gates[:, step].baddbmm_(all_hidden[:, step], recurrent)
-            _open_gates(gates, all_cells, opened, step, cell_clip)
-            after = torch.bmm(opened[:, step], projection)
+            _activate_gates(gates, all_cells, cell_outputs, step, cell_clip)
+            after = torch.bmm(cell_outputs[:, step], projection)
             all_hidden[:, step + 1] = after.clamp_(-clip, clip) if clip else after
-        ctx.save_for_backward(x, gates, all_cells, all_hidden, opened, into, recurrent, projection)
+        ctx.save_for_backward(x, gates, all_cells, all_hidden, cell_outputs, into, recurrent, projection)
         ctx.clips = cell_clip, clip
-        outputs = all_hidden[:, 1:].clone()  # a view of what is kept must not be handed out
+        outputs = all_hidden[:, 1:].clone()  # not a view of a saved tensor
         found = _at(all_cells, last + 1)
         ctx.mark_non_differentiable(found)
         return outputs, found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, gates, cells, hidden, opened, into, recurrent, projection = ctx.saved_tensors
+        x, gates, cells, hidden, cell_outputs, into, recurrent, projection = ctx.saved_tensors
         cell_clip, clip = ctx.clips
         time = gates.shape[1]
         dhidden = gradients[0].to(gates.dtype).contiguous().clone()  # [stacks, time, batch, out]
@@ -224,12 +228,12 @@ class _ProjectedLstm(torch.autograd.Function):
                 dhidden[:, step].baddbmm_(gates[:, step + 1], recurrent.mT)
             if clip:
                 dhidden[:, step].masked_fill_(hidden[:, step + 1].abs() >= clip, 0.0)
-            dopened = torch.bmm(dhidden[:, step], projection.mT)
-            _shut_gates(gates, cells, dopened, dcells, step, cell_clip)
+            dcell_outputs = torch.bmm(dhidden[:, step], projection.mT)
+            _gate_gradients(gates, cells, dcell_outputs, dcells, step, cell_clip)
         flat = gates.flatten(1, 2)  # [stacks, time * batch, 4 cells]
         dx = torch.bmm(flat, into.mT).view(x.shape)
         dinto = torch.bmm(x.flatten(1, 2).mT, flat)
         dbias = flat.sum(1)
         drecurrent = torch.bmm(hidden[:, :-1].flatten(1, 2).mT, flat)
-        dprojection = torch.bmm(opened.flatten(1, 2).mT, dhidden.flatten(1, 2))
+        dprojection = torch.bmm(cell_outputs.flatten(1, 2).mT, dhidden.flatten(1, 2))
         return dx, None, None, None, dinto, dbias, drecurrent, dprojection, None, None

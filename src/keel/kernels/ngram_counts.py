@@ -76,14 +76,14 @@ def count_ngrams(
     memory: float,
     threads: int,
 ) -> NgramCounts:
-    """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it is of the highest order
+    """Kneser-Ney counts: the number of distinct words before an n-gram, or its occurrences if it has the highest order
     or begins with <s>.
 
     Sorting takes at most `memory` GiB; temporary files are in `folder` and live as long as the arrays.
     """
     text = _write_text(sentences, words, boundaries, order, folder)
-    firsts = _bincount(text[: len(text) - order], vocab_size)
-    sought = firsts.copy()
+    unigram_counts = _bincount(text[: len(text) - order], vocab_size)
+    sought = unigram_counts.copy()
     sought[boundaries.end] = 0  # nothing follows the end of a sentence
     position = np.dtype(np.int32 if len(text) < 2**31 - 1 else np.int64)
     each = 2 * position.itemsize + 12 * (order - 1)
@@ -108,7 +108,7 @@ def count_ngrams(
                 for level, arrays in zip(files, grown, strict=True):
                     for file, array in zip(level, arrays, strict=True):
                         file.write(array.data)
-    levels = [(np.arange(vocab_size, dtype=np.int32), firsts, children)]
+    levels = [(np.arange(vocab_size, dtype=np.int32), unigram_counts, children)]
     levels += [tuple(_memory_map(file) for file in level) for level in files]
     parts = -(-int(sought.sum()) * each // int(memory * 2**30)) if order > 1 else 1  # unigrams need no sorting
     return NgramCounts(list(_kneser_ney_counts(levels, boundaries.start, folder)), parts)

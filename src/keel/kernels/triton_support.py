@@ -1,4 +1,4 @@
-"""Triton where it is of use; elsewhere stand-ins, enough to import the kernels' files and run their twins."""
+"""Triton where it is usable; elsewhere stubs, enough to import the kernels' modules and run their eager twins."""
 
 import os
 from types import SimpleNamespace
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
         def __getattr__(cls, name: str) -> Any: ...
 
     class Language(metaclass=Anything):
-        constexpr = Any  # of a parameter that is known when the kernel is compiled
+        constexpr = Any
 
     triton: Any = None
     tl = Language
 else:
     try:
-        # Fifty megabytes that a torch without a GPU has no use for, unless Triton is to be interpreted.
+        # 50 MB that a CPU-only torch does not need, except for Triton's interpreter.
         if not (torch.version.cuda or torch.version.hip or os.environ.get("TRITON_INTERPRET") == "1"):
             raise ImportError
         import triton
@@ -29,21 +29,21 @@ else:
 
 PRESENT = hasattr(triton, "__version__")
 INTERPRETED = PRESENT and os.environ.get("TRITON_INTERPRET") == "1"
-"""Read when Triton is imported, and by Triton too: set it before."""
+"""Read at import, as by Triton itself."""
 
 
 def multiprocessors(device: torch.device) -> int:
-    """How many programs run side by side, at least; the interpreter runs one after another."""
+    """Number of multiprocessors; 2 for the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
 def shared_memory(device: torch.device) -> int:
-    """Bytes of fast memory that one program may take; the interpreter has no bounds."""
+    """Bytes of shared memory per program; unlimited in the interpreter."""
     if device.type != "cuda":
         return 1 << 30
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def power_of_two(size: int) -> int:
-    """The smallest power of two that is no less than size."""
+    """The smallest power of two >= size."""
     return 1 << (size - 1).bit_length()

@@ -78,23 +78,9 @@ def exp_minus(x):
 
 @njit(nogil=True, inline="always")
 def _prediction_errors(
-    v,
-    indices,
-    line,
-    rows,
-    u,
-    targets,
-    center,
-    own,
-    all_labels,
-    target_count,
-    lr,
-    errors,
-    labels,
-    present,
-    loss_parts,
-    used,
-):
+    v, indices, line, rows, u, targets, center, own, all_labels, target_count, lr, errors, labels, present,
+    loss_parts, used,
+):  # fmt: skip
     """errors = lr (label - sigmoid(v u^T)); two rows of v and a group of targets share a SIMD vector.
 
     The rows of v are indices[line, :rows], their targets targets[center]; if `own` is 1, each row has the targets of
@@ -219,17 +205,17 @@ def prefetch_row(table, row):
 
 @njit(cache=True, nogil=True)
 def update_word2vec(
-    ids, bounds, begins, ends, keep, probabilities, aliases, tree, firsts, lasts, states, inputs, outputs, window,
-    negatives, block, cbow, lr,
+    ids, bounds, begins, ends, keep, probabilities, aliases, tree, chunk_starts, chunk_ends, states, inputs, outputs,
+    window, negatives, block, cbow, lr,
 ):  # fmt: skip
-    """Update by the words firsts[n] to lasts[n], for each n; return the sum of losses and the number of predictions.
+    """Update by all chunks of words; return the sum of losses and the number of predictions.
 
     Skip-gram: v <- v + lr (label - sigmoid(v . u)) u for every context word, and u likewise by v; as in the authors'
     code, the context words are the inputs and the center is the target, which gives the same pairs as the paper's
     direction. CBOW: v is the mean of the context, and each context word gets the whole gradient, as in the
     authors' code; up to `block` windows are updated together, from the same initial values.
     """
-    width, length = inputs.shape[1], (lasts - firsts).max()
+    width, length = inputs.shape[1], (chunk_ends - chunk_starts).max()
     words, sentences = np.empty(length, np.int64), np.empty(length, np.int64)
     context, targets, all_labels, sizes = allocate_windows(length, window, negatives, tree)
     groups = targets.shape[1] // GROUP
@@ -243,9 +229,9 @@ def update_word2vec(
         present[GROUP + number, :number] = ONE
     flush_losses(loss_parts)
     loss, predictions, used = 0.0, 0, 0
-    for n in range(len(firsts)):
+    for n in range(len(chunk_starts)):
         count, state = subsample_words(
-            ids, bounds, begins, ends, firsts[n], lasts[n], keep, states[n], words, sentences
+            ids, bounds, begins, ends, chunk_starts[n], chunk_ends[n], keep, states[n], words, sentences
         )
         count = sample_windows(
             words, sentences, count, window, probabilities, aliases, negatives, block, tree, state, context, targets,

@@ -1,4 +1,4 @@
-"""How much of an answer is right, counted as SQuAD's own script counts."""
+"""Exact match and F1 of answers, as SQuAD's evaluation script computes them."""
 
 import re
 import string
@@ -9,26 +9,26 @@ from keel.data.sentence_splitting import CJK
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 CHINESE = re.compile(f"([{CJK}])")
-MARKS = str.maketrans("", "", string.punctuation + "，。、；：？！“”‘’（）《》…—")
+PUNCTUATION = str.maketrans("", "", string.punctuation + "，。、；：？！“”‘’（）《》…—")
 
 
 def normal_words(answer: str) -> list[str]:
-    """The words of an answer that count: lower case, no articles, no punctuation; Chinese characters are words."""
-    return CHINESE.sub(r" \1 ", ARTICLES.sub(" ", answer.lower().translate(MARKS))).split()
+    """The normalised words of an answer: lower case, no articles, no punctuation; Chinese characters are words."""
+    return CHINESE.sub(r" \1 ", ARTICLES.sub(" ", answer.lower().translate(PUNCTUATION))).split()
 
 
-def exact_match(said: str, right: Sequence[str]) -> float:
-    """Whether what was said is one of the right answers: 0 or 1."""
-    return float(any(normal_words(said) == normal_words(each) for each in right))
+def exact_match(predicted: str, gold: Sequence[str]) -> float:
+    """1 if the prediction is one of the gold answers, else 0."""
+    return float(any(normal_words(predicted) == normal_words(each) for each in gold))
 
 
-def overlap_f1(said: str, right: Sequence[str]) -> float:
-    """F1 of the words said, by the right answer that is nearest; of no words, whether none are right."""
-    return max((_f1(normal_words(said), normal_words(each)) for each in right), default=0.0)
+def overlap_f1(predicted: str, gold: Sequence[str]) -> float:
+    """Maximum over the gold answers of the F1 of shared words."""
+    return max((_f1(normal_words(predicted), normal_words(each)) for each in gold), default=0.0)
 
 
-def _f1(said: list[str], right: list[str]) -> float:
-    if not said or not right:
-        return float(said == right)
-    shared = (Counter(said) & Counter(right)).total()
-    return 2 * shared / (len(said) + len(right))
+def _f1(predicted: list[str], gold: list[str]) -> float:
+    if not predicted or not gold:
+        return float(predicted == gold)
+    shared = (Counter(predicted) & Counter(gold)).total()
+    return 2 * shared / (len(predicted) + len(gold))

@@ -1,4 +1,4 @@
-"""How well tags are predicted: F1 over entities as conlleval counts it, or the share of right words."""
+"""Scores of tags: F1 of entities as in conlleval, or accuracy per word."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,29 +21,29 @@ from keel.metrics.scores import (
     safe_ratio,
 )
 
-AROUND = 6
-"""Words shown on either side of an error."""
+CONTEXT = 6
+"""Words that are shown on either side of an error."""
 
 
 def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0) -> Scores:
-    """Scores of all words; sentences are what is drawn again for the intervals."""
+    """Scores of all words; confidence intervals resample sentences."""
     known = predictions.labels.names
     scheme = detect_scheme([name] for name in known)
     truth: list[Sequence[str]] = [example.names for example in examples]
-    if scheme != "none":  # whatever scheme the file has
+    if scheme != "none":  # the file may have another scheme
         truth = [write_tags(extract_entities(tags), len(tags), scheme) for tags in truth]
     guess = [predictions[number].tags for number in range(len(predictions))]
-    right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
+    correct = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     if scheme == "none":
         parts: list[Values] = [
-            {"accuracy": safe_ratio(weights @ right, weights @ words)} for weights in resamples(len(truth), random)
+            {"accuracy": safe_ratio(weights @ correct, weights @ words)} for weights in resamples(len(truth), rng)
         ]
         values, types = intervals(concatenate_parts(parts), len(truth)), {}
         kinds = truth, guess
     else:
-        values, types = _of_entities(truth, guess, right, words, random)
+        values, types = _score_entities(truth, guess, correct, words, rng)
         kinds = [[[parse_tag(tag).type or tag for tag in tags] for tags in side] for side in (truth, guess)]
     names, confusion = _confusion(*kinds)
     return Scores(
@@ -53,31 +53,31 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
         names=names,
         confusion=confusion,
         types=types,
-        errors=_surest(examples, predictions, truth),
-        note=_unknown(examples, truth, known),
+        errors=_most_confident(examples, predictions, truth),
+        note=_unknown_tags(examples, truth, known),
     )
 
 
-def _of_entities(
+def _score_entities(
     truth: list[Sequence[str]],
     guess: Sequence[Sequence[str]],
-    right: np.ndarray,
+    correct: np.ndarray,
     words: np.ndarray,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> tuple[dict[str, Score], dict[str, dict[str, Score]]]:
     found = [(extract_entities(one), extract_entities(two)) for one, two in zip(truth, guess, strict=True)]
     types = sorted({entity.type for pair in found for side in pair for entity in side})
     number_of = {kind: number for number, kind in enumerate(types)}
-    counts = np.zeros((3, len(found), len(types)))  # those that are right, that there are, that were guessed
+    counts = np.zeros((3, len(found), len(types)))  # correct, true and predicted entities
     for row, (one, two) in enumerate(found):
         for side, group in enumerate(({*one} & {*two}, one, two)):
             for entity in group:
                 counts[side, row, number_of[entity.type]] += 1
     parts: list[Values] = []
-    for weights in resamples(len(found), random):
+    for weights in resamples(len(found), rng):
         hits, true, guessed = weights @ counts
-        part = {"accuracy": safe_ratio(weights @ right, weights @ words)}
-        # The second half of the columns' names tells the type; the whole comes without one.
+        part = {"accuracy": safe_ratio(weights @ correct, weights @ words)}
+        # Scores of one type are named "f1\0LOC".
         for kind, columns in [("", slice(None)), *((kind, slice(n, n + 1)) for kind, n in number_of.items())]:
             h, t, g = (side[:, columns].sum(1) for side in (hits, true, guessed))
             figures = {"f1": safe_ratio(2 * h, t + g), "precision": safe_ratio(h, g), "recall": safe_ratio(h, t)}
@@ -98,37 +98,39 @@ def _confusion(
     return tuple(names), [[cells[one, two] for two in names] for one in names]
 
 
-def _surest(examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]) -> list[PredictionError]:
-    owners = np.repeat(np.arange(len(truth)), np.diff(predictions.starts))
-    said = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
+def _most_confident(
+    examples: Examples, predictions: TagPredictions, truth: list[Sequence[str]]
+) -> list[PredictionError]:
+    sentence_of = np.repeat(np.arange(len(truth)), np.diff(predictions.starts))
+    predicted = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
-    wrong = np.flatnonzero(said != true)
+    wrong = np.flatnonzero(predicted != true)
     order = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")][:ERRORS]
-    mistakes: list[PredictionError] = []
-    for place in order.tolist():
-        sentence = int(owners[place])
-        number, words = place - int(predictions.starts[sentence]), predictions.texts[sentence][1]
-        shown = [*words[max(0, number - AROUND) : number], f"[{words[number]}]", *words[number + 1 : number + AROUND]]
-        mistakes.append(
+    errors: list[PredictionError] = []
+    for position in order.tolist():
+        sentence = int(sentence_of[position])
+        number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
+        shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
+        errors.append(
             PredictionError(
                 where=examples[sentence].location,
                 text=" ".join(shown),
                 second=None,
-                label=true[place],
-                predicted=said[place],
-                confidence=float(predictions.estimates[place]),
+                label=true[position],
+                predicted=predicted[position],
+                confidence=float(predictions.estimates[position]),
             )
         )
-    return mistakes
+    return errors
 
 
-def _unknown(examples: Examples, truth: list[Sequence[str]], known: Sequence[str]) -> str:
+def _unknown_tags(examples: Examples, truth: list[Sequence[str]], known: Sequence[str]) -> str:
     names = {*known}
     odd = [(example, tag) for example, tags in zip(examples, truth, strict=True) for tag in tags if tag not in names]
     if not odd:
         return ""
     (example, tag), count = odd[0], len(odd)
-    tag = parse_tag(tag).type or tag  # its letter is that of the scheme learned, which need not be the file's
+    tag = parse_tag(tag).type or tag  # the prefix is that of the model's scheme, not of the file's
     have = counted(count, "word has", "words have")
     what = f"{have} a tag that did not occur in training, such as {tag!r} in the sentence at {example.location}"
-    return f"{what}: such words count as errors (correct them, or train with them)"
+    return f"{what}: counted as errors (correct them, or train with them)"

@@ -1,4 +1,4 @@
-"""A tree over the words, frequent ones near its root (Huffman 1952): the softmax as a walk of yes and no."""
+"""Huffman tree (Huffman 1952) for the hierarchical softmax: frequent words have short paths."""
 
 from collections import deque
 from typing import NamedTuple
@@ -7,43 +7,48 @@ import numpy as np
 
 
 class HuffmanTree(NamedTuple):
-    """For each word the inner nodes from the root down to it, and which way it goes at each."""
+    """Path of each word: the inner nodes from the root, and the direction at each."""
 
-    nodes: np.ndarray  # [words, depth] int32: numbers of inner nodes, 0 beyond the word's own length
+    nodes: np.ndarray  # [words, depth] int32: inner nodes, 0 beyond the length of the path
     signs: np.ndarray  # [words, depth] float32: 1 or -1, 0 beyond
     lengths: np.ndarray  # [words] int32
 
 
 def huffman_tree(counts: np.ndarray) -> HuffmanTree:
-    """The tree in which the mean length of a walk, by these counts, is the least; words - 1 inner nodes, root last.
+    """The tree of least mean path length below_root these counts; words - 1 inner nodes, root last.
 
-    p(word) is the product of sigmoid(sign x score of node) on its walk, which sums up to 1 over all words.
+    p(word) is the product of sigmoid(sign x score of node) over its path, which sums to 1 over all words.
     """
     size = len(counts)
-    order = size - 1 - np.argsort(counts[::-1], kind="stable")  # the rarest first, of equals the last, as word2vec.c
+    order = (
+        size - 1 - np.argsort(counts[::-1], kind="stable")
+    )  # by rising count, ties by falling index, as in word2vec.c
     leaves = deque(zip(counts[order].tolist(), order.tolist(), strict=True))
-    inner: deque[tuple[float, int]] = deque()  # made in the order of their weight
+    inner: deque[tuple[float, int]] = deque()  # created by rising weight
     parents = np.zeros(2 * size - 1, np.int64)
-    ways = np.zeros(2 * size - 1, np.float32)
+    directions = np.zeros(2 * size - 1, np.float32)
     for node in range(size - 1):
         weight = 0.0
-        for way in (1.0, -1.0):
-            light = leaves if not inner or (leaves and leaves[0][0] < inner[0][0]) else inner
-            part, child = light.popleft()
-            parents[child], ways[child] = node, way
+        for direction in (1.0, -1.0):
+            lighter = leaves if not inner or (leaves and leaves[0][0] < inner[0][0]) else inner
+            part, child = lighter.popleft()
+            parents[child], directions[child] = node, direction
             weight += part
         inner.append((weight, size + node))
 
-    walks: list[tuple[np.ndarray, np.ndarray]] = []  # from the words up: each ends at the root at another time
+    levels: list[tuple[np.ndarray, np.ndarray]] = []  # from the leaves level to the root
     lengths = np.zeros(size, np.int32)
-    here = np.arange(size)
+    current = np.arange(size)
     root = 2 * size - 2
-    while (under := here != root).any():
-        lengths += under
-        walks.append((np.where(under, parents[here], 0), np.where(under, ways[here], 0)))
-        here = np.where(under, size + parents[here], root)
-    nodes, signs = np.zeros((size, len(walks)), np.int32), np.zeros((size, len(walks)), np.float32)
-    for up, (parent, way) in enumerate(walks):
-        words = np.flatnonzero(lengths > up)
-        nodes[words, lengths[words] - 1 - up], signs[words, lengths[words] - 1 - up] = parent[words], way[words]
+    while (below_root := current != root).any():
+        lengths += below_root
+        levels.append((np.where(below_root, parents[current], 0), np.where(below_root, directions[current], 0)))
+        current = np.where(below_root, size + parents[current], root)
+    nodes, signs = np.zeros((size, len(levels)), np.int32), np.zeros((size, len(levels)), np.float32)
+    for level, (parent, direction) in enumerate(levels):
+        words = np.flatnonzero(lengths > level)
+        nodes[words, lengths[words] - 1 - level], signs[words, lengths[words] - 1 - level] = (
+            parent[words],
+            direction[words],
+        )
     return HuffmanTree(nodes, signs, lengths)

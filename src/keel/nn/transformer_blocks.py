@@ -16,7 +16,7 @@ from keel.data.token_batch import TokenBatch
 from keel.kernels import triton_usable
 from keel.kernels.attention import WIDTHS, attend
 from keel.kernels.branch_linear import branch_linear
-from keel.kernels.hopper.feed_forward import feed_forward
+from keel.kernels.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm
 from keel.nn.encoder import Recorder
 from keel.nn.kv_cache import KVCache, LayerCache

@@ -1,4 +1,4 @@
-"""What was found, as one HTML file that needs nothing else: no network, no scripts."""
+"""Reports as self-contained HTML files: no network, no scripts."""
 
 from keel.report.charts import Bar, bars, lines
 from keel.report.decoding_page import decoding_page

@@ -1,4 +1,4 @@
-"""Pictures as SVG: bars with intervals, and curves. Colours are the page's, so they are right by day and by night."""
+"""Charts as SVG: bars with intervals, and curves; the page's style sheet sets the colours."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ WIDTH = 720
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A figure with what belongs to it; `marked` is the one to look at."""
+    """A bar with its interval; `highlighted` is the one to compare with."""
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
     points: Sequence[float] = ()
-    """The single runs that the figure is the mean of."""
-    marked: bool = False
+    """Values of the single runs."""
+    highlighted: bool = False
 
 
 def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
-    """Lying bars from zero, the value beside each, an interval as a line and single runs as rings."""
+    """Horizontal bars from zero with their values, intervals as lines and single runs as rings."""
     left, right, step = 190, 60, 40
     top = max((max(bar.value, bar.high or 0.0, *bar.points) for bar in rows), default=0.0)
     ticks = ticks_between(0.0, top)
@@ -40,7 +40,7 @@ def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
         end = left + scale * bar.value
         shape = {"x": left, "y": _px(middle - 11), "width": _px(end - left), "height": 22, "rx": 2}
         svg.append(tag("text", bar.name, x=left - 12, y=_px(middle + 4.5), text_anchor="end"))
-        svg.append(tag("rect", class_="mark" if bar.marked else "plain", **shape))
+        svg.append(tag("rect", class_="mark" if bar.highlighted else "plain", **shape))
         if bar.low is not None and bar.high is not None:
             x1, x2 = left + scale * bar.low, left + scale * bar.high
             svg.append(tag("line", class_="interval", x1=_px(x1), x2=_px(x2), y1=_px(middle), y2=_px(middle)))
@@ -53,7 +53,7 @@ def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
 
 
 def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, upward: str) -> Element:
-    """Curves through (x, y) points, each with its name at its end; up to two are told apart by colour."""
+    """Up to two curves through (x, y) points, each labelled at its end."""
     left, right, top, height = 48, 110, 26, 230
     points = [point for curve in curves.values() for point in curve]
     last = max(x for x, _ in points)
@@ -80,13 +80,13 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
         names.append((placed[-1][1] + 4, placed[-1][0] + 8, name))
     lowest = -math.inf
     for y, x, name in sorted(names):
-        lowest = max(y, lowest + 16)  # no name is written over another
+        lowest = max(y, lowest + 16)  # labels do not overlap
         svg.append(tag("text", name, x=_px(x), y=_px(lowest)))
     return svg
 
 
 def ticks_between(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers from just below `low` to just above `high`."""
+    """About `count` round numbers that cover `low` to `high`."""
     rough = (high - low) / count or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)

@@ -143,29 +143,29 @@ def _tree(nodes: list[dict[str, Any]], shown: list[int], path: set[int]) -> Elem
     columns: dict[int, list[int]] = {}
     for number in alive:
         columns.setdefault(nodes[number]["step"], []).append(number)
-    places: dict[int, tuple[float, float, float]] = {}
+    positions: dict[int, tuple[float, float, float]] = {}
     left = 4.0
     for step in sorted(columns):
         ordered = sorted(columns[step], key=lambda number: -nodes[number]["log_probability"])
         width = max(text_width(_label(nodes[number])) for number in ordered) + 16
         for row, number in enumerate(ordered):
-            places[number] = (left, 22 + row * ROW, width)
+            positions[number] = (left, 22 + row * ROW, width)
         left += width + GAP
     height = 22 + ROW * max(map(len, columns.values()), default=1)
     parents = {nodes[number]["parent"] for number in alive}
     last = max(columns, default=0)
     svg = tag("svg", viewBox=f"0 0 {left:.0f} {height}", role="img", style=f"width: {left:.0f}px")
     for step, numbers in columns.items():
-        svg.append(tag("text", str(step), class_="faint", x=f"{places[numbers[0]][0]:.1f}", y=12))
+        svg.append(tag("text", str(step), class_="faint", x=f"{positions[numbers[0]][0]:.1f}", y=12))
     for number in alive:
-        x, y, _ = places[number]
+        x, y, _ = positions[number]
         parent = nodes[number]["parent"]
-        if parent in places:
-            px, py, width = places[parent]
+        if parent in positions:
+            px, py, width = positions[parent]
             ends = {"x1": f"{px + width:.1f}", "y1": py + BOX / 2, "x2": f"{x:.1f}", "y2": y + BOX / 2}
             svg.append(tag("line", class_="arrow" if number in path and parent in path else "leader", **ends))
     for number in alive:
-        node, (x, y, width) = nodes[number], places[number]
+        node, (x, y, width) = nodes[number], positions[number]
         lost = number not in path and number not in parents and node["outcome"] != "ended" and node["step"] < last
         kind = "box mark" if number in path else "box faint" if lost else "box"
         shape = {"x": f"{x:.1f}", "y": y, "width": f"{width:.1f}", "height": BOX, "rx": 4}

@@ -1,4 +1,4 @@
-"""Shares as a grid of squares, the darker the more: which word looks at which."""
+"""Heat maps of attention."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +12,15 @@ from keel.report.html_page import Page, tag, write_picture
 from keel.report.scatter_map import text_width
 
 SIDE = 26
-"""Of a square."""
+"""Side of a cell."""
 GAP = 8
-"""Between the squares and their names."""
+"""Gap between cells and labels."""
 SLOPE = 0.75
-"""How steeply the names of columns rise: the sine of the angle."""
+"""Sine of the angle of the column labels."""
 
 
-class Looks(Protocol):
-    """Which words of a text were looked at when those of another one were written."""
+class AttentionWeights(Protocol):
+    """Attention of target tokens to source tokens."""
 
     @property
     def source(self) -> Sequence[str]: ...
@@ -31,7 +31,7 @@ class Looks(Protocol):
 
 
 def draw_grid(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -> Element:
-    """A picture of weights [down, across] between 0 and 1, with the names of columns above and of rows on the left."""
+    """Heat map of weights [down, across] between 0 and 1, with labels above and on the left."""
     left = max(map(text_width, down), default=0.0) + GAP
     rising = max(map(text_width, across), default=0.0)
     top = rising * SLOPE + 2 * GAP
@@ -61,20 +61,20 @@ def draw_grid(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -
     return svg
 
 
-def write_alignment(path: str | Path, alignments: Sequence[Looks]) -> Path:
-    """Draw which words were looked at when each was written, into an .html file, or the first into an .svg."""
+def write_alignment(path: str | Path, alignments: Sequence[AttentionWeights]) -> Path:
+    """Write heat maps to an .html file, or the first one to an .svg file."""
     path = picture_file(path)
     pictures = [draw_grid(found.source, found.target, found.weights) for found in alignments]
     if path.suffix.lower() == ".svg":
         return write_picture(path, pictures[0])
-    page = Page("Alignment", "Where the writer looked for each of its words: the darker, the more.")
+    page = Page("Alignment", "Attention to the source for each generated token; darker is more.")
     for found, picture in zip(alignments, pictures, strict=True):
-        page.figure(picture, f"{' '.join(found.target)}, written from the words above.")
+        page.figure(picture, f"{' '.join(found.target)}, generated from the source above.")
     return page.write(path)
 
 
 def picture_file(path: str | Path) -> Path:
-    """The path, if it says what kind of picture is wanted."""
+    """The path, if it ends with .svg or .html."""
     if Path(path).suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"{path} is neither .svg nor .html: name the picture so that its form is known")
+        raise UsageError(f"{path} is neither .svg nor .html: use one of these endings")
     return Path(path)

@@ -1,4 +1,4 @@
-"""A page of sections, texts, tables and pictures in one file."""
+"""HTML page of sections, texts, tables and figures in one file."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
 from keel.errors import KeelError
-from keel.report.page_style import ALONE, CSS
+from keel.report.page_style import CSS, STANDALONE_CSS
 
 
 def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
-    """An element of HTML or SVG, escaped when it is written; attribute `class_` is class, `text_anchor` text-anchor."""
+    """HTML or SVG element, escaped when rendered; attribute `class_` is class, `text_anchor` is text-anchor."""
     element = Element(name, {key.strip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
     for child in children:
         if isinstance(child, Element):
@@ -23,7 +23,7 @@ def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
 
 
 class Page:
-    """Is written from top to bottom: every method adds its part at the end."""
+    """HTML page; every method appends to it."""
 
     def __init__(self, title: str, lead: str = "", *, broad: bool = False):
         self.title = title
@@ -32,7 +32,7 @@ class Page:
             self._main.append(tag("p", lead, class_="lead"))
 
     def section(self, title: str) -> None:
-        """Start a part of the page."""
+        """Start a section."""
         self._main.append(tag("h2", title))
 
     def text(self, *parts: Element | str) -> None:
@@ -40,25 +40,25 @@ class Page:
         self._main.append(tag("p", *parts))
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """Add large figures, each above what it counts."""
+        """Add key figures as (value, name) pairs."""
         self._main.append(tag("dl", *(tag("div", tag("dd", value), tag("dt", name)) for value, name in facts)))
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[Element | str]]) -> None:
-        """Add a table; the first column is text, the others are set as figures."""
+        """Add a table; all columns but the first are numeric."""
         names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
         body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
         self._main.append(tag("div", tag("table", names, body), class_="wide"))
 
     def figure(self, picture: Element, caption: str) -> None:
-        """Add a picture and what it shows."""
+        """Add a figure with its caption."""
         self._main.append(tag("figure", picture, tag("figcaption", caption)))
 
     def add(self, element: Element) -> None:
-        """Add whatever else a page may hold."""
+        """Add any other element."""
         self._main.append(element)
 
     def render(self) -> str:
-        """The whole file."""
+        """The complete HTML."""
         head = tag(
             "head",
             tag("meta", charset="utf-8"),
@@ -70,15 +70,15 @@ class Page:
         return "<!DOCTYPE html>\n" + tostring(document, encoding="unicode", method="html") + "\n"
 
     def write(self, path: Path) -> Path:
-        """Write the file whole or not at all."""
+        """Write the file atomically."""
         return _write(path, self.render())
 
 
 def write_picture(path: Path, picture: Element) -> Path:
-    """Write a picture as a file of its own, whole or not at all."""
-    alone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
-    alone.extend([tag("style", ALONE), *picture])
-    return _write(path, tostring(alone, encoding="unicode") + "\n")
+    """Write a picture to its own SVG file, atomically."""
+    standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
+    standalone.extend([tag("style", STANDALONE_CSS), *picture])
+    return _write(path, tostring(standalone, encoding="unicode") + "\n")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -1,4 +1,4 @@
-"""How pages and pictures look: light by day and dark by night."""
+"""Style sheets of pages and pictures, light and dark."""
 
 import re
 
@@ -90,7 +90,7 @@ CSS = f"""
 @media (prefers-color-scheme: dark) {{ :root {{ {_named(DARK)} }} }}
 {PAGE}{PICTURE}"""
 """For a page."""
-ALONE = f"""
+STANDALONE_CSS = f"""
 svg {{ background: {LIGHT["paper"]}; font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }}
 {_with(LIGHT)}
 @media (prefers-color-scheme: dark) {{

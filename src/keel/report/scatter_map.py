@@ -1,4 +1,4 @@
-"""A map of words as SVG: a point for each, labels that do not overlap, arrows between those that belong together."""
+"""Scatter plot of words as SVG, with labels that do not overlap and arrows between pairs."""
 
 import math
 import unicodedata
@@ -11,38 +11,38 @@ from keel.report.html_page import tag
 
 FONT = 13
 EDGE = 24
-"""Pixels around the points."""
-ROOM = 4500
-"""Square pixels for each word; no map is smaller than one of 60 words."""
+"""Margin in pixels."""
+AREA = 4500
+"""Square pixels per word, for at least 60 words."""
 RINGS = (7, 15, 26, 40, 60, 90)
-"""How far from its point a label may stand; beyond the first a line leads to it."""
+"""Distances of a label from its point; beyond the first, a line connects them."""
 TURNS = tuple(math.radians(turn) for turn in (0, 180, 90, 270, 30, 150, 210, 330, 60, 120, 240, 300))
 
 
 def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[int, int]] = ()) -> tuple[Element, int]:
-    """The picture of words at points [n, 2], the first ones labelled first, and how many labels found no room."""
-    height = math.sqrt(ROOM * max(len(words), 60) / 1.5)
+    """Picture of words at points [n, 2], labelled in order, and the number of labels that did not fit."""
+    height = math.sqrt(AREA * max(len(words), 60) / 1.5)
     width = 1.5 * height
     low, high = points.min(0), points.max(0)
     spread = np.where(high > low, high - low, 1.0)
-    # One scale for both axes, or equal arrows would no longer be equal.
+    # One scale for both axes, so that equal arrows stay equal.
     scale = ((width - 2 * EDGE - 60) / spread[0], (height - 2 * EDGE) / spread[1])
     middle = (low + high) / 2
     placed = (points - middle) * [1, -1] * min(scale) + [width / 2, height / 2]
     svg = tag("svg", viewBox=f"0 0 {width:.0f} {height:.0f}", role="img")
-    taken = [placed]  # [n, 2] the middles of small boxes that no label may touch
+    taken = [placed]  # [n, 2] centres of small boxes that no label may overlap
     for start, end in arrows:
         _arrow(svg, placed[start], placed[end])
         steps = int(np.hypot(*(placed[end] - placed[start])) / 6) + 2
         taken.append(np.linspace(placed[start], placed[end], steps))
-    marked = {number for arrow in arrows for number in arrow}
+    highlighted = {number for arrow in arrows for number in arrow}
     for number, (x, y) in enumerate(placed.tolist()):
-        kind = "point mark" if number in marked else "point"
+        kind = "point mark" if number in highlighted else "point"
         svg.append(tag("circle", tag("title", words[number]), class_=kind, cx=f"{x:.1f}", cy=f"{y:.1f}", r=3))
     middles = np.concatenate(taken)
     boxes = np.hstack([middles - 4, middles + 4])  # [boxes, 4] left, top, right, bottom
     without = 0
-    for number in sorted(range(len(words)), key=lambda number: number not in marked):
+    for number in sorted(range(len(words)), key=lambda number: number not in highlighted):
         label = _label(words[number], placed[number], boxes, width, height)
         if label is None:
             without += 1
@@ -61,7 +61,7 @@ def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[in
 def _label(
     word: str, point: np.ndarray, taken: np.ndarray, width: float, height: float
 ) -> tuple[np.ndarray, bool] | None:
-    """The box of a label that touches nothing, as near as possible, and whether a line must lead to it."""
+    """Box of the nearest label position without overlap, and whether it needs a line."""
     half = np.array([text_width(word) / 2, FONT / 2 + 2])
     for ring in RINGS:
         for turn in TURNS:
@@ -70,21 +70,21 @@ def _label(
             box = np.concatenate([middle - half, middle + half])
             if box[0] < 0 or box[1] < 0 or box[2] > width or box[3] > height:
                 continue
-            apart = (
+            separate = (
                 (taken[:, 0] >= box[2]) | (taken[:, 2] <= box[0]) | (taken[:, 1] >= box[3]) | (taken[:, 3] <= box[1])
             )
-            if apart.all():
+            if separate.all():
                 return box, ring != RINGS[0]
     return None
 
 
 def text_width(word: str) -> float:
-    """About how wide a word is, in pixels."""
-    return FONT * sum(1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6 for letter in word)
+    """Approximate width of a word in pixels."""
+    return FONT * sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.6 for character in word)
 
 
 def _arrow(svg: Element, start: np.ndarray, end: np.ndarray) -> None:
-    """A line from one point to the other, with a head."""
+    """Arrow from one point to another."""
     length = float(np.hypot(*(end - start)))
     if length < 12:
         return

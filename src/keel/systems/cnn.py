@@ -1,7 +1,7 @@
-"""Convolutional networks over text (Kim, "Convolutional Neural Networks for Sentence Classification", 2014).
+"""Text CNN (Kim, "Convolutional Neural Networks for Sentence Classification", 2014).
 
-New then: a layer of filters, each of which looks at a few words next to each other, and of each filter the strongest
-answer in a text ("max over time"), is as good as far deeper networks.
+New then: one layer of convolution filters over adjacent words with max-over-time pooling is as good as far deeper
+networks.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, NoReturn
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Count, Dropout
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -22,33 +23,26 @@ from keel.training.plan import Train
 
 @dataclass(frozen=True, kw_only=True)
 class Cnn(WordSystem):
-    """The hyper-parameters of a network that learns from labels alone; as they stand, Kim's."""
+    """Hyper-parameters of a network trained on labels only; the defaults are Kim's."""
 
     units: Literal["words", "characters"] = "words"
-    """What it reads."""
-    width: int = 300
-    """Of the vectors of words or characters."""
-    kernel_sizes: tuple[int, ...] = (3, 4, 5)
-    """How many of them the filters look at, some filters at fewer than others."""
-    filters: int = 100
-    """Of each window."""
-    dropout: float = 0.5
-    """On the strongest answers of the filters."""
+    """Input units."""
+    width: Count = 300
+    """Embedding size of the units."""
+    kernel_sizes: tuple[Count, ...] = (3, 4, 5)
+    """Kernel sizes of the convolution filters, in units."""
+    filters: Count = 100
+    """Filters per kernel size."""
+    dropout: Dropout = 0.5
+    """Dropout probability of the pooled features."""
 
     name: ClassVar[str] = "cnn"
     pretraining_defaults: ClassVar[Train] = Train(epochs=10)
     supervised_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("width", "filters"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if not self.kernel_sizes or min(self.kernel_sizes) < 1 or len(set(self.kernel_sizes)) < len(self.kernel_sizes):
-            raise UsageError(
-                f"kernel_sizes must be different numbers of 1 or more, such as 3,4,5, not {self.kernel_sizes}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout must lie between 0 and 1, not at {self.dropout}")
+        if not self.kernel_sizes or len(set(self.kernel_sizes)) < len(self.kernel_sizes):
+            raise UsageError(f"kernel_sizes must be different integers, such as 3,4,5, not {self.kernel_sizes}")
 
     @property
     def label_tokenizer(self) -> str:
@@ -61,11 +55,11 @@ class Cnn(WordSystem):
         return CnnEncoder(self, vocab_size)
 
     def build_objective(self, encoder: Encoder, tokenizer: Tokenizer) -> NoReturn:
-        raise UsageError("a cnn learns from labels, not from text alone: use keel finetune cnn FILE")
+        raise UsageError("cnn is trained on labels, not on plain text: use keel finetune cnn FILE")
 
 
 class CnnEncoder(Encoder):
-    """What each filter says around each word; a row is the strongest answer of each filter."""
+    """ReLU activations of all filters at each position; a text is their maximum over time."""
 
     def __init__(self, system: Cnn, vocab_size: int):
         super().__init__()

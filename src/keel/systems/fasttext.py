@@ -1,21 +1,23 @@
 """fastText (Bojanowski, Grave, Joulin & Mikolov, "Enriching Word Vectors with Subword Information", 2017).
 
-New then: a word is the mean of a vector of its own and of one for each of its n-grams, the stretches of 3 to 6 letters
-of "<word>". What is spelled alike then shares what it learned, and a word never met has a vector all the same. N-grams
-are not listed but hashed into a fixed number of rows ("buckets").
+New then: a word is the mean of its own vector and those of its character n-grams, the 3- to 6-grams of "<word>". Words
+with common subwords share parameters, and out-of-vocabulary words have vectors. N-grams are hashed into a fixed number
+of rows (buckets).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.config import Count, Ge
 from keel.data.documents import Documents
+from keel.data.label_kinds import ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
 from keel.data.token_batch import SubwordUnits, TokenBatch, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -39,24 +41,24 @@ from keel.training.plan import Train
 
 @dataclass(frozen=True, kw_only=True)
 class FastText(Word2vec):
-    """The hyper-parameters of fastText; as they stand, those of its own program."""
+    """Hyper-parameters of fastText; the defaults are those of its command-line tool."""
 
-    min_n: int = 3
-    """Letters of the shortest n-grams, the marks < and > around a word counted."""
-    max_n: int = 6
-    """Letters of the longest; 0 for words alone."""
-    buckets: int = 2_000_000
-    """Vectors that n-grams share by their hash."""
-    kept_buckets: int = -1
-    """Of a pruned model, how many of these vectors are left; -1 for all."""
+    min_n: Annotated[int, Ge(0)] = 3
+    """Shortest character n-grams, counting the boundary characters < and > of a word."""
+    max_n: Annotated[int, Ge(0)] = 6
+    """Longest character n-grams; 0: words only."""
+    buckets: Annotated[int, Ge(0)] = 2_000_000
+    """Hash buckets of n-gram vectors."""
+    kept_buckets: Annotated[int, Ge(-1)] = -1
+    """Buckets left in a pruned model; -1: not pruned."""
     supervised: bool = False
-    """Whether it is a classifier, which learns from labels: a text is then the bag of all words and n-grams in it."""
-    word_ngrams: int = 1
-    """Words in the longest of those stretches of words that a classifier also reads."""
+    """Text classifier, trained on labels: a text is the cbow of all its words and n-grams."""
+    word_ngrams: Count = 1
+    """Longest word n-grams of a classifier; 1: words only."""
     label_loss: LabelLoss = "softmax"
-    """How a classifier tells labels apart; of several labels in one text, each for itself."""
+    """Loss of a classifier: softmax, hierarchical softmax, negative sampling, one-vs-all (always so if multi-label)."""
     label_counts: tuple[int, ...] = ()
-    """How often each label of a classifier came, by which its tree is built."""
+    """Occurrences of each label, for the Huffman tree of a classifier."""
     sampling_power: float = 0.5
     subsample: float = 1e-4
 
@@ -68,31 +70,27 @@ class FastText(Word2vec):
     dropout: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.loss != "negative":
             raise UsageError(
-                f"fastText's vectors are learned by negative sampling here, not by {self.loss}: leave out --system.loss"
+                f"fasttext supports negative sampling only, not loss {self.loss!r}: leave out --system.loss"
             )
-        if self.word_ngrams < 1:
-            raise UsageError(f"word_ngrams must be 1 or more, not {self.word_ngrams}: 1 is words alone")
         if self.kept_buckets >= 0 and self.buckets > 1 << 24:
-            raise UsageError(
-                f"a pruned model has at most {1 << 24:,} buckets, not {self.buckets:,}: take the whole one"
-            )
-        if not 0 <= self.min_n <= self.max_n:
-            raise UsageError(f"min_n must lie between 0 and max_n ({self.max_n}), not at {self.min_n}")
-        if self.buckets < (self.max_n > 0 or self.word_ngrams > 1):
-            raise UsageError(f"buckets must be 1 or more, not {self.buckets}: n-grams need them")
+            what = f"a pruned model has at most {1 << 24:,} buckets, not {self.buckets:,}"
+            raise UsageError(f"{what}: use the model before pruning")
+        if self.min_n > self.max_n:
+            raise UsageError(f"min_n must be between 0 and max_n ({self.max_n}), not {self.min_n}")
+        if not self.buckets and (self.max_n > 0 or self.word_ngrams > 1):
+            raise UsageError("buckets must be 1 or more for n-grams, not 0")
 
     @property
     def ngram_vectors(self) -> int:
-        """How many vectors of n-grams there are."""
+        """Number of n-gram vectors."""
         used = self.max_n > 0 or (self.supervised and self.word_ngrams > 1)
         return self.kept_buckets if self.kept_buckets >= 0 else self.buckets if used else 0
 
     @property
     def max_length(self) -> int:
-        """A bag is summed up without writing out its vectors."""
+        """A cbow is summed without materializing its vectors."""
         return 1 << 20 if self.supervised else super().max_length
 
     def finetuning_defaults(self, frozen: bool) -> Train:
@@ -112,35 +110,35 @@ class FastText(Word2vec):
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "FastTextTraining":
         assert isinstance(encoder, FastTextEncoder)
         if self.supervised:
-            raise UsageError("a classifier of fastText's learns from labels, not from text: use keel finetune")
+            raise UsageError("a fastText classifier is trained on labels, not on plain text: use keel finetune")
         if self.kept_buckets >= 0:
-            raise UsageError("this model was pruned, and cannot learn on: take the whole one")
+            raise UsageError("a pruned model cannot continue pre-training: use the model before pruning")
         return FastTextTraining(self, encoder, tokenizer)
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
-        """The n-grams of these words; special pieces have none."""
+        """Hashed n-grams of these words; special tokens have none."""
         return self.hash_ngrams(ids, self.written_forms(ids, tokenizer), len(tokenizer))
 
-    def hash_ngrams(self, ids: Sequence[int], words: list[str], vocabulary: int) -> SubwordUnits:
-        """The n-grams of these words as they are written; ids beyond the vocabulary have no vector of their own."""
+    def hash_ngrams(self, ids: Sequence[int], words: list[str], vocab_size: int) -> SubwordUnits:
+        """Hashed n-grams of these written forms; ids beyond the vocabulary have no word vector."""
         from keel.kernels.fasttext_updates import hash_subwords
 
         grams, starts = hash_subwords(words, self.min_n, self.max_n, self.buckets)
-        met = range(vocabulary)
-        known = [number if word and number in met else -1 for number, word in zip(ids, words, strict=True)]
+        used = range(vocab_size)
+        known = [number if word and number in used else -1 for number, word in zip(ids, words, strict=True)]
         return SubwordUnits(
             word_ids=torch.tensor(known), unit_ids=torch.from_numpy(grams), unit_starts=torch.from_numpy(starts)
         )
 
     def written_forms(self, ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
-        """The words as they are written; nothing for special pieces and for what fastText takes for a label."""
+        """The words as strings; empty for special tokens, and for label tokens of a classifier."""
         specials = set(tokenizer.special_ids)
         words = ["" if number in specials else tokenizer.token_of(number) for number in ids]
         return ["" if word.startswith(LABEL_PREFIX) else word for word in words] if self.supervised else words
 
 
 class FastTextFineTuning(FineTuningPolicy):
-    """fastText's classifier: bags of words and n-grams, learned text by text, told apart in its own ways."""
+    """Fine-tuning of fastText's classifier: bags of words and n-grams with SGD updates of its own."""
 
     system: FastText
 
@@ -150,30 +148,30 @@ class FastTextFineTuning(FineTuningPolicy):
     def extend_new_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_word(END_OF_LINE)
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> FastText:
-        if kind in ("tags", "choice"):  # no bags of words, but one word at a time
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> FastText:
+        if isinstance(kind, TagLabels | ChoiceLabel):  # word by word, without bags
             return replace(self.system, supervised=False, label_loss="softmax", label_counts=())
-        if frozen:  # the head learns by gradients, as any system's does
+        if frozen:  # the head is trained by gradients, as in any system
             return replace(self.system, label_loss="softmax", label_counts=())
-        if kind == "number":
-            remedy = "say --labels one to take each as a label, or --freeze to learn numbers on vectors as they are"
-            raise UsageError(f"fastText's classifier learns labels, not numbers: {remedy}")
-        loss = self.system.label_loss if kind == "one" else "one-vs-all"
+        if isinstance(kind, Regression):
+            remedy = "use --labels single to treat numbers as labels, or --freeze for regression on frozen vectors"
+            raise UsageError(f"fastText's classifier does not support regression: {remedy}")
+        loss = self.system.label_loss if isinstance(kind, SingleLabel) else "one-vs-all"
         return replace(self.system, supervised=True, label_loss=loss, label_counts=tuple(counts))
 
     def subword_inputs(
         self, ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer
     ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
-        """A classifier's rows are bags: they also hold the mark of the end, if it knows one, and stretches of words."""
+        """Inputs of a classifier are bags: they include the end-of-line token, if known, and word n-grams."""
         system = self.system
         if not system.supervised:
             return super().subword_inputs(ids, starts, tokenizer)
         end = tokenizer.id_of(END_OF_LINE)
-        used, places = distinct_ids(np.append(ids, end))
-        mark = -1 if end == tokenizer.unknown_id else int(places[-1])
+        used, positions = distinct_ids(np.append(ids, end))
+        end_unit = -1 if end == tokenizer.unknown_id else int(positions[-1])
         words = system.written_forms(used.tolist(), tokenizer)
-        spelling = system.hash_ngrams(used.tolist(), words, len(tokenizer))
-        return build_bags(places[:-1], starts, mark, spelling, words, system.word_ngrams, system.buckets)
+        units = system.hash_ngrams(used.tolist(), words, len(tokenizer))
+        return build_bags(positions[:-1], starts, end_unit, units, words, system.word_ngrams, system.buckets)
 
     def custom_update(self, task: Any) -> BagTraining | None:
         if not self.system.supervised:
@@ -181,7 +179,7 @@ class FastTextFineTuning(FineTuningPolicy):
         return BagTraining(task, self.system.label_loss, self.system.negatives, self.system.label_counts)
 
     def label_logits(self, scores: Tensor) -> Tensor:
-        """By a tree, each label's chance is that of the walk to it."""
+        """Hierarchical softmax: log p(label) of the scores of the tree's nodes."""
         if not self.system.supervised or self.system.label_loss != "hierarchical":
             return scores
         return label_log_probs(scores, label_tree(self.system.label_counts))
@@ -192,23 +190,23 @@ class FastTextFineTuning(FineTuningPolicy):
 
 
 class FastTextEncoder(StaticEncoder):
-    """The mean of a word's own vector, if it has one, and of those of its n-grams."""
+    """Mean of a word's vector, if it is in the vocabulary, and those of its n-grams."""
 
     def __init__(self, vocab_size: int, width: int, grams: int, *, pruned: bool = False, bags: bool = False):
         super().__init__(vocab_size, width)
-        # Rows of whole lanes from the start: to move hundreds of megabytes into such later takes their room twice.
+        # Rows are padded for SIMD at once: moving hundreds of megabytes later would need twice the memory.
         self.grams = nn.Embedding(grams, width, _weight=torch.zeros(grams, -(-width // 16) * 16)[:, :width])
         nn.init.uniform_(self.words.weight, -1 / width, 1 / width)
-        if not bags:  # what a classifier never met says nothing
+        if not bags:  # n-grams a classifier was not trained on stay zero
             nn.init.uniform_(self.grams.weight, -1 / width, 1 / width)
         self.bags = bags
-        """Whether a text is the mean of all vectors in it rather than of its words."""
-        # Whole numbers below 2^24, which float32 holds: so they are saved like any weight.
+        """A text is the mean of all its vectors rather than of its words."""
+        # Integers below 2^24 are exact in float32, so they are saved like any weight.
         self.buckets = nn.Buffer(torch.zeros(grams)) if pruned else None
-        """Of a pruned model: which bucket each row of grams is, in order; of the others nothing is known."""
+        """Buckets of the rows of `grams` in a pruned model, sorted."""
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        assert batch.subword_units is not None, "rows for fastText carry the spelling of their words (System.spelled)"
+        assert batch.subword_units is not None, "batches for fastText carry subword units (System.with_subword_units)"
         sums, counts = self.sum_vectors(batch.subword_units)
         return F.embedding(batch.ids, sums / counts.clamp(min=1)[:, None])
 
@@ -225,37 +223,37 @@ class FastTextEncoder(StaticEncoder):
         total = F.embedding_bag(ids, torch.cat([sums, counts[:, None]], 1), starts, mode="sum")
         return total[:, :-1] / total[:, -1:].clamp(min=1)
 
-    def select_buckets(self, spelling: SubwordUnits) -> SubwordUnits:
-        """The spelling by rows of grams, without n-grams that a pruned model has none for."""
+    def select_buckets(self, units: SubwordUnits) -> SubwordUnits:
+        """Map units from buckets to rows of `grams`, dropping those that a pruned model lacks."""
         if self.buckets is None:
-            return spelling
-        parts = spelling.unit_ids.to(self.buckets)
-        places = torch.searchsorted(self.buckets, parts).clamp(max=max(0, len(self.buckets) - 1))
-        there = self.buckets[places] == parts if len(self.buckets) else torch.zeros_like(places, dtype=torch.bool)
-        words = torch.arange(len(spelling.word_ids), device=places.device).repeat_interleave(spelling.unit_counts)
-        sizes = words[there].bincount(minlength=len(spelling.word_ids))
-        return replace(spelling, unit_ids=places[there], unit_starts=sizes.cumsum(0) - sizes)
+            return units
+        parts = units.unit_ids.to(self.buckets)
+        positions = torch.searchsorted(self.buckets, parts).clamp(max=max(0, len(self.buckets) - 1))
+        there = self.buckets[positions] == parts if len(self.buckets) else torch.zeros_like(positions, dtype=torch.bool)
+        words = torch.arange(len(units.word_ids), device=positions.device).repeat_interleave(units.unit_counts)
+        sizes = words[there].bincount(minlength=len(units.word_ids))
+        return replace(units, unit_ids=positions[there], unit_starts=sizes.cumsum(0) - sizes)
 
-    def sum_vectors(self, spelling: SubwordUnits) -> tuple[Tensor, Tensor]:
-        """[words, width] the sum of the vectors that each word is the mean of, and [words] their number."""
-        spelling = self.select_buckets(spelling)
-        known = (spelling.word_ids >= 0).to(self.words.weight.dtype)
-        own = self.words(spelling.word_ids.clamp(min=0)) * known[:, None]
-        grams = F.embedding_bag(spelling.unit_ids.long(), self.grams.weight, spelling.unit_starts, mode="sum")
-        return own + grams, known + spelling.unit_counts
+    def sum_vectors(self, units: SubwordUnits) -> tuple[Tensor, Tensor]:
+        """[words, width] sum of the vectors of each word, and [words] their number."""
+        units = self.select_buckets(units)
+        known = (units.word_ids >= 0).to(self.words.weight.dtype)
+        own = self.words(units.word_ids.clamp(min=0)) * known[:, None]
+        grams = F.embedding_bag(units.unit_ids.long(), self.grams.weight, units.unit_starts, mode="sum")
+        return own + grams, known + units.unit_counts
 
     def used_embeddings(self, units: SubwordUnits) -> tuple[dict[str, Tensor], SubwordUnits]:
         units = self.select_buckets(units)
         known = units.word_ids >= 0
-        words, places = units.word_ids[known].unique(return_inverse=True)
+        words, positions = units.word_ids[known].unique(return_inverse=True)
         grams, parts = units.unit_ids.long().unique(return_inverse=True)
-        met = {"words": words, "grams": grams}
-        return met, replace(units, word_ids=units.word_ids.masked_scatter(known, places), unit_ids=parts)
+        used = {"words": words, "grams": grams}
+        return used, replace(units, word_ids=units.word_ids.masked_scatter(known, positions), unit_ids=parts)
 
 
 class FastTextTraining(Word2vecTraining):
-    """word2vec's loss with negatives, where v is the mean of all vectors of a word, which foretells each word near it;
-    or in CBOW the mean of all vectors of all words near a word, which foretells that."""
+    """word2vec's negative sampling loss, where v is the mean of all vectors of the center, which predicts each context
+    word (skip-gram), or of all vectors of all context words, which predicts the center (CBOW)."""
 
     encoder: FastTextEncoder
 
@@ -265,39 +263,39 @@ class FastTextTraining(Word2vecTraining):
 
     @cached_property
     def subword_units(self) -> SubwordUnits:
-        """That of all words."""
+        """Units of the whole vocabulary."""
         return self.system.subword_units(range(len(self.tokenizer)), self.tokenizer)
 
     @cached_property
     def _bounds(self) -> np.ndarray:
-        """[words + 1] where each word's n-grams start, and the end."""
+        """[words + 1] n-gram starts of each word, and the end."""
         return np.append(self.subword_units.unit_starts.numpy(), len(self.subword_units.unit_ids))
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> ContextWindows:
-        """The windows of these rows, where `near` are the words whose mean foretells: in skip-gram the center alone."""
+        """The windows of these examples, where `context` are the input words: the center itself in skip-gram."""
         from keel.kernels.context_windows import subsample_words
         from keel.kernels.fasttext_updates import allocate_targets, sample_targets
 
-        text, chances = self._prepared(data)
-        system, bag = self.system, self.system.architecture == "cbow"
+        text, sampling = self._kernel_inputs(data)
+        system, cbow = self.system, self.system.architecture == "cbow"
         found: list[list[np.ndarray]] = []
         for first, last, state in self._chunks(data, rng, examples):
             words, sentences = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
-            count, state = subsample_words(*text, first, last, chances.keep, state, words, sentences)
+            count, state = subsample_words(*text, first, last, sampling.keep, state, words, sentences)
             tables = allocate_targets(count, system.window, system.negatives)
-            draws = (system.window, *chances[1:], system.negatives, bag, np.uint64(state))
+            draws = (system.window, *sampling[1:], system.negatives, cbow, np.uint64(state))
             sample_targets(words, sentences, count, *draws, *tables)
             found.append([words[:count, None], *tables])
-        centers, near, targets, sizes = (
+        centers, context, targets, sizes = (
             torch.from_numpy(np.concatenate(column)) for column in zip(*found, strict=True)
         )
         some = sizes[:, 0] > 0
-        near, targets, sizes = (near if bag else centers)[some].long(), targets[some].long(), sizes[some]
-        present = (torch.arange(near.shape[1]) < sizes[:, :1]).float()
-        truths, compared = ((torch.arange(targets.shape[1]) < sizes[:, [column]]).float() for column in (1, 2))
+        context, targets, sizes = (context if cbow else centers)[some].long(), targets[some].long(), sizes[some]
+        present = (torch.arange(context.shape[1]) < sizes[:, :1]).float()
+        labels, target_mask = ((torch.arange(targets.shape[1]) < sizes[:, [column]]).float() for column in (1, 2))
         return ContextWindows(
-            context=near * present.long(), context_mask=present, targets=targets * compared.long(),
-            target_mask=compared, labels=truths,
+            context=context * present.long(), context_mask=present, targets=targets * target_mask.long(),
+            target_mask=target_mask, labels=labels,
         )  # fmt: skip
 
     def counts(self, batch: ContextWindows) -> dict[str, Tensor]:
@@ -315,19 +313,19 @@ class FastTextTraining(Word2vecTraining):
     ) -> tuple[dict[str, float], dict[str, float]]:
         from keel.kernels.fasttext_updates import update_fasttext
 
-        text, chances = self._prepared(data)
+        text, sampling = self._kernel_inputs(data)
         vectors = (
             as_aligned_array(self.encoder.words.weight),
             as_aligned_array(self.encoder.grams.weight),
             as_aligned_array(self.contexts),
         )
-        system, spelled = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
+        system, unit_arrays = self.system, (self.subword_units.unit_ids.numpy(), self._bounds)
 
-        def one(places: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
-            firsts, lasts, states = (np.array(column) for column in zip(*places, strict=True))
+        def one(chunks: Sequence[tuple[int, int, np.uint64]]) -> tuple[float, int]:
+            chunk_starts, chunk_ends, states = (np.array(column) for column in zip(*chunks, strict=True))
             return update_fasttext(
-                *text, *chances, firsts, lasts, states, *vectors, *spelled, system.window, system.negatives,
-                system.architecture == "cbow", np.float32(lr),
+                *text, *sampling, chunk_starts, chunk_ends, states, *vectors, *unit_arrays, system.window,
+                system.negatives, system.architecture == "cbow", np.float32(lr),
             )  # fmt: skip
 
         return self._run_threads(list(self._chunks(data, rng, examples)), threads, one)

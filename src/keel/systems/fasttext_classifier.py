@@ -1,9 +1,7 @@
-"""The classifier of fastText (Joulin, Grave, Bojanowski & Mikolov, "Bag of Tricks for Efficient Text Classification",
-2017).
+"""fastText's classifier (Joulin, Grave, Bojanowski & Mikolov, "Bag of Tricks for Efficient Text Classification", 2017).
 
-New then: as good as networks of many times its cost. A text is the bag of its words and n-grams, the mean of their
-vectors, under a linear layer. Pairs and triples of words, hashed as n-grams of letters are, bring some of their order
-back; a tree over the labels, or a few drawn ones, spares a softmax over many.
+New then: as accurate as networks of many times its cost. A linear classifier on the mean of the vectors of words and
+n-grams; hashed word n-grams keep some word order; hierarchical softmax or negative sampling for many labels.
 """
 
 from collections.abc import Sequence
@@ -17,53 +15,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.data.epoch_order import EpochOrder, epoch_rng
+from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.token_batch import SubwordUnits, TokenBatch
 from keel.nn.huffman import HuffmanTree, huffman_tree
 from keel.systems.word2vec import alias_table
-from keel.training.counter_rng import CounterRng, derive_seed
+from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 
 LabelLoss = Literal["softmax", "hierarchical", "negative", "one-vs-all"]
-"""How the labels of a text are told from the others."""
+"""Loss of the classifier."""
 END_OF_LINE, LABEL_PREFIX = "</s>", "__label__"
-"""fastText's word for the end of a line, and what it knows labels by."""
+"""fastText's end-of-line token, and its prefix of labels."""
 
 
 def build_bags(
-    places: np.ndarray,
+    positions: np.ndarray,
     starts: np.ndarray,
     end: int,
-    spelling: SubwordUnits,
+    units: SubwordUnits,
     words: Sequence[str],
     longest: int,
     buckets: int,
 ) -> tuple[np.ndarray, np.ndarray, SubwordUnits]:
-    """Rows of words, with the mark of the end and stretches of two to `longest` words, in a spelling with these."""
+    """Bags of words with the end-of-line token and word n-grams up to `longest`, and the units with these n-grams."""
     from keel.kernels.fasttext_classifier_updates import add_word_ngrams, word_hashes
 
     written = [word.encode("utf-8", "surrogatepass") for word in words]
     ends = np.cumsum(np.fromiter(map(len, written), np.int64, len(written)))
     hashes = word_hashes(np.frombuffer(b"".join(written), np.uint8), ends)
     present = np.diff(ends, prepend=0) > 0
-    rows, starts, found = add_word_ngrams(places, starts, end, hashes, present, longest, buckets)
+    bags, starts, found = add_word_ngrams(positions, starts, end, hashes, present, longest, buckets)
     more = torch.from_numpy(found)
     joined = SubwordUnits(
-        word_ids=torch.cat([spelling.word_ids, spelling.word_ids.new_full((len(more),), -1)]),
-        unit_ids=torch.cat([spelling.unit_ids, more]),
-        unit_starts=torch.cat([spelling.unit_starts, len(spelling.unit_ids) + torch.arange(len(more))]),
+        word_ids=torch.cat([units.word_ids, units.word_ids.new_full((len(more),), -1)]),
+        unit_ids=torch.cat([units.unit_ids, more]),
+        unit_starts=torch.cat([units.unit_starts, len(units.unit_ids) + torch.arange(len(more))]),
     )
-    return rows, starts, joined
+    return bags, starts, joined
 
 
 @lru_cache(maxsize=8)
 def label_tree(counts: tuple[int, ...]) -> HuffmanTree:
-    """The tree of the hierarchical softmax over labels that came so often, as fastText builds it."""
+    """Huffman tree of labels with these counts, as fastText builds it."""
     tree = huffman_tree(np.array(counts, np.int64))
-    return tree._replace(signs=-tree.signs)  # the lighter of two branches is the "no"
+    return tree._replace(signs=-tree.signs)  # the lighter branch is the negative one
 
 
 def label_log_probs(scores: Tensor, tree: HuffmanTree) -> Tensor:
-    """[..., labels] log chances by the [..., nodes] scores of a tree's nodes: a label's is the product on its walk."""
+    """[..., labels] log p(label), the sum of log sigmoid(sign x score) over its path, from [..., nodes] scores."""
     signs = torch.from_numpy(tree.signs).to(scores)
     steps = scores[..., torch.from_numpy(tree.nodes).long().to(scores.device)] * signs  # [..., labels, depth]
     return (F.logsigmoid(steps) * signs.abs()).sum(-1)
@@ -71,85 +71,85 @@ def label_log_probs(scores: Tensor, tree: HuffmanTree) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class BagBatch(Tensors):
-    """Texts with what they are, for those who want to see the loss."""
+    """Texts and their labels as tensors, for the reference loss."""
 
-    rows: TokenBatch
-    targets: Tensor  # [batch] classes, or [batch, labels] ones and zeros
-    negatives: Tensor  # [batch, negatives] classes that the true one is told from
+    bags: TokenBatch
+    targets: Tensor  # [batch] labels, or [batch, labels] multi-hot
+    negatives: Tensor  # [batch, negatives] sampled labels
 
 
 class _AliasTable(NamedTuple):
-    """How other classes are drawn: Walker's alias method, in 2^32."""
+    """Distribution of negative samples: Walker's alias method, in 2^32."""
 
     probabilities: np.ndarray
     aliases: np.ndarray
 
 
 class _BagArrays(NamedTuple):
-    """Texts and what they are, as the kernel reads them."""
+    """Texts and labels as the kernel reads them."""
 
-    firsts: np.ndarray  # [texts + 1] where each text's words start
-    ids: np.ndarray  # [words] places in the spelling
-    words: np.ndarray  # [spelling] the row of each word's own vector, or -1
-    parts: np.ndarray  # the rows of n-grams
-    starts: np.ndarray  # [spelling + 1] where each word's parts start
-    classes: np.ndarray  # [texts] the label of each, if it is one
-    targets: np.ndarray  # [texts, labels] ones and zeros, if they are several
+    bag_starts: np.ndarray  # [texts + 1] where the words of each text start
+    ids: np.ndarray  # [words] indices of units
+    words: np.ndarray  # [units] row of the word vector, or -1
+    parts: np.ndarray  # rows of the n-gram vectors
+    starts: np.ndarray  # [units + 1] where the n-grams of each unit start
+    classes: np.ndarray  # [texts] label, if single-label
+    targets: np.ndarray  # [texts, labels] multi-hot, if multi-label
 
 
 class BagTraining(CustomUpdate):
-    """The loss of a linear layer W on a bag's mean h, one text at a time: -log softmax(W h) at the true label; or
-    -log sigmoid(+-w h), summed over the nodes on the label's walk through a tree, over the label and some drawn ones,
-    or over all labels, each for itself."""
+    """SGD on one text at a time for logits W h of its mean vector h: softmax cross-entropy, or the sum of
+    -log sigmoid(+-w . h) over the nodes of the label's Huffman path (hierarchical), over the label and its negative
+    samples (negative), or over all labels (one-vs-all)."""
 
     def __init__(self, task: Any, loss: LabelLoss, negatives: int, counts: Sequence[int]):
         super().__init__()
         self.task = task
         self.loss, self.negatives = loss, negatives if loss == "negative" else 0
-        if task.labels.kind != "one":
+        if not isinstance(task.labels.kind, SingleLabel):
             self.loss, self.negatives = "one-vs-all", 0
         self.tree = label_tree(tuple(counts)) if self.loss == "hierarchical" else None
         self.drawing = _AliasTable(np.zeros(0, np.uint64), np.zeros(0, np.int64))
         if self.negatives:
-            chances, others = alias_table(np.maximum(np.asarray(counts, np.float64), 1) ** 0.5)
-            self.drawing = _AliasTable((chances * 2**32).astype(np.uint64), others)
+            probabilities, aliases = alias_table(np.maximum(np.asarray(counts, np.float64), 1) ** 0.5)
+            self.drawing = _AliasTable((probabilities * 2**32).astype(np.uint64), aliases)
         nn.init.zeros_(task.classifier.weight)
         self._arrays: tuple[Any, _BagArrays] | None = None
-        self._order: tuple[int, int, np.ndarray] = (0, -1, np.zeros(0, np.int64))
+        self._order: EpochOrder | None = None
 
     def epoch_size(self, data: Any) -> int:
         return len(data)
 
     def batch(self, data: Any, rng: CounterRng, examples: range) -> BagBatch:
-        """These texts, and the very draws that `update` learns from."""
+        """These texts, with the same negative samples as in `update`."""
         from keel.kernels.fasttext_classifier_updates import sample_labels
 
         index = self._index(data, rng, examples)
-        drawn = np.zeros((len(index), 1 + self.negatives), np.int64)
+        negatives = np.zeros((len(index), 1 + self.negatives), np.int64)
         if self.negatives:
-            for row, text, state in zip(drawn, index, self._states(rng, examples), strict=True):
+            for row, text, state in zip(negatives, index, self._states(rng, examples), strict=True):
                 sample_labels(int(data.targets[data.example_indices[text]]), *self.drawing, state, row)
         return BagBatch(
-            rows=data.padded_batch(index),
+            bags=data.padded_batch(index),
             targets=data.targets[data.example_indices[index]],
-            negatives=torch.from_numpy(drawn[:, 1:].copy()),
+            negatives=torch.from_numpy(negatives[:, 1:].copy()),
         )
 
     def counts(self, batch: BagBatch) -> dict[str, Tensor]:
         return {"loss": torch.tensor(float(len(batch.targets)))}
 
     def forward(self, batch: BagBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        scores = F.linear(self.task.encoder.pooled_features(batch.rows), self.task.classifier.weight)
-        if self.task.labels.kind == "several":
+        scores = F.linear(self.task.encoder.pooled_features(batch.bags), self.task.classifier.weight)
+        if isinstance(self.task.labels.kind, MultiLabel):
             return {"loss": F.binary_cross_entropy_with_logits(scores, batch.targets.to(scores), reduction="sum")}, None
         if self.tree:
             return {"loss": F.nll_loss(label_log_probs(scores, self.tree), batch.targets, reduction="sum")}, None
         if self.negatives:
-            true, drawn = scores.gather(1, batch.targets[:, None]), scores.gather(1, batch.negatives)
-            return {"loss": -F.logsigmoid(true).sum() - F.logsigmoid(-drawn).sum()}, None
+            true, negatives = scores.gather(1, batch.targets[:, None]), scores.gather(1, batch.negatives)
+            return {"loss": -F.logsigmoid(true).sum() - F.logsigmoid(-negatives).sum()}, None
         if self.loss == "one-vs-all":
-            wanted = F.one_hot(batch.targets, scores.shape[1]).to(scores)
-            return {"loss": F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")}, None
+            labels = F.one_hot(batch.targets, scores.shape[1]).to(scores)
+            return {"loss": F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")}, None
         return {"loss": F.cross_entropy(scores, batch.targets, reduction="sum")}, None
 
     def update(
@@ -190,26 +190,20 @@ class BagTraining(CustomUpdate):
         return {"loss": loss}, {"loss": learned, "words": read}
 
     def _index(self, data: Any, rng: CounterRng, examples: range) -> np.ndarray:
-        """Which texts a step draws: all of them once an epoch, in an order of its own."""
-        place = int(rng.first_example) + np.arange(examples.start, examples.stop)
-        epochs, place = np.divmod(place, len(data))
-        index = np.empty_like(place)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            if self._order[:2] != (rng.seed, epoch):
-                random = np.random.default_rng(derive_seed(rng.seed, "epoch", epoch))
-                self._order = (rng.seed, epoch, random.permutation(len(data)))
-            index[epochs == epoch] = self._order[2][place[epochs == epoch]]
-        return index
+        """The texts of a part of a step."""
+        if self._order is None or self._order.size != len(data):
+            self._order = EpochOrder(len(data), lambda seed, epoch: epoch_rng(seed, epoch).permutation(len(data)))
+        return self._order.step_indices(rng, examples)
 
     def _as_arrays(self, data: Any) -> "_BagArrays":
-        spelling, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
-        one = self.task.labels.kind == "one"
+        units, targets = data.subword_units, data.targets[torch.from_numpy(data.example_indices)]
+        one = isinstance(self.task.labels.kind, SingleLabel)
         return _BagArrays(
-            firsts=data.starts,
+            bag_starts=data.starts,
             ids=data.ids,
-            words=spelling.word_ids.numpy(),
-            parts=spelling.unit_ids.int().numpy(),
-            starts=np.append(spelling.unit_starts.numpy(), len(spelling.unit_ids)),
+            words=units.word_ids.numpy(),
+            parts=units.unit_ids.int().numpy(),
+            starts=np.append(units.unit_starts.numpy(), len(units.unit_ids)),
             classes=targets.numpy() if one else np.zeros(len(data), np.int64),
             targets=np.zeros((0, 0), np.float32) if one else targets.float().view(len(data), -1).numpy(),
         )

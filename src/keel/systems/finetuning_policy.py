@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import numpy as np
 from torch import Tensor
 
+from keel.data.label_kinds import LabelKind
 from keel.data.token_batch import SubwordUnits, distinct_ids
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
@@ -33,12 +34,12 @@ class FineTuningPolicy:
         learned with the task."""
         return tokenizer
 
-    def head_defaults(self, kind: str = "") -> dict[str, Any]:
+    def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
         """Of what stands on the encoder, the settings that are this system's own unless told otherwise, for labels of
         this kind."""
         return {}
 
-    def adapt_system(self, kind: str, counts: Sequence[int], *, frozen: bool) -> Any:
+    def adapt_system(self, kind: LabelKind, counts: Sequence[int], *, frozen: bool) -> Any:
         """The system's settings for labels of this kind, whose names came so often each."""
         return self.system
 

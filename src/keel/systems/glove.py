@@ -1,8 +1,8 @@
 """GloVe (Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014).
 
-New then: the text is read once, to count which words stand near which; what is learned from are the counts. The
-product of two vectors is to be the logarithm of how often their words met, by weighted least squares. A word's vector
-is the sum of the two that it has, as a center and as a context.
+New then: training on global co-occurrence counts instead of windows of text. The dot product of two vectors is fit to
+the log co-occurrence count of their words by weighted least squares; a word's vector is the sum of its center and
+context vectors.
 """
 
 import errno
@@ -13,37 +13,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.config import cache_folder
+from keel.config import Count, Ge, Gt, Lt, cache_folder
 from keel.data.documents import Documents
 from keel.data.tokenizer import Tokenizer
-from keel.errors import KeelError, UsageError
-from keel.systems.static_vectors import StaticEncoder, StaticSystem
+from keel.errors import KeelError
+from keel.systems.static_vectors import DatasetCache, StaticEncoder, StaticSystem
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, State, Tensors
 from keel.training.plan import Train
 
 CHUNK_CELLS = 4096
-"""Cells in a row of training."""
+"""Cells of the co-occurrence matrix per training example."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glove(StaticSystem):
-    """The hyper-parameters of GloVe."""
+    """Hyper-parameters of GloVe."""
 
-    window: int = 10
-    """Words on either side that are near; each counts as 1 / its distance."""
-    x_max: float = 100.0
-    """Pairs that met more often than that weigh no more."""
-    alpha: float = 0.75
-    """Rarer ones weigh (count / x_max) to this power."""
-    memory: float = 4.0
-    """GiB that counting may take; what does not fit is kept on disk."""
+    window: Count = 10
+    """Context words on either side; each counts 1 / distance."""
+    x_max: Annotated[float, Gt(0)] = 100.0
+    """Cutoff of the weighting function: co-occurrence counts above it have weight 1."""
+    alpha: Annotated[float, Ge(0), Lt(math.inf)] = 0.75
+    """Exponent of the weighting function (count / x_max)^alpha below the cutoff."""
+    memory: Annotated[float, Gt(0)] = 4.0
+    """Memory for counting co-occurrences, in GiB; the rest is on disk."""
 
     name: ClassVar[str] = "glove"
     pretraining_defaults: ClassVar[Train] = Train(
@@ -59,23 +59,13 @@ class Glove(StaticSystem):
     )
     tunable: ClassVar[tuple[str, ...]] = ("window", "x_max", "alpha", "memory")
 
-    def __post_init__(self) -> None:
-        for name in ("width", "window"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("x_max", "memory"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
-        if not 0 <= self.alpha < math.inf:
-            raise UsageError(f"alpha must not be below 0, as {self.alpha} is")
-
     def build_objective(self, encoder: StaticEncoder, tokenizer: Tokenizer) -> "GloveTraining":
         return GloveTraining(self, encoder, tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cooccurrences(Tensors):
-    """Pairs of words and how often they met."""
+    """Cells of the co-occurrence matrix X."""
 
     centers: Tensor  # [pairs]
     contexts: Tensor  # [pairs]
@@ -83,27 +73,22 @@ class Cooccurrences(Tensors):
 
 
 class _CooccurrenceFile(NamedTuple):
-    """The cells of a corpus, on disk."""
+    """The co-occurrence counts of a corpus, memory-mapped from the cache."""
 
     cells: np.ndarray
-    data: Documents
     path: Path
     new: bool
-    """Whether they were counted now."""
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Nobody writes into them: a copy of the objective needs none of its own."""
-        return self
+    """Counted in this run rather than found in the cache."""
 
 
 class GloveTraining(CustomUpdate):
-    """1/2 sum over i, j of f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, with f(x) = min(1, (x / x_max)^alpha).
+    """J = 1/2 sum over i, j of f(X_ij) (w_i . w~_j + b_i + b~_j - log X_ij)^2, with f(x) = min(1, (x / x_max)^alpha).
 
-    The encoder gets w + w~ when training is done; until then both stand here, in rows [w, b, 1, 0 ...] and
-    [w~, 1, b~, 0 ...] whose product is the score, and beside each number the sum of its squared steps for AdaGrad.
+    The encoder gets w + w~ at the end of training. Rows are [w, b, 1, 0 ...] and [w~, 1, b~, 0 ...], whose dot product
+    is the score; the `_sums` hold AdaGrad's accumulated squared steps.
     """
 
-    centers: nn.Parameter  # [vocabulary, size]
+    centers: nn.Parameter  # [vocab, size]
     contexts: nn.Parameter
     center_sums: Tensor
     context_sums: Tensor
@@ -112,7 +97,7 @@ class GloveTraining(CustomUpdate):
         from keel.kernels.glove_updates import LANES
 
         super().__init__()
-        self.system, self.encoder, self.specials = system, encoder, tokenizer.special_ids
+        self.system, self.encoder, self.special_ids = system, encoder, tokenizer.special_ids
         width = encoder.width
         size = math.ceil((width + 2) / LANES) * LANES
         for name, learned, one in (("center", width, width + 1), ("context", width + 1, width)):
@@ -120,23 +105,23 @@ class GloveTraining(CustomUpdate):
             for part in (slice(width), learned):
                 nn.init.uniform_(rows[:, part], -0.5 / width, 0.5 / width)
             rows[:, one] = 1.0
-            rows[self.specials, :width] = 0.0  # never met in training: an unknown word adds nothing to a mean
+            rows[self.special_ids, :width] = 0.0  # never trained: an unknown word adds nothing to a mean
             self.register_parameter(f"{name}s", nn.Parameter(rows))
             self.register_buffer(f"{name}_sums", torch.ones_like(rows))
-        self._kept: dict[int, _CooccurrenceFile] = {}
+        self._cooccurrences = DatasetCache[_CooccurrenceFile]()
 
     def notes(self) -> list[str]:
         return [
-            f"{len(kept.cells):,} pairs of words that meet {'were counted' if kept.new else 'had been before'}: "
-            f"{kept.cells.nbytes / 1e6:,.1f} MB in {kept.path}, which may be deleted"
-            for kept in self._kept.values()
+            f"{len(file.cells):,} co-occurring pairs {'counted' if file.new else 'read from the cache'}: "
+            f"{file.cells.nbytes / 1e6:,.1f} MB in {file.path}, which may be deleted"
+            for file in self._cooccurrences.values()
         ]
 
     def epoch_size(self, data: Documents) -> int:
         return math.ceil(len(self._cells(data)) / CHUNK_CELLS)
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> Cooccurrences:
-        """The pairs of these rows in the order in which `update` learns from them, both ways each."""
+        """The cells of these examples in the order of `update`, in both directions."""
         cells = self._cells(data)
         chosen = np.concatenate(
             [cells[first : first + CHUNK_CELLS] for first in self._chunk_starts(data, rng, examples)]
@@ -148,8 +133,7 @@ class GloveTraining(CustomUpdate):
         return Cooccurrences(centers=both[once], contexts=both.flip(1)[once], counts=counts[once])
 
     def counts(self, batch: Cooccurrences) -> dict[str, Tensor]:
-        """The loss is told by the pairs' weights: those that are rare, and weigh next to nothing, are most of the pairs
-        of a text, but none of those of a small part that is held out."""
+        """Sum of weights f(X): most pairs of a corpus are rare and weigh little, but not those of validation text."""
         return {"squares": self._weights(batch).double().sum()}
 
     def forward(self, batch: Cooccurrences, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
@@ -166,21 +150,23 @@ class GloveTraining(CustomUpdate):
 
         cells = self._cells(data)
         if len(cells) <= self.encoder.vocab_size and (cells["first"] == cells["second"]).all():
-            raise KeelError("no two different words of the corpus stand near each other: give it more text")
-        firsts = self._chunk_starts(data, rng, examples)
+            raise KeelError("no two different words of the corpus co-occur: use more text")
+        chunk_starts = self._chunk_starts(data, rng, examples)
         tables = [
             table.detach().numpy() for table in (self.centers, self.contexts, self.center_sums, self.context_sums)
         ]
 
-        def one(firsts: np.ndarray) -> tuple[float, float, int]:
+        def one(chunk_starts: np.ndarray) -> tuple[float, float, int]:
             x_max, alpha = self.system.x_max, self.system.alpha
-            return update_glove(cells, firsts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables)
+            return update_glove(
+                cells, chunk_starts, CHUNK_CELLS, self.encoder.width, x_max, alpha, np.float32(lr), *tables
+            )
 
         if threads == 1:
-            results = [one(firsts)]
+            results = [one(chunk_starts)]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                results = list(pool.map(one, [firsts[number::threads].copy() for number in range(threads)]))
+                results = list(pool.map(one, [chunk_starts[number::threads].copy() for number in range(threads)]))
         loss, weights, updates = (sum(column) for column in zip(*results, strict=True))
         return {"squares": loss}, {"squares": weights, "pairs": updates}
 
@@ -189,20 +175,20 @@ class GloveTraining(CustomUpdate):
             self.encoder.words.weight.copy_((self.centers + self.contexts)[:, : self.encoder.width])
 
     def _chunk_starts(self, data: Documents, rng: CounterRng, examples: range) -> np.ndarray:
-        """The number of each row's first cell."""
+        """First cell of each example."""
         index, _ = rng.epoch_order(torch.arange(examples.start, examples.stop), self.epoch_size(data))
         return index.numpy() * CHUNK_CELLS
 
     def _cells(self, data: Documents) -> np.ndarray:
-        if id(data) not in self._kept:
-            self._kept[id(data)] = _count_cooccurrences(data, self.specials, self.encoder.vocab_size, self.system)
-        return self._kept[id(data)].cells
+        return self._cooccurrences.get(
+            data, lambda: _count_cooccurrences(data, self.special_ids, self.encoder.vocab_size, self.system)
+        ).cells
 
 
-def _count_cooccurrences(data: Documents, specials: list[int], vocabulary: int, system: Glove) -> _CooccurrenceFile:
-    """The cells of these documents, counted anew unless the cache has them.
+def _count_cooccurrences(data: Documents, special_ids: list[int], vocab_size: int, system: Glove) -> _CooccurrenceFile:
+    """Co-occurrence counts of these documents, from the cache if it has them.
 
-    What is held out is a small part of its corpus: its counts are taken as many times as it would take to fill it.
+    Counts of validation documents are scaled up to the size of their corpus.
     """
     from keel.kernels.cooccurrence import CELL, DocumentSpans, count_cooccurrences
     from keel.kernels.word_counts import count_words
@@ -210,26 +196,30 @@ def _count_cooccurrences(data: Documents, specials: list[int], vocabulary: int, 
     ids = data.ids.numpy()
     begins, stops = (np.ascontiguousarray(data.starts.numpy()[bounds]) for bounds in data.spans.numpy().T)
     text = DocumentSpans(ids.view(f"u{ids.itemsize}"), begins, stops)
-    digest = hashlib.blake2b(f"1 {system.window} {vocabulary} {specials}".encode(), digest_size=16)
+    digest = hashlib.blake2b(f"1 {system.window} {vocab_size} {special_ids}".encode(), digest_size=16)
     for array in text:
         digest.update(array.data)
     folder = cache_folder() / "cooccurrences"
     path = folder / digest.hexdigest()
     new = not path.exists()
     if new:
-        counts = count_words(*text, vocabulary)
-        counts[specials] = 0
+        counts = count_words(*text, vocab_size)
+        counts[special_ids] = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=folder) as beside:
+            with TemporaryDirectory(dir=folder) as temporary:
                 count_cooccurrences(
-                    text, counts, Path(beside) / "cells", window=system.window, scale=len(ids) / data.size,
+                    text, counts, Path(temporary) / "cells", window=system.window, scale=len(ids) / data.size,
                     memory=system.memory, threads=torch.get_num_threads(),
                 )  # fmt: skip
-                os.rename(Path(beside) / "cells", path)
+                os.rename(Path(temporary) / "cells", path)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise KeelError(f"the disk of {folder} is full: free some and run the same command again") from None
-            raise KeelError(f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another place") from None
+                raise KeelError(
+                    f"{folder}: no space left on device; free some and rerun the command to resume"
+                ) from None
+            raise KeelError(
+                f"{folder} cannot be written ({error.strerror}): set KEEL_CACHE to another folder"
+            ) from None
     cells = np.asarray(np.memmap(path, CELL, "r")) if path.stat().st_size else np.empty(0, CELL)
-    return _CooccurrenceFile(cells, data, path, new)
+    return _CooccurrenceFile(cells, path, new)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from keel.data.documents import Documents
 from keel.data.input_windows import ModelInput
+from keel.data.label_kinds import LabelKind, Regression
 from keel.data.sentence_splitting import Sentences
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -125,8 +126,9 @@ class GptFineTuning(FineTuningPolicy):
     def extend_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer.with_special_tokens(TASK_TOKENS)
 
-    def head_defaults(self, kind: str = "") -> dict[str, Any]:
-        return {"orders": "both" if kind == "number" else "given", "lm_loss": 0.0 if self.system.pre_norm else 0.5}
+    def head_defaults(self, kind: LabelKind | None = None) -> dict[str, Any]:
+        orders = "both" if isinstance(kind, Regression) else "given"
+        return {"orders": orders, "lm_loss": 0.0 if self.system.pre_norm else 0.5}
 
 
 class GptEncoder(Encoder):

@@ -1,20 +1,19 @@
-"""N-grams (Shannon 1948), smoothed by Kneser and Ney (1995) as Chen and Goodman modified it ("An Empirical Study of
-Smoothing Techniques for Language Modeling", 1998).
+"""N-gram language model with modified Kneser-Ney smoothing (Shannon 1948; Kneser and Ney 1995; Chen and Goodman, "An
+Empirical Study of Smoothing Techniques for Language Modeling", 1998).
 
-Nothing is learned but counts: a word is as likely as it has been after the last words before. New in the smoothing: a
-word that was never seen there falls back on fewer words, and is then judged not by how often it comes but by how many
-words it has come after; "Francisco" is frequent, and follows one.
+New in the smoothing: an unseen n-gram backs off to a shorter context, where a word counts by the number of distinct
+words it follows rather than by its frequency ("Francisco" is frequent, but follows one word).
 """
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.config import cache_folder
+from keel.config import Count, Ge, Lt, cache_folder
 from keel.data.documents import Documents
 from keel.data.token_batch import TokenBatch
 from keel.data.token_store import disk_errors
@@ -23,52 +22,35 @@ from keel.errors import KeelError, UsageError
 from keel.nn.encoder import Encoder, Recorder
 from keel.systems.finetuning_policy import FineTuningPolicy, NoFineTuning
 from keel.systems.static_vectors import LastWords, WordSystem
+from keel.systems.system import COUNTING, CountBased, CountingObjective
 from keel.training.counter_rng import CounterRng
-from keel.training.objective import CustomUpdate, State, Tensors
+from keel.training.objective import State, Tensors
 from keel.training.plan import Train
 
 if TYPE_CHECKING:
     from keel.kernels.ngram_counts import NgramCounts, SentenceSpans
 
 SHARES = 40
-"""Rows for each order: a step learns one order, a row of text is a share of its sentences."""
+"""Examples per order: a default step estimates one order; an example is a share of the sentences."""
 FALLBACK = (0.5, 1.0, 1.5)
-"""Discounts of n-grams that come once, twice or more often, where a text is too small to tell."""
+"""Discounts of n-grams that occur once, twice or more often, where a corpus is too small to estimate them."""
 
-
-NO_VECTORS = "ngram counts words and has no vectors that a task could learn from: take nnlm or word2vec"
+NO_VECTORS = "ngram has no word vectors to fine-tune: use nnlm or word2vec"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ngram(WordSystem):
-    """How far back an n-gram looks."""
+class Ngram(WordSystem, CountBased):
+    """Hyper-parameters of the n-gram model."""
 
-    order: int = 5
-    """Words of an n-gram: the last one is foretold by those before it."""
-    memory: float = 4.0
-    """GiB that sorting may take, beside the n-grams themselves; those of a larger text are sorted in parts."""
+    order: Count = 5
+    """N-gram order: the last word is predicted from the order - 1 words before it."""
+    memory: Annotated[float, Ge(2**-30), Lt(math.inf)] = 4.0
+    """Memory for sorting, in GiB, in addition to the n-grams; a larger corpus is sorted in parts on disk."""
 
     name: ClassVar[str] = "ngram"
     is_causal_lm: ClassVar[bool] = True
-    count_based: ClassVar[bool] = True
     default_vocab_size: ClassVar[int] = 1_000_000
-    pretraining_defaults: ClassVar[Train] = Train(
-        optimizer="own",
-        epochs=1,
-        batch=SHARES,
-        lr=1.0,
-        warmup=0,
-        evaluate_every=1,
-        log_every=1,
-        checkpoint_every=0,
-        device="cpu",
-    )
-
-    def __post_init__(self) -> None:
-        if self.order < 1:
-            raise UsageError(f"order must be 1 or more, not {self.order}")
-        if not 2**-30 <= self.memory < math.inf:
-            raise UsageError(f"memory must be a number of GiB that makes a byte or more, not {self.memory:g}: try 4")
+    pretraining_defaults: ClassVar[Train] = replace(COUNTING, batch=SHARES, evaluate_every=1, checkpoint_every=0)
 
     @property
     def finetuning_policy(self) -> FineTuningPolicy:
@@ -76,10 +58,10 @@ class Ngram(WordSystem):
 
     @property
     def continued_pretraining_defaults(self) -> NoReturn:
-        raise UsageError("n-grams that are counted cannot learn more: start anew with `pretrain ngram` on all text")
+        raise UsageError("ngram cannot continue pre-training: run `keel pretrain ngram` on all of the text")
 
     def finetuning_defaults(self, frozen: bool) -> NoReturn:
-        raise KeelError(NO_VECTORS)  # exit code 1, as for whoever asks it for one
+        raise KeelError(NO_VECTORS)  # exit code 1, as in `embed`
 
     def build_encoder(self, vocab_size: int) -> "NgramEncoder":
         return NgramEncoder(vocab_size)
@@ -93,9 +75,9 @@ class Ngram(WordSystem):
 
 
 class NgramEncoder(Encoder):
-    """A tree of n-grams: nodes of one order lie side by side, the words themselves first, each by its id.
+    """A trie of n-grams: nodes are stored by order, unigrams first, each at its id.
 
-    Node n goes on in nodes starts[n] to starts[n + 1], by words in rising order.
+    The children of node n are nodes starts[n] to starts[n + 1], in order of word ids.
     """
 
     def __init__(self, vocab_size: int):
@@ -107,19 +89,19 @@ class NgramEncoder(Encoder):
         self.chances = nn.Parameter(torch.empty(0), requires_grad=False)  # [nodes] log p of the last word
         self.register_buffer("words", torch.empty(0, dtype=torch.int32))  # [nodes] the last word
         self.register_buffer("starts", torch.empty(0, dtype=torch.int32))  # [nodes below the highest order + 1]
-        self.register_buffer("backoffs", torch.empty(0))  # [nodes below the highest order] log of what others get
+        self.register_buffer("backoffs", torch.empty(0))  # [nodes below the highest order] log back-off weight
 
     def resize(self, nodes: int, inner: int) -> None:
-        """Make room for so many nodes, of which `inner` are below the highest order."""
+        """Allocate `nodes` nodes, of which `inner` are below the highest order."""
         if nodes >= 2**31:
-            raise KeelError(f"{nodes:,} n-grams are more than a model holds: lower --system.order or give less text")
+            raise KeelError(f"{nodes:,} n-grams are too many for one model: lower --system.order or use less text")
         self.chances = nn.Parameter(torch.zeros(nodes), requires_grad=False)
         self.words, self.starts = torch.zeros(nodes, dtype=torch.int32), torch.zeros(inner + 1, dtype=torch.int32)
         self.backoffs = torch.zeros(inner)
 
     @property
     def sizes(self) -> list[int]:
-        """How many n-grams of each order there are; of the first, all words."""
+        """Number of n-grams of each order; of order 1, the vocabulary."""
         bounds, inner = [0, self.vocab_size], len(self.starts) - 1
         while bounds[-1] < inner:
             bounds.append(int(self.starts[bounds[-1]]))
@@ -129,119 +111,117 @@ class NgramEncoder(Encoder):
         return NgramTrie(*(t.detach().numpy() for t in (self.words, self.starts, self.chances, self.backoffs)))
 
     def embed(self, batch: TokenBatch) -> Tensor:
-        raise KeelError("ngram has no vectors: it counts words; take nnlm, word2vec or another")
+        raise KeelError("ngram has no word vectors: use nnlm, word2vec or another system")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any) -> None:
-        """How many n-grams there are is known by those that are stored."""
+        """Allocate as many n-grams as are stored."""
         names = [f"{prefix}{name}" for name in ("chances", "words", "backoffs", "starts")]
         if set(names) <= state_dict.keys():
             nodes, words, inner, starts = (len(state_dict[name]) for name in names)
             if nodes != words or starts != inner + 1:
-                raise KeelError("the tables of n-grams are of different sizes, and so not of one model: get them again")
+                raise KeelError("the n-gram tables differ in size, so they are not of one model: restore the folder")
             self.resize(nodes, inner)
         super()._load_from_state_dict(state_dict, prefix, *rest, **more)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        """Stay in the CPU's memory, where the kernels read."""
+        """Stay on the CPU, where the kernels run."""
         return self
 
 
 class NgramTrie(NamedTuple):
-    """The same as the kernels read it."""
+    """The trie as the kernels read it."""
 
     words: np.ndarray
     starts: np.ndarray
-    chances: np.ndarray
+    log_probs: np.ndarray
     backoffs: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceBatch(Tensors):
-    """Some sentences between their marks, end to end."""
+    """Sentences between <s> and </s>, concatenated."""
 
     ids: Tensor  # [tokens]
-    inner: Tensor | None = None  # [tokens] whether each is no end of a document, if those are summed up apart
+    inner: Tensor | None = None  # [tokens] False at document ends, if these are counted separately
 
 
-class NgramCounting(CustomUpdate):
-    """Interpolated modified Kneser-Ney: p(w | v..) = (c - D(c)) / sum of c + what D spared p(w | one word less).
+class NgramCounting(CountingObjective):
+    """Interpolated modified Kneser-Ney: p(w | v u) = (c(v u w) - D(c)) / sum_w' c(v u w') + gamma(v u) p(w | u).
 
-    The loss is -log p of every word and every end of a sentence, by the orders that are learned so far: each step adds
-    one. A sentence is foretold from its own start, unknown words are one word.
+    The loss is -log p of every word and sentence end, by the orders estimated so far: each step adds one. Context does
+    not cross sentences; all unknown words are one word.
     """
-
-    nondeterministic: ClassVar[bool] = False
 
     def __init__(self, system: Ngram, encoder: NgramEncoder, tokenizer: Tokenizer):
         super().__init__()
         self.system, self.encoder = system, encoder
         self.bos_id, self.eos_id, self.max_context = tokenizer.cls_id, tokenizer.sep_id, None
         self.words = np.arange(encoder.vocab_size, dtype=np.int32)
-        self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written out in a text, they are no marks
-        self.never = self.words != np.arange(encoder.vocab_size)
-        self.never[self.eos_id] = False
+        self.words[tokenizer.special_ids] = tokenizer.unknown_id  # written in a text, they are ordinary words
+        self.impossible = self.words != np.arange(encoder.vocab_size)
+        self.impossible[self.eos_id] = False
         self.discounts: Tensor
-        # [order, 3] D of n-grams that come once, twice and more often; 0 before that order is learned
+        # [order, 3] discounts of n-grams that occur once, twice and more often; 0 before the order is estimated
         self.register_buffer("discounts", torch.zeros(system.order, 3))
         self._counted: NgramCounts | None = None
-        self._remarks: list[str] = []
+        self._notes: list[str] = []
 
     @property
-    def learned(self) -> int:
-        """How many orders are learned."""
+    def estimated_orders(self) -> int:
+        """Number of orders estimated so far."""
         return int(self.discounts[:, 0].count_nonzero())
 
     def setup(self, data: Documents) -> None:
         from keel.kernels.ngram_counts import SentenceBoundaries, count_ngrams
 
-        folder, vocabulary = cache_folder(), self.encoder.vocab_size
+        folder, vocab_size = cache_folder(), self.encoder.vocab_size
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._counted = count_ngrams(
                 _sentences(data), self.words, SentenceBoundaries(self.bos_id, self.eos_id), order=self.system.order,
-                vocab_size=vocabulary, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
+                vocab_size=vocab_size, folder=folder, memory=self.system.memory, threads=torch.get_num_threads(),
             )  # fmt: skip
         if self._counted.parts > 1:
-            what = f"the places of all words take more than {self.system.memory:g} GiB"
-            self._remarks.append(f"{what}: they were sorted in {self._counted.parts} parts, on disk")
+            self._notes.append(
+                f"n-grams were sorted in {self._counted.parts} parts on disk, since they take more than "
+                f"{self.system.memory:g} GiB (--system.memory)"
+            )
         orders = self._counted.orders
-        met = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
-        if np.count_nonzero(met) < 2:
-            remedy = "give it more text, or lower --min-count"
-            raise KeelError(f"the corpus holds fewer than two words that come up often enough: {remedy}")
+        word_counts = np.delete(orders[0].counts, [self.eos_id, self.words[self.bos_id]])
+        if np.count_nonzero(word_counts) < 2:
+            raise KeelError("the corpus has fewer than two frequent enough words: use more text or lower --min-count")
         inner = sum(len(order.words) for order in orders[:-1])
         self.encoder.resize(inner + len(orders[-1].words), inner)
-        tree = self.encoder.trie()
-        np.concatenate([order.words for order in orders], out=tree.words)
+        trie = self.encoder.trie()
+        np.concatenate([order.words for order in orders], out=trie.words)
         sizes = np.concatenate([order.sizes for order in orders[:-1]] or [np.empty(0, np.int32)])
-        np.cumsum(sizes, out=tree.starts[1:])
-        np.add(tree.starts, vocabulary, out=tree.starts)
-        tree.chances[:vocabulary] = np.where(self.never, -np.inf, -np.log(np.count_nonzero(~self.never)))
+        np.cumsum(sizes, out=trie.starts[1:])
+        np.add(trie.starts, vocab_size, out=trie.starts)
+        trie.log_probs[:vocab_size] = np.where(self.impossible, -np.inf, -np.log(np.count_nonzero(~self.impossible)))
 
     def epoch_size(self, data: Documents) -> int:
         return SHARES * self.system.order
 
     def batch(self, data: Documents, rng: CounterRng, examples: range) -> SentenceBatch:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (examples.start, examples.stop))
-        return self._text(sentences.slice(first, last))
+        first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (examples.start, examples.stop))
+        return self._with_boundaries(sentences.slice(first, last))
 
     def sequential_batch(self, data: Documents, number: int) -> SentenceBatch:
         sentences = _sentences(data)
-        first, last = (len(sentences.begins) * row // self.epoch_size(data) for row in (number, number + 1))
+        first, last = (len(sentences.begins) * n // self.epoch_size(data) for n in (number, number + 1))
         sentences = sentences.slice(first, last)
-        text = self._text(sentences)
+        text = self._with_boundaries(sentences)
         closing = np.isin(np.arange(first, last), np.diff(data.spans.numpy()).cumsum() - 1)  # each document's last
         inner = torch.ones_like(text.ids, dtype=torch.bool)
         inner[text.ids == self.eos_id] = torch.from_numpy(~closing[sentences.stops > sentences.begins])
         return SentenceBatch(ids=text.ids, inner=inner)
 
-    def _text(self, sentences: "SentenceSpans") -> SentenceBatch:
+    def _with_boundaries(self, sentences: "SentenceSpans") -> SentenceBatch:
         from keel.kernels.ngram_counts import SentenceBoundaries
 
-        return SentenceBatch(
-            ids=torch.from_numpy(sentences.with_boundaries(self.words, SentenceBoundaries(self.bos_id, self.eos_id)))
-        )
+        boundaries = SentenceBoundaries(self.bos_id, self.eos_id)
+        return SentenceBatch(ids=torch.from_numpy(sentences.with_boundaries(self.words, boundaries)))
 
     def counts(self, batch: SentenceBatch) -> dict[str, Tensor]:
         words = batch.ids != self.bos_id
@@ -253,58 +233,58 @@ class NgramCounting(CustomUpdate):
         from keel.kernels.ngram_counts import sum_log_probs
 
         ids = batch.ids.numpy()
-        chosen = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
-        total, part = sum_log_probs(ids, chosen, self.bos_id, self.learned, *self.encoder.trie())
+        selected = np.ones(len(ids), bool) if batch.inner is None else batch.inner.numpy()
+        total, part = sum_log_probs(ids, selected, self.bos_id, self.estimated_orders, *self.encoder.trie())
         sums = total if batch.inner is None else [total, part]
         return {"ngram": torch.tensor(sums, dtype=torch.float64)}, None
 
-    def update(
-        self, data: Documents, rng: CounterRng, examples: range, lr: float, threads: int
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """Learn the orders whose last row is among these; the loss is that of the first sentences."""
-        first, found = int(rng.first_example), 0
+    def count(self, data: Documents, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+        """Estimate the orders whose last example is among these; the loss is that of the first sentences."""
+        found = 0
         for order in range(1, self.system.order + 1):
-            if first < order * SHARES <= first + len(examples):
-                found += self._learn(order)
-        batch = self._text(_sentences(data).slice(0, 1000))
+            if examples.start < order * SHARES <= examples.stop:
+                found += self._estimate_order(order)
+        batch = self._with_boundaries(_sentences(data).slice(0, 1000))
         loss, words = self(batch)[0]["ngram"], self.counts(batch)["ngram"]
         return {"ngram": float(loss)}, {"ngram": float(words), "ngrams": float(found)}
 
-    def _learn(self, order: int) -> int:
-        """Weigh the n-grams of one order, given those one shorter; how many there are."""
+    def _estimate_order(self, order: int) -> int:
+        """Estimate the n-grams of one order, given the order below; return how many there are."""
         from keel.kernels.ngram_counts import estimate_ngrams, estimate_unigrams
 
         assert self._counted is not None
-        orders, tree = self._counted.orders, self.encoder.trie()
+        orders, trie = self._counted.orders, self.encoder.trie()
         counts = orders[order - 1].counts
         discounts = self._discounts(order, counts)
         if order == 1:
-            estimate_unigrams(counts, discounts, self.never, tree.chances)
+            estimate_unigrams(counts, discounts, self.impossible, trie.log_probs)
         else:
             below = sum(len(each.words) for each in orders[: order - 2])
             offset = below + len(orders[order - 2].words)
             links = orders[order - 1].suffixes
-            estimate_ngrams(below, offset, tree.starts, counts, links, discounts, tree.chances, tree.backoffs)
+            estimate_ngrams(below, offset, trie.starts, counts, links, discounts, trie.log_probs, trie.backoffs)
         self.discounts[order - 1] = torch.from_numpy(discounts[1:])
         return int(np.count_nonzero(counts))
 
     def _discounts(self, order: int, counts: np.ndarray) -> np.ndarray:
-        """[4] what is taken from an n-gram that comes 0, 1, 2, or 3 times and more.
+        """[4] discounts of n-grams that occur 0, 1, 2, or 3 and more times.
 
-        D_k = k - (k + 1) Y n_(k+1) / n_k with Y = n_1 / (n_1 + 2 n_2), where n_k n-grams come k times.
+        D_k = k - (k + 1) Y n_(k+1) / n_k with Y = n_1 / (n_1 + 2 n_2), where n_k n-grams occur k times.
         """
         n = np.array([np.count_nonzero(counts == times) for times in range(5)], np.float64)
         if n[1:4].all():
             k = np.arange(1, 4)
             found = k - (k + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:] / n[1:4]
-            if (found > 0).all():  # none is above k
+            if (found > 0).all():  # D_k <= k always holds
                 return np.concatenate([[0.0], found])
-        what = f"the text is too small to tell what to take from the counts of {order}-grams"
-        self._remarks.append(f"{what}: {FALLBACK[0]}, {FALLBACK[1]:g} and {FALLBACK[2]} from 1, 2 and more")
+        self._notes.append(
+            f"the corpus is too small to estimate the discounts of {order}-grams: "
+            f"using {FALLBACK[0]}, {FALLBACK[1]:g} and {FALLBACK[2]}"
+        )
         return np.array([0.0, *FALLBACK])
 
     def notes(self) -> list[str]:
-        return self._remarks
+        return self._notes
 
     def new_state(self, batch_size: int) -> LastWords:
         return LastWords(ids=torch.empty(batch_size, 0, dtype=torch.int32))
@@ -312,23 +292,25 @@ class NgramCounting(CustomUpdate):
     def step(
         self, ids: Tensor, state: LastWords | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, LastWords]:
-        """[rows, vocabulary] log p of what comes after these further ids [rows, time], and the last words read."""
+        """[batch, vocab] log p of the next word after these further ids [batch, time], and the new state."""
         from keel.kernels.ngram_counts import next_word_log_probs
 
         state, ids = state or self.new_state(len(ids)), ids.cpu()
         read = np.where(ids == self.bos_id, self.bos_id, self.words[ids])
-        read = np.where(ids == self.eos_id, self.bos_id, read)  # after a sentence another one starts
+        read = np.where(ids == self.eos_id, self.bos_id, read)  # </s> starts a new sentence
         context = np.concatenate([state.ids.numpy(), read], 1)
         context = np.ascontiguousarray(context[:, -max(1, self.system.order - 1) :])
         found = np.empty((len(ids), self.encoder.vocab_size), np.float32)
-        for row, last in zip(found, context, strict=True):
+        for log_probs, last in zip(found, context, strict=True):
             begins = np.flatnonzero(last == self.bos_id)
-            next_word_log_probs(last[begins[-1] if len(begins) else 0 :], self.learned, *self.encoder.trie(), row)
+            next_word_log_probs(
+                last[begins[-1] if len(begins) else 0 :], self.estimated_orders, *self.encoder.trie(), log_probs
+            )
         return torch.from_numpy(found), LastWords(ids=torch.from_numpy(context))
 
-    def logits_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """[places, vocabulary] scores of what follows these places of whole rows [rows, time]."""
-        return self.step(LastWords.context_at(ids, places, self.bos_id, max(1, self.system.order - 1)))[0]
+    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """[positions, vocab] log p of the next word after these positions of whole sequences [batch, time]."""
+        return self.step(LastWords.context_at(ids, positions, self.bos_id, max(1, self.system.order - 1)))[0]
 
 
 def _sentences(data: Documents) -> "SentenceSpans":

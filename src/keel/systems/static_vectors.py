@@ -1,11 +1,13 @@
 """Word vectors without context: what one-hot, word2vec, GloVe and fastText share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from keel.config import Count
 from keel.data.input_windows import ModelInput
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
@@ -14,23 +16,25 @@ from keel.systems.system import System
 from keel.training.objective import Tensors
 from keel.training.plan import Train
 
+Derived = TypeVar("Derived")
+
 
 @dataclass(frozen=True, kw_only=True)
 class WordSystem(System):
-    """A system that knows words by themselves, whatever stands around them."""
+    """A system that reads words, each independent of its context."""
 
     default_tokenizer: ClassVar[str] = "words"
 
     @property
     def max_length(self) -> int:
-        """A mean of vectors has no end; this bounds the memory of a batch."""
+        """A mean of vectors has no maximum; this bounds the memory of a batch."""
         return 4096
 
     def finetuning_defaults(self, frozen: bool) -> Train:
         return Train(epochs=20 if frozen else 10, batch=32, lr=1e-2 if frozen else 1e-3)
 
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
-        """The words as they are; of a pair one after the other, the second in segment 1."""
+        """The words without special tokens; a pair is concatenated, with the second text in segment 1."""
         if first and not second:
             return ModelInput(first, [0] * len(first), 0)
         ids = first + (second or [])
@@ -40,10 +44,10 @@ class WordSystem(System):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticSystem(WordSystem):
-    """A system whose encoder is a table of vectors."""
+    """A system whose encoder is an embedding table."""
 
-    width: int = 100
-    """Of the vectors."""
+    width: Count = 100
+    """Embedding size."""
 
     default_vocab_size: ClassVar[int] = 1_000_000
     default_min_count: ClassVar[int] = 5
@@ -52,28 +56,51 @@ class StaticSystem(WordSystem):
         return StaticEncoder(vocab_size, self.width)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastWords(Tensors):
-    """As much of what was read as the next word depends on: the state of those who look back a few words."""
-
-    ids: Tensor  # [rows, words]
-
-    @staticmethod
-    def context_at(ids: Tensor, places: Tensor, opening: int, words: int) -> Tensor:
-        """[places, words] the last ones up to each of these places of rows [rows, time], counted through all rows."""
-        before = ids.new_full((len(ids), words - 1), opening)
-        return torch.cat([before, ids], 1).unfold(1, words, 1).flatten(0, 1)[places]
-
-
 class StaticEncoder(Encoder):
-    """A vector for each word whatever stands around it; a row is the mean of its words."""
+    """One vector per word; a text is the mean of its words."""
 
     def __init__(self, vocab_size: int, width: int):
         super().__init__()
         self.vocab_size, self.width = vocab_size, width
-        # nn.Embedding would draw numbers of its own, for nothing; without memory to draw into, that takes seconds.
+        # nn.Embedding would initialize the weights a first time, which takes seconds on the meta device.
         self.words = nn.Embedding.from_pretrained(torch.empty(vocab_size, width), freeze=False)
         nn.init.uniform_(self.words.weight, -0.5 / width, 0.5 / width)
 
     def embed(self, batch: TokenBatch) -> Tensor:
         return self.words(batch.ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWords(Tensors):
+    """State of an n-gram model: the last words of each sequence."""
+
+    ids: Tensor  # [batch, words]
+
+    @staticmethod
+    def context_at(ids: Tensor, positions: Tensor, bos_id: int, words: int) -> Tensor:
+        """[positions, words] the last words up to each flat position of sequences [batch, time]."""
+        before = ids.new_full((len(ids), words - 1), bos_id)
+        return torch.cat([before, ids], 1).unfold(1, words, 1).flatten(0, 1)[positions]
+
+
+class DatasetCache(Generic[Derived]):
+    """What an objective derives from each dataset it reads; read-only, so copies of the objective share it.
+
+    It holds the datasets themselves: the id of one that was freed may be that of a new one.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Any, Derived]] = []
+
+    def get(self, data: Any, derive: Callable[[], Derived]) -> Derived:
+        for known, derived in self._entries:
+            if known is data:
+                return derived
+        self._entries.append((data, derive()))
+        return self._entries[-1][1]
+
+    def values(self) -> list[Derived]:
+        return [derived for _, derived in self._entries]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self

@@ -15,7 +15,8 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
 from keel.systems.finetuning_policy import FineTuningPolicy
-from keel.training.objective import Objective, Tensors
+from keel.training.counter_rng import CounterRng
+from keel.training.objective import CustomUpdate, Objective, Tensors
 from keel.training.plan import Train
 
 
@@ -47,8 +48,6 @@ class System(Validated):
     """Whether a task learns on its vectors as they are, all layers mixed, unless told otherwise."""
     supervised_only: ClassVar[bool] = False
     """Whether it learns from labels alone, and has nothing to learn from text."""
-    count_based: ClassVar[bool] = False
-    """Whether it counts its text, all of it and once: how long that takes is not for anybody to set."""
     uses_subwords: ClassVar[bool] = False
     """Whether it reads how words are spelled, and so has vectors for words that it never met."""
 
@@ -125,6 +124,34 @@ class System(Validated):
     def build_inputs(self, tokenizer: Tokenizer, first: list[int], second: list[int] | None = None) -> ModelInput:
         """One or two texts as one row, with this system's marks."""
         raise NotImplementedError
+
+
+COUNTING = Train(optimizer="own", epochs=1, lr=1.0, warmup=0, evaluate_every=0, log_every=1, device="cpu")
+"""Schedule of a count-based system: one pass over the corpus on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountBased(System):
+    """A system whose parameters are corpus statistics, counted in one pass: epochs, steps and lr do not apply."""
+
+    def build_objective(self, encoder: Any, tokenizer: Tokenizer) -> "CountingObjective":
+        raise NotImplementedError
+
+
+class CountingObjective(CustomUpdate):
+    """Objective of a count-based system: the same bits with any number of threads."""
+
+    nondeterministic: ClassVar[bool] = False
+
+    def count(self, data: Any, examples: range) -> tuple[dict[str, float], dict[str, float]]:
+        """Add these parts of the pass, of `epoch_size` in all, to the statistics; return sums of losses and counts."""
+        raise NotImplementedError
+
+    def update(
+        self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        first = int(rng.first_example)
+        return self.count(data, range(first, first + len(examples)))
 
 
 @dataclass(frozen=True, kw_only=True)

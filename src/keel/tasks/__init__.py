@@ -1,4 +1,4 @@
-"""What can be learned from labels; a task's name becomes a class here and nowhere else."""
+"""Tasks by name: the one place where a task's name becomes a class."""
 
 from keel.tasks.choose import MultipleChoice
 from keel.tasks.classify import TextClassification

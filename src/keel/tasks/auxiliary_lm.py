@@ -1,4 +1,4 @@
-"""A task that goes on with pre-training on its own rows (Radford et al. 2018): what language is, is not forgotten."""
+"""Auxiliary language-modelling loss while fine-tuning (Radford et al. 2018, GPT-1)."""
 
 import torch
 from torch import Tensor, nn
@@ -13,32 +13,30 @@ from keel.training.objective import Objective, State
 
 
 class AuxiliaryLM(Objective):
-    """L = L_task + weight L_language, the mean of -log p(next token | those before) over all rows of the task; both
-    read one pass through the encoder. It is reported with its weight, so that the losses add up."""
+    """L = L_task + weight * L_lm, with L_lm the mean of -log p(next token | previous tokens) over the task's sequences;
+    both from one pass through the encoder. L_lm is reported with its weight, so that the losses add up."""
 
     def __init__(self, task: Task, objective: Objective, weight: float):
         super().__init__()
         system = task.system
         if task.frozen:
-            raise UsageError("--lm-loss teaches the encoder, and --freeze leaves it as it is: choose one of them")
+            raise UsageError("--lm-loss trains the encoder, and --freeze does not: leave out one of them")
         if task.network is not None or task.mix is not None:
-            raise UsageError(
-                "--lm-loss reads the encoder's top layer as it is: leave out --network, --characters, --mix"
-            )
+            raise UsageError("--lm-loss needs a head on the top layer: leave out --network, --characters, --mix")
         if (
             not system.is_causal_lm
             or getattr(system, "bidirectional", False)
             or not isinstance(objective, CausalLMObjective)
         ):
-            what = f"{system.name} is not pre-trained to foretell the next word from those before it alone"
-            raise UsageError(f"{what}: leave out --lm-loss, or take a gpt, an rnn or a ulmfit")
+            what = f"{system.name} is not a left-to-right language model"
+            raise UsageError(f"{what}: leave out --lm-loss, or use gpt, ulmfit or a unidirectional rnn")
         self.task, self.objective, self.weight = task, objective, weight
 
     def blocks(self) -> list[nn.Module]:
         return self.task.blocks()
 
     def input_parameters(self) -> list[nn.Parameter]:
-        """The task's: words that the language model foretells too stay below, since the task's head stands above."""
+        """The task's: with tied embeddings they are below the head, although the language model predicts with them."""
         return self.task.input_parameters()
 
     def epoch_size(self, data: EncodedExamples) -> int:
@@ -52,18 +50,18 @@ class AuxiliaryLM(Objective):
         return {**self.task.counts(batch), "language": has_next_token(batch.inputs).sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        rows, objective = batch.inputs, self.objective
-        assert rows is not None
+        inputs, objective = batch.inputs, self.objective
+        assert inputs is not None
         assert isinstance(objective, CausalLMObjective)
-        output = self.task.encoder(rows)
-        task = self.task.loss(batch, self.task.features_from_output(output, rows, batch.selection))
-        language = objective.nll(output.top[:, :-1], rows.ids[:, 1:], has_next_token(rows))
+        output = self.task.encoder(inputs)
+        task = self.task.loss(batch, self.task.features_from_output(output, inputs, batch.selection))
+        language = objective.nll(output.top[:, :-1], inputs.ids[:, 1:], has_next_token(inputs))
         return {"loss": task, "language": self.weight * language}, state
 
 
-def has_next_token(rows: TokenBatch) -> Tensor:
-    """[batch, time - 1] 1 where a token is followed by another of its row, else 0."""
-    if rows.position_ids is not None:
-        return (rows.position_ids.diff() == 1).float()
-    place = torch.arange(1, rows.ids.shape[1], device=rows.ids.device)
-    return (place < rows.lengths[:, None]).float()
+def has_next_token(inputs: TokenBatch) -> Tensor:
+    """[batch, time - 1] 1 where the next token is of the same sequence, else 0."""
+    if inputs.position_ids is not None:
+        return (inputs.position_ids.diff() == 1).float()
+    position = torch.arange(1, inputs.ids.shape[1], device=inputs.ids.device)
+    return (position < inputs.lengths[:, None]).float()

@@ -1,13 +1,12 @@
-"""One of several choices that completes or answers a text: each is read after the text, and the likeliest wins."""
+"""Multiple choice: each choice is scored together with the text, and the most probable one is predicted."""
 
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from keel.data.collation import EncodedExamples, TokenSelection
+from keel.data.collation import EncodedExamples
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples
 from keel.data.input_windows import FlatTokens
 from keel.data.multiple_choice_files import make_choice_example, read_choices
@@ -22,8 +21,8 @@ from keel.training.plan import Train
 
 
 class MultipleChoice(TextClassification):
-    """p(choice k | text) = softmax over k of (w dropout(summary of text and choice k) + b): a row for each choice, in
-    the system's frame for pairs. Radford et al. (2018) and Devlin et al. (2019) learn RACE and SWAG so."""
+    """p(choice k | text) = softmax_k(w dropout(pooled output of text and choice k) + b), one sequence per choice in the
+    input template of pairs, as for RACE (Radford et al. 2018) and SWAG (Devlin et al. 2019)."""
 
     name: ClassVar[str] = "choose"
     pair: ClassVar[bool] = True
@@ -34,7 +33,7 @@ class MultipleChoice(TextClassification):
 
     @classmethod
     def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
-        if isinstance(system, WordSystem) and not network:  # fastText's own way is for labels of texts
+        if isinstance(system, WordSystem) and not network:  # fastText's own classifier is for labels of texts
             return WordSystem.finetuning_defaults(system, frozen)
         return super().finetuning_defaults(system, frozen, network=network)
 
@@ -42,8 +41,7 @@ class MultipleChoice(TextClassification):
         match item:
             case [str(text), [*choices]]:
                 return make_choice_example(text, choices, None, f"item {number + 1}")
-        wanted = "(text, [choice, choice, ...])"
-        raise UsageError(f"item {number + 1} is {item!r:.60}, but this model was made for {wanted}: mend or drop it")
+        raise self.wrong_input(item, number, "(text, [choice, choice, ...])")
 
     def is_single_input(self, item: Any) -> bool:
         return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
@@ -51,54 +49,51 @@ class MultipleChoice(TextClassification):
     def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
     ) -> EncodedExamples:
-        """A row for each choice; a text too long is cut from its front, for the question stands at its end."""
+        """A sequence for each choice; a long text is truncated at its start, since the question is at its end."""
         targets = self.labels.targets(examples) if labelled else None
-        spell, choices = self.system.uses_subwords, examples.choices
+        oov_ids, choices = self.system.uses_subwords, examples.choices
         counts = np.fromiter(map(len, choices), np.int64, len(choices))
         if not len(counts) or counts.min() < 2:
-            raise UsageError(f"{examples.source} has no choices: this model was made to choose between some")
-        texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=spell))
-        ends = FlatTokens(*self.tokenizer.encode_flat([choice for each in choices for choice in each], oov_ids=spell))
+            raise UsageError(f"{examples.source} has no choices: this model expects two or more for each text")
+        texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
+        endings = FlatTokens(
+            *self.tokenizer.encode_flat([choice for each in choices for choice in each], oov_ids=oov_ids)
+        )
         owners = np.repeat(np.arange(len(counts)), counts)
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], []).ids)
-        sizes = texts.lengths[owners]
-        ends_kept = np.minimum(ends.lengths, room - np.minimum(sizes, room // 2))
-        sizes_kept = np.minimum(sizes, room - ends_kept)
-        if long := len(np.unique(owners[(sizes_kept < sizes) | (ends_kept < ends.lengths)])):
+        text_lengths = texts.lengths[owners]
+        choice_room = np.minimum(endings.lengths, room - np.minimum(text_lengths, room // 2))
+        text_room = np.minimum(text_lengths, room - choice_room)
+        if long := len(np.unique(owners[(text_room < text_lengths) | (choice_room < endings.lengths)])):
             what = f"{long} of {len(counts)} examples are longer than {room} tokens"
-            note(
-                on_event, f"{examples.source}: {what}: of their texts the end is read, so that question and choice stay"
-            )
+            note(on_event, f"{examples.source}: {what}: the start of the text is cut, question and choice are kept")
         stops = np.cumsum(texts.lengths)[owners]
-        firsts = FlatTokens(texts.ids[_spans(stops - sizes_kept, sizes_kept)], sizes_kept)
-        seconds = FlatTokens(ends.ids[_spans(np.cumsum(ends.lengths) - ends.lengths, ends_kept)], ends_kept)
-        rows = self.build_packed_inputs(firsts, seconds, room)
-        return self._laid_out(
+        first_texts = FlatTokens(texts.ids[_spans(stops - text_room, text_room)], text_room)
+        second_texts = FlatTokens(endings.ids[_spans(endings.starts, choice_room)], choice_room)
+        inputs = self.build_packed_inputs(first_texts, second_texts, room)
+        return self._encoded(
             examples,
-            rows._replace(window_counts=counts),
+            inputs._replace(window_counts=counts),
             targets=targets,
             batch_size=batch_size,
             weights=np.ones(len(owners), np.float32),
             group_starts=np.append(0, np.cumsum(counts)),
         )
 
-    def combine_groups(self, response: Tensor, members: Tensor) -> Tensor:
-        """[groups, most]: the scores of each one's choices, minus infinity where it has fewer than others."""
-        return response[members, 0].masked_fill(members < 0, -torch.inf)
-
-    def example_losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
-        return F.cross_entropy(response, targets, reduction="none")
+    def combine_groups(self, logits: Tensor, members: Tensor) -> Tensor:
+        """[groups, most]: the logits of each group's choices, minus infinity for padding."""
+        return logits[members, 0].masked_fill(members < 0, -torch.inf)
 
     def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
         if isinstance(data, Examples):
             data = self.encode_examples(data, labelled=False, on_event=on_event)
-        scores = torch.empty(len(data.example_indices), 1)
-        for index, response in self.predict_all_logits(data, batch):
-            scores[index] = response
+        logits = torch.empty(len(data.example_indices), 1)
+        for index, found in self.predict_all_logits(data, batch):
+            logits[index] = found
         _, members = data.expand_groups(np.arange(len(data)))
         assert members is not None
-        chances = self.combine_groups(scores, members).softmax(1)
-        return ChoicePredictions(self.labels, chances[members >= 0].numpy(), data.examples.choices)
+        probabilities = self.combine_groups(logits, members).softmax(1)
+        return ChoicePredictions(self.labels, probabilities[members >= 0].numpy(), data.examples.choices)
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
         assert isinstance(predictions, ChoicePredictions)
@@ -106,5 +101,5 @@ class MultipleChoice(TextClassification):
 
 
 def _spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[sum of lengths]: the places from each start on, as many as its length, one span after the other."""
+    """[sum of lengths]: the positions of spans, one after the other."""
     return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)

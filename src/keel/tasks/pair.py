@@ -1,4 +1,4 @@
-"""Two texts to a label, several labels or a number: entailment, paraphrase, similarity."""
+"""Classification and regression of text pairs: entailment, paraphrase, similarity."""
 
 from typing import Any, ClassVar
 
@@ -15,10 +15,10 @@ from keel.tasks.classify import TextClassification
 
 
 class PairClassification(TextClassification):
-    """Both texts stand in one row, the system's marks between them, so that every word of one can look at the other.
+    """Both texts in one sequence, separated by special tokens, so that their words attend to each other.
 
-    In both orders there is a row for each, (a, b) and (b, a), and logits = W (summary + summary') + bias (Radford et
-    al. 2018): who is named first makes no difference.
+    With both orders there is a sequence for (a, b) and one for (b, a), and logits = W (h_ab + h_ba) + bias, the pooled
+    outputs added (Radford et al. 2018), so that the order does not matter.
     """
 
     name: ClassVar[str] = "pair"
@@ -27,29 +27,28 @@ class PairClassification(TextClassification):
 
     def __init__(self, system: System, encoder: Encoder, tokenizer: Tokenizer, labels: Labels, **settings: Any):
         super().__init__(system, encoder, tokenizer, labels, **settings)
-        own = system.finetuning_policy.head_defaults(labels.kind).get("orders", "given")
-        self.sequences_per_window = 2 if (own if self.head.orders == "default" else self.head.orders) == "both" else 1
+        orders = self.head.orders
+        if orders == "default":
+            orders = system.finetuning_policy.head_defaults(labels.kind).get("orders", "given")
+        self.sequences_per_window = 2 if orders == "both" else 1
         if self.sequences_per_window == 2 and (encoder.sparse or getattr(encoder, "bags", False)):
-            raise UsageError(f"{system.name} reads a pair without order, both ways the same: leave out --orders")
+            raise UsageError(f"{system.name} ignores the order of a pair: leave out --orders")
 
     @property
     def settings(self) -> dict[str, Any]:
         return super().settings | ({"orders": "both"} if self.sequences_per_window == 2 else {})
 
-    def build_packed_inputs(self, firsts: FlatTokens, seconds: FlatTokens | None, room: int) -> PackedInputs:
-        if self.sequences_per_window == 1 or seconds is None:
-            return super().build_packed_inputs(firsts, seconds, room)
-        room -= room % 2  # cut into equal halves, both orders have the same windows
-        return (
-            super()
-            .build_packed_inputs(firsts, seconds, room)
-            .interleave(super().build_packed_inputs(seconds, firsts, room))
-        )
+    def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
+        if self.sequences_per_window == 1 or second_texts is None:
+            return super().build_packed_inputs(first_texts, second_texts, room)
+        room -= room % 2  # equal halves: both orders have the same windows
+        given = super().build_packed_inputs(first_texts, second_texts, room)
+        return given.interleave(super().build_packed_inputs(second_texts, first_texts, room))
 
-    def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
-        """[batch, outputs]: logits, or the number itself; in both orders what is to be added up of each row."""
-        response = super().predict_logits(picked, asked)
-        return response if self.sequences_per_window == 1 else response - self.classifier.bias / 2
+    def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
+        """[batch, outputs]: logits; with both orders the summands of each sequence."""
+        logits = super().predict_logits(features, selection)
+        return logits if self.sequences_per_window == 1 else logits - self.classifier.bias / 2
 
-    def combine_groups(self, response: Tensor, members: Tensor) -> Tensor:
-        return response[members].sum(1)
+    def combine_groups(self, logits: Tensor, members: Tensor) -> Tensor:
+        return logits[members].sum(1)

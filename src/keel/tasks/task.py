@@ -1,114 +1,58 @@
-"""What every task shares: examples become rows of ids once, batches hold rows of one length, long texts get windows."""
+"""What every task shares: encoding of examples, batches, features of a frozen encoder, inference."""
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from keel.config import Validated
 from keel.data.collation import EncodedExamples, TaskBatch, TokenSelection
 from keel.data.examples import DEFAULT_COLUMNS, Columns, Example, Examples, Labels, read_examples
 from keel.data.input_windows import FlatTokens, PackedInputs, build_packed_inputs
 from keel.data.predictions import Predictions
-from keel.data.token_batch import TokenBatch, distinct_ids
+from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.metrics.scores import Scores
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.pooling import Pool
+from keel.nn.inference import batched_inference
 from keel.nn.scalar_mix import ScalarMix
-from keel.nn.task_network import CharacterEncoderKind, HeadNetwork, HeadNetworkKind
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
-from keel.training.batch_loading import ROOM
+from keel.tasks.embedding_restriction import restricted_embeddings
+from keel.tasks.head_settings import HeadSettings
+from keel.training.batch_loading import MAX_DATA_SHARE
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
 from keel.training.plan import Precision, Train
-from keel.training.step import autocast
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoDecodingOptions:
-    """How answers are looked for, where there is one way alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSettings(Validated):
-    """What stands on the encoder, beside the last linear layer."""
-
-    network: HeadNetworkKind = "none"
-    """Between encoder and head: filters (cnn) or layers that read in both directions."""
-    network_width: int = 200
-    """Of each direction, or how many filters there are of each of three widths."""
-    network_layers: int = 1
-    """Of the network."""
-    network_dropout: float = 0.5
-    """On what goes into the network, between its layers and on what comes out."""
-    characters: CharacterEncoderKind = "none"
-    """What reads how each word is spelled, so that words have more than their vectors."""
-    crf: bool = False
-    """Judge the tags of a sentence as a chain, by which may follow which."""
-    pool: Pool = "default"
-    """What a text's vector is made from: its tokens' mean, max, the first, the last, or concat: last, max and mean."""
-    mix: bool = False
-    """Read all layers of the encoder in a mix that is learned, and not the top one alone."""
-    orders: Literal["default", "given", "both"] = "default"
-    """Of a pair: read it as it stands, or both ways round, the two summaries added; own is the system's way."""
-    lm_loss: float = 0.0
-    """Weight of a second loss, on foretelling each next token of the same rows (GPT-1: 0.5)."""
-
-    NETWORK = ("network", "network_width", "network_layers", "network_dropout")
-
-    def __post_init__(self) -> None:
-        if min(self.network_width, self.network_layers) < 1 or not 0 <= self.network_dropout < 1:
-            raise UsageError("network_width and network_layers must be 1 or more, network_dropout from 0 to below 1")
-        if not 0 <= self.lm_loss < float("inf"):
-            raise UsageError(f"lm_loss is the weight of a loss, 0 or more, not {self.lm_loss}: GPT-1 has 0.5")
-
-    def build_network(self, encoder: Encoder) -> HeadNetwork | None:
-        """The network that it puts on an encoder, if any."""
-        if self.network == "none" and self.characters == "none":
-            return None
-        if encoder.sparse or getattr(encoder, "bags", False):
-            what = "is for vectors of words in their order, and this model has none"
-            raise UsageError(f"--network {what}: take a word2vec, a glove, a fasttext learned from text or a bert")
-        return HeadNetwork(
-            encoder.width,
-            kind=self.network,
-            width=self.network_width,
-            layers=self.network_layers,
-            dropout=self.network_dropout,
-            characters=self.characters,
-        )
-
-    def non_default(self) -> dict[str, Any]:
-        """What is not as it would be without asking."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+    """Decoding settings of a task that has none."""
 
 
 class Task(Objective):
-    """An objective with labels: an encoder, a head, and the way from examples to predictions and scores.
+    """An objective with labels: encoder and head, from examples to predictions and scores.
 
-    With `frozen` the encoder's blocks stay as they are and run once: what is prepared holds what the task picks of
-    their output. Only what `respond` uses learns: the head and, of the encoder, `head_parameters`.
+    With `frozen`, the encoder runs once and its features are cached; only the head and `head_parameters` are trained.
     """
 
     name: ClassVar[str]
     pair: ClassVar[bool] = False
-    """Whether an example is two texts."""
+    """Whether an example is a pair of texts."""
     head_fields: ClassVar[tuple[str, ...]] = ("mix",)
-    """The fields of `Head` that it knows."""
+    """Fields of `HeadSettings` that apply to it."""
     decoding: Any = NoDecodingOptions()
-    """How answers are looked for: settings that whoever asks may change."""
+    """Decoding settings, such as those of beam search."""
     sequences_per_window: int = 1
-    """Rows that one answer is made from, where a window has several."""
+    """Sequences that one prediction is made from."""
 
     def __init__(
         self,
@@ -118,20 +62,20 @@ class Task(Objective):
         labels: Labels,
         *,
         frozen: bool = False,
-        **chosen: Any,
+        **head: Any,
     ):
         super().__init__()
         self.system, self.encoder, self.tokenizer, self.labels = system, encoder, tokenizer, labels
         self.frozen = frozen
-        self.head = HeadSettings(**chosen)
+        self.head = HeadSettings(**head)
         self.network = self.head.build_network(encoder)
         self.width = self.network.width if self.network else encoder.width
-        """Of the vectors that the last linear layer reads."""
+        """Input width of the last linear layer."""
         if self.head.mix and encoder.layer_count < 2:
-            raise UsageError(f"{system.name} has one layer alone, and nothing to mix: leave out --mix")
+            raise UsageError(f"--mix needs several layers, and {system.name} has one: leave out --mix")
         self.mix = ScalarMix(encoder.layer_count) if self.head.mix else None
         self.precision: Precision = "auto"
-        """Of its answers, as of `Train`: bf16 on a GPU that has it, unless told otherwise."""
+        """Precision of inference, as in `Train`."""
         if frozen:
             encoder.requires_grad_(False)
             for parameter in self.head_parameters():
@@ -139,17 +83,17 @@ class Task(Objective):
 
     @classmethod
     def read_examples(cls, source: Any, columns: Columns = DEFAULT_COLUMNS, on_event: OnEvent = ignore) -> Examples:
-        """The examples of a file, a list or a DataFrame, in the form that this task learns from."""
+        """Examples of a file, a list or a DataFrame in the format of this task."""
         return read_examples(source, pair=cls.pair, columns=columns, on_event=on_event)
 
     @classmethod
     def label_schema(cls, examples: Examples) -> Labels:
-        """What a model can learn from these examples; those that teach nothing are refused."""
+        """Label schema of these examples; refused where there is nothing to train on."""
         return examples.labels
 
     @classmethod
     def check_scorable(cls, examples: Examples, labels: Labels) -> None:
-        """Refuse examples on which a model that has learned these labels cannot be scored."""
+        """Refuse examples on which a model with these labels cannot be scored."""
         labels.targets(examples)
 
     @classmethod
@@ -157,186 +101,154 @@ class Task(Objective):
         cls,
         system: System,
         examples: Examples,
-        learn: Callable[[list[str], str], Tokenizer],
+        train: Callable[[list[str], str], Tokenizer],
         *,
         separate: bool,
         on_event: OnEvent = ignore,
     ) -> tuple[Tokenizer, Tokenizer | None]:
-        """The pieces of a new model, and if they are others those that it writes, each learned from texts by a kind
-        unless told; a kind that the text decides is said."""
+        """Tokenizer of a new model and, if it is another, that of its targets; `train(texts, kind)` makes one."""
         if separate:
-            raise UsageError(f"--separate is for --task seq2seq, which reads and writes, not for {cls.name}")
+            raise UsageError(f"--separate (two vocabularies) is for --task seq2seq, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]
-        return learn(examples.texts + (examples.seconds or []) + choices, system.label_tokenizer), None
+        return train(examples.texts + (examples.seconds or []) + choices, system.label_tokenizer), None
 
     @classmethod
     def finetuning_defaults(cls, system: System, frozen: bool, *, network: bool = False) -> Train:
-        """How a system learns this task, with or without a network on it, unless told otherwise."""
-        if network and (frozen or isinstance(system, WordSystem)):  # the network is what learns
+        """Default fine-tuning hyper-parameters of a system on this task."""
+        if network and (frozen or isinstance(system, WordSystem)):  # the network learns most
             return Train(epochs=15, batch=16, lr=3e-3, warmup=0.02)
         return system.finetuning_defaults(frozen)
 
     def load_head_from(self, other: "Task") -> None:
-        """Start from what another task of this kind has learned, beside its encoder."""
+        """Initialise from another task of this class, apart from its encoder."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it takes, beside encoder, tokenizer and labels, to make such a task again."""
+        """Constructor settings beside encoder, tokenizer and labels."""
         return self.head.non_default()
 
     def train(self, mode: bool = True) -> Self:
-        """A frozen encoder gives in training what it gives ever after."""
         super().train(mode)
-        if self.frozen:
+        if self.frozen:  # no dropout: training sees the features that inference sees
             self.encoder.eval()
         return self
 
-    def with_decoding(self, search: Any) -> Self:
-        """This task, weights and all, with another way to look for answers."""
-        if search == self.decoding:
+    def with_decoding(self, decoding: Any) -> Self:
+        """This task with other decoding settings, sharing its weights."""
+        if decoding == self.decoding:
             return self
         other = copy(self)
-        other.decoding = search
+        other.decoding = decoding
         return other
 
-    @contextmanager
-    def eval_mode(self) -> Iterator[None]:
-        """Nothing is dropped out meanwhile."""
-        was_training = self.training
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train(was_training)
-
     def make_example(self, item: Any, number: int) -> Example:
-        """What somebody asks about, without a label."""
+        """An unlabelled example from an input of `predict`."""
         match item:
             case str() if not self.pair:
                 return Example(item, None, None, f"text {number + 1}")
             case [str(first), str(second)] if self.pair:
                 return Example(first, second, None, f"pair {number + 1}")
-        wanted = "a pair (first text, second text)" if self.pair else "a text"
-        raise UsageError(f"item {number + 1} is {item!r}, but this model was made for {wanted}: mend or drop it")
+        raise self.wrong_input(item, number, "a pair (first text, second text)" if self.pair else "a text")
+
+    @staticmethod
+    def wrong_input(item: Any, number: int, expected: str) -> UsageError:
+        return UsageError(f"item {number + 1} is {item!r:.60}, but this model expects {expected}: correct or drop it")
 
     def is_single_input(self, item: Any) -> bool:
-        """Whether this is one thing to ask about, not many."""
+        """Whether this is one input, not a collection of them."""
         return isinstance(item, str) or (self.pair and isinstance(item, tuple))
 
-    def select_features(self, rows: TokenBatch, asked: TokenSelection | None = None) -> Tensor:
-        """[batch, ..., width]: what the head reads of the encoder; of a frozen encoder it is computed once."""
-        return self.features_from_output(self.encoder(rows), rows, asked)
+    def select_features(self, inputs: TokenBatch, selection: TokenSelection | None = None) -> Tensor:
+        """[batch, ..., width]: features of the encoder that the head reads; cached for a frozen encoder."""
+        return self.features_from_output(self.encoder(inputs), inputs, selection)
 
-    def mixed_layers(self, rows: TokenBatch) -> Tensor:
-        """[batch, time, width]: what the encoder gives, or the mix of all its layers if there is one."""
+    def mixed_layers(self, inputs: TokenBatch) -> Tensor:
+        """[batch, time, width]: the top layer or, with --mix, the scalar mix of all layers."""
         if self.mix is None:
-            return self.encoder(rows).top
-        return self.mix(torch.stack(self.encoder(rows, all_layers=True).layers, -2))
+            return self.encoder(inputs).top
+        return self.mix(torch.stack(self.encoder(inputs, all_layers=True).layers, -2))
 
     def features_from_output(
-        self, output: EncoderOutput, rows: TokenBatch, asked: TokenSelection | None = None
+        self, output: EncoderOutput, inputs: TokenBatch, selection: TokenSelection | None = None
     ) -> Tensor:
-        """[batch, ..., width]: what the head reads of an output's top."""
+        """[batch, ..., width]: features from the top of an encoder's output."""
         raise NotImplementedError
 
-    def predict_logits(self, picked: Tensor, asked: TokenSelection | None = None) -> Tensor:
-        """[batch, ...]: the head, what it says about each row, or each token asked about, by what was picked for it."""
+    def predict_logits(self, features: Tensor, selection: TokenSelection | None = None) -> Tensor:
+        """[batch, ...]: the head's output for each sequence, or each selected token."""
         raise NotImplementedError
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """The encoder's own weights that `respond` uses: they learn though the encoder is frozen."""
+        """The encoder's parameters that the head uses: trained although the encoder is frozen."""
         return []
 
-    def example_losses(self, response: Tensor, targets: Tensor, asked: TokenSelection | None = None) -> Tensor:
-        """[batch]: how wrong each response is."""
+    def example_losses(self, logits: Tensor, targets: Tensor, selection: TokenSelection | None = None) -> Tensor:
+        """[batch]: the loss of each example."""
         raise NotImplementedError
 
     def predict(self, data: Examples | EncodedExamples, *, batch: int = 64, on_event: OnEvent = ignore) -> Predictions:
-        """An answer for each example."""
+        """A prediction for each example."""
         raise NotImplementedError
 
     def score(self, examples: Examples, predictions: Predictions) -> Scores:
-        """How well these predictions meet the examples' own labels."""
+        """Scores of these predictions against the labels of the examples."""
         raise NotImplementedError
 
     def encode_examples(
         self, examples: Examples, *, batch_size: int = 32, labelled: bool = True, on_event: OnEvent = ignore
     ) -> EncodedExamples:
-        """Examples as rows of ids, tokenized once, with targets if `labelled`; an update has `batch_size` rows."""
+        """Examples as token ids, with targets if `labelled`; a step has `batch_size` sequences."""
         targets = self.labels.targets(examples) if labelled else None
-        spell = self.system.uses_subwords
-        firsts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=spell))
-        seconds = None
+        oov_ids = self.system.uses_subwords
+        first_texts = FlatTokens(*self.tokenizer.encode_flat(examples.texts, oov_ids=oov_ids))
+        second_texts = None
         if self.pair:
             others = examples.seconds or [""] * len(examples)
-            seconds = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=spell))
+            second_texts = FlatTokens(*self.tokenizer.encode_flat(others, oov_ids=oov_ids))
         room = self.system.max_length - len(self.system.build_inputs(self.tokenizer, [], [] if self.pair else None).ids)
-        rows = self.build_packed_inputs(firsts, seconds, room)
-        counts = rows.window_counts // self.sequences_per_window
+        inputs = self.build_packed_inputs(first_texts, second_texts, room)
+        counts = inputs.window_counts // self.sequences_per_window
         if long := int((counts > 1).sum()):
-            what = f"{long} of {len(examples)} examples are longer than {room} tokens and are read in windows"
-            note(on_event, f"{examples.source}: {what}, {counts[counts > 1].sum()} in all, whose answers are averaged")
-        return self._laid_out(examples, rows, targets=targets, batch_size=batch_size)
+            what = f"{long} of {len(examples)} examples are longer than {room} tokens"
+            windows = counts[counts > 1].sum()
+            note(on_event, f"{examples.source}: {what}: split into {windows} windows, whose logits are averaged")
+        return self._encoded(examples, inputs, targets=targets, batch_size=batch_size)
 
-    def build_packed_inputs(self, firsts: FlatTokens, seconds: FlatTokens | None, room: int) -> PackedInputs:
-        """The texts as rows of the system's frame; those longer than `room` have several."""
-        return build_packed_inputs(self.system, self.tokenizer, firsts, seconds, room)
+    def build_packed_inputs(self, first_texts: FlatTokens, second_texts: FlatTokens | None, room: int) -> PackedInputs:
+        """The texts in the system's input template; those longer than `room` in windows."""
+        return build_packed_inputs(self.system, self.tokenizer, first_texts, second_texts, room)
 
-    def _laid_out(self, examples: Examples, rows: PackedInputs, **more: Any) -> EncodedExamples:
-        """The rows of these examples, and what a frozen encoder makes of them."""
-        ids, segments, starts, counts = rows
-        spelling = None
+    def _encoded(self, examples: Examples, inputs: PackedInputs, **fields: Any) -> EncodedExamples:
+        """The inputs of these examples and, for a frozen encoder, their features."""
+        ids, segments, starts, counts = inputs
+        units, group_starts = None, None
         if self.system.uses_subwords:
-            ids, starts, spelling = self.system.finetuning_policy.subword_inputs(ids, starts, self.tokenizer)
-        shares = np.repeat(self.sequences_per_window / counts, counts).astype(np.float32)
+            ids, starts, units = self.system.finetuning_policy.subword_inputs(ids, starts, self.tokenizer)
+        if self.sequences_per_window > 1:
+            group_starts = np.arange(0, len(starts), self.sequences_per_window)
+        weights = np.repeat(self.sequences_per_window / counts, counts).astype(np.float32)
         data = EncodedExamples(
             examples=examples,
             ids=ids,
             segments=segments if self.pair and segments.any() and len(segments) == len(ids) else None,
             starts=starts,
             example_indices=np.repeat(np.arange(len(examples)), counts),
-            subword_units=spelling,
-            **{
-                "weights": shares,
-                "group_starts": None
-                if self.sequences_per_window == 1
-                else np.arange(0, len(starts), self.sequences_per_window),
-                **more,
-            },
+            subword_units=units,
+            **{"weights": weights, "group_starts": group_starts, **fields},
         )
-        # What a network makes of a whole text changes while it learns; of words it reads the same vectors every time.
-        keeps = self.frozen and not self.encoder.sparse and (self.network is None or data.selected is not None)
-        keeps = keeps and (data.selected is None or len(data.selected) > 0)
-        return replace(data, features=self._features(data)) if keeps else data
+        # The output of a network over a whole text changes while it learns; its inputs for single words do not.
+        cacheable = self.frozen and not self.encoder.sparse and (self.network is None or data.selected is not None)
+        cacheable = cacheable and (data.selected is None or len(data.selected) > 0)
+        return replace(data, features=self._frozen_features(data)) if cacheable else data
 
     @contextmanager
     def restrict_embeddings(self, data: EncodedExamples) -> Iterator[EncodedExamples]:
-        """While it learns from this data only the words in it have vectors: others would cost time and stay unmoved."""
-        words = getattr(self.encoder, "words", None)
-        if self.frozen or not isinstance(words, nn.Embedding):
+        """While training, embedding tables with only the words of this data."""
+        if self.frozen:
             yield data
-            return
-        if data.subword_units is None:
-            used, ids = distinct_ids(data.ids)
-            narrow = replace(data, ids=ids)
-            met = {"words": torch.from_numpy(used).long()}
         else:
-            met, spelling = self.encoder.used_embeddings(data.subword_units)
-            narrow = replace(data, subword_units=spelling)
-        whole = {
-            name: (table, met[name].to(table.weight.device))
-            for name, table in self.encoder.named_children()
-            if name in met and isinstance(table, nn.Embedding)
-        }
-        for name, (table, used) in whole.items():
-            setattr(self.encoder, name, nn.Embedding.from_pretrained(table.weight.detach()[used], freeze=False))
-        try:
-            yield narrow
-        finally:
-            for name, (table, used) in whole.items():
-                with torch.no_grad():
-                    table.weight[used] = getattr(self.encoder, name).weight
-                setattr(self.encoder, name, table)
+            with restricted_embeddings(self.encoder, data) as restricted:
+                yield restricted
 
     def blocks(self) -> list[nn.Module]:
         return self.encoder.blocks()
@@ -348,17 +260,17 @@ class Task(Objective):
         return len(data)
 
     def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> TaskBatch:
-        assert data.targets is not None, "to learn, examples are prepared with their labels"
+        assert data.targets is not None, "examples must be encoded with labels for training"
         index, members = data.expand_groups(data.step_indices(rng, examples))
-        chosen = self._rows(data, index) if data.features is None else None  # nothing would read them
-        asked, numbers = data.select_tokens(index, chosen)
-        firsts = index if members is None else index[members[:, 0].numpy()]
+        inputs = self._inputs(data, index) if data.features is None else None
+        selection, numbers = data.select_tokens(index, inputs)
+        first_texts = index if members is None else index[members[:, 0].numpy()]
         return TaskBatch(
-            inputs=chosen,
-            targets=data.targets[data.example_indices[firsts] if asked is None else numbers],
-            weights=torch.from_numpy(data.weights[firsts]),
+            inputs=inputs,
+            targets=data.targets[data.example_indices[first_texts] if selection is None else numbers],
+            weights=torch.from_numpy(data.weights[first_texts]),
             features=None if data.features is None else data.features[numbers],
-            selection=asked,
+            selection=selection,
             group_members=members,
         )
 
@@ -366,78 +278,80 @@ class Task(Objective):
         return {"loss": batch.weights.sum(), "examples": batch.weights.sum()}
 
     def forward(self, batch: TaskBatch, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        return {"loss": self.loss(batch, self._picked(batch.inputs, batch.selection, batch.features))}, state
+        return {"loss": self.loss(batch, self._head_inputs(batch.inputs, batch.selection, batch.features))}, state
 
-    def loss(self, batch: TaskBatch, picked: Tensor) -> Tensor:
-        """The sum of a batch's losses, by what was picked of each row."""
-        response = self._respond(picked, batch.selection).float()
+    def loss(self, batch: TaskBatch, features: Tensor) -> Tensor:
+        """Weighted sum of the losses of a batch."""
+        logits = self._head_output(features, batch.selection).float()
         if batch.group_members is not None:
-            response = self.combine_groups(response, batch.group_members)
-        # Not a dot product: autocast would take that in bf16.
-        return (self.example_losses(response, batch.targets, batch.selection) * batch.weights).sum()
+            logits = self.combine_groups(logits, batch.group_members)
+        # Not a dot product: autocast would compute that in bf16.
+        return (self.example_losses(logits, batch.targets, batch.selection) * batch.weights).sum()
 
-    def combine_groups(self, response: Tensor, members: Tensor) -> Tensor:
-        """[groups, ...]: one response from those to all rows of a group, by `TaskBatch.members`."""
+    def combine_groups(self, logits: Tensor, members: Tensor) -> Tensor:
+        """[groups, ...]: logits of each group from those of its sequences (`TaskBatch.group_members`)."""
         raise NotImplementedError
 
     def predict_all_logits(self, data: EncodedExamples, batch: int) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """The numbers of some rows, or of tokens asked about, and the responses to them; all by and by."""
-        return ((numbers, found.cpu()) for numbers, found in self._each(data, batch, self._respond))
+        """Indices of some sequences, or selected tokens, with their logits, batch by batch."""
+        return ((numbers, logits.cpu()) for numbers, logits in self._infer(data, batch, self._head_output))
 
-    def _respond(self, picked: Tensor, asked: TokenSelection | None) -> Tensor:
-        return self.predict_logits(self.mix(picked) if self.mix is not None and self._apart(asked) else picked, asked)
+    def _head_output(self, features: Tensor, selection: TokenSelection | None) -> Tensor:
+        if self.mix is not None and self._mixes_features(selection):
+            features = self.mix(features)
+        return self.predict_logits(features, selection)
 
-    def _apart(self, asked: TokenSelection | None) -> bool:
-        """Whether what is picked is so of each layer, and mixed later; a network over a whole text reads the mix."""
-        return self.mix is not None and (self.network is None or asked is not None)
+    def _mixes_features(self, selection: TokenSelection | None) -> bool:
+        """Whether features of all layers are mixed by the head; a network over a whole text reads mixed layers."""
+        return self.mix is not None and (self.network is None or selection is not None)
 
-    def _rows(self, data: EncodedExamples, index: np.ndarray) -> TokenBatch:
-        """Padded for a CPU, which sorts by length; packed for a GPU, which then computes on no padding at all."""
+    def _inputs(self, data: EncodedExamples, index: np.ndarray) -> TokenBatch:
+        """Packed on a GPU, which then computes no padding; padded otherwise, and for a network over whole texts."""
         on_gpu = next(self.encoder.parameters()).is_cuda
-        apart = self.network is not None and data.selected is None  # a network reads rows side by side
-        return (
-            data.packed_batch(index)
-            if on_gpu and self.encoder.accepts_packed and not apart
-            else data.padded_batch(index)
-        )
+        over_texts = self.network is not None and data.selected is None
+        packed = on_gpu and self.encoder.accepts_packed and not over_texts
+        return data.packed_batch(index) if packed else data.padded_batch(index)
 
-    def _picked(self, rows: TokenBatch | None, asked: TokenSelection | None, features: Tensor | None) -> Tensor:
-        """What the head reads, with a mix [batch, ..., layers, width]: of each layer."""
+    def _head_inputs(
+        self, inputs: TokenBatch | None, selection: TokenSelection | None, features: Tensor | None
+    ) -> Tensor:
+        """Features that the head reads; with a mix [batch, ..., layers, width] those of all layers."""
         if features is not None:
             return features
-        assert rows is not None
-        if not self._apart(asked):
-            return self.select_features(rows, asked)
-        layers = self.encoder(rows, all_layers=True).layers
-        return torch.stack([self.features_from_output(EncoderOutput(top=layer), rows, asked) for layer in layers], -2)
+        assert inputs is not None
+        if not self._mixes_features(selection):
+            return self.select_features(inputs, selection)
+        layers = self.encoder(inputs, all_layers=True).layers
+        found = [self.features_from_output(EncoderOutput(top=layer), inputs, selection) for layer in layers]
+        return torch.stack(found, -2)
 
-    def _each(
-        self, data: EncodedExamples, batch: int, read: Callable[[Tensor, TokenSelection | None], Tensor]
+    def _infer(
+        self, data: EncodedExamples, batch_size: int, read: Callable[[Tensor, TokenSelection | None], Tensor]
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """`read(features, selection)` of all sequences, with the indices of sequences or selected tokens."""
         device = next(self.parameters()).device
-        # The longest first: should memory not suffice, it shows at once.
-        order = np.argsort(-data.lengths, kind="stable")
-        with self.eval_mode():
-            for start in range(0, len(order), batch):
-                index = order[start : start + batch]
-                rows = self._rows(data, index)
-                asked, numbers = data.select_tokens(index, rows)
-                features = None if data.features is None else data.features[numbers].to(device)
-                rows, asked = rows.to(device), asked and asked.to(device)
-                with torch.inference_mode(), autocast(self.precision, device):
-                    found = read(self._picked(rows, asked, features), asked).float()
-                yield (index, found) if asked is None else (numbers[numbers >= 0], found[asked.mask])
 
-    def _features(self, data: EncodedExamples) -> Tensor:
-        """[rows or asked, width]: what is picked of each; with a mix [rows or asked, layers, width]. It stays on a GPU
-        that has much more room, so that no step waits for it."""
+        def infer(index: np.ndarray) -> tuple[np.ndarray, Tensor]:
+            inputs = self._inputs(data, index)
+            selection, numbers = data.select_tokens(index, inputs)
+            features = None if data.features is None else data.features[numbers].to(device)
+            inputs, selection = inputs.to(device), selection and selection.to(device)
+            found = read(self._head_inputs(inputs, selection, features), selection).float()
+            return (index, found) if selection is None else (numbers[numbers >= 0], found[selection.mask])
+
+        batches = batched_inference(self, data.lengths, infer, batch_size=batch_size, precision=self.precision)
+        return (result for _, result in batches)
+
+    def _frozen_features(self, data: EncodedExamples) -> Tensor:
+        """[sequences or selected, (layers,) width]: the head's inputs, on the GPU if they fit well."""
         features = torch.empty(0)
         count = len(data.example_indices) if data.selected is None else len(data.selected)
-        batch = 512 if next(self.parameters()).is_cuda else 64  # a GPU waits for launches, a CPU for its cache
-        for index, picked in self._each(data, batch, lambda picked, asked: picked):
+        batch_size = 512 if next(self.parameters()).is_cuda else 64  # GPUs wait for launches, CPUs for their cache
+        for index, found in self._infer(data, batch_size, lambda features, selection: features):
             if not len(features):
-                shape = count, *picked.shape[1:]
-                fits = picked.is_cuda and 4 * math.prod(shape) < ROOM * torch.cuda.mem_get_info(picked.device)[0]
-                features = torch.empty(shape, device=picked.device if fits else "cpu")
-            features[torch.from_numpy(index).to(features.device)] = picked.to(features.device)
+                shape = count, *found.shape[1:]
+                free = torch.cuda.mem_get_info(found.device)[0] if found.is_cuda else 0
+                fits = 4 * math.prod(shape) < MAX_DATA_SHARE * free
+                features = torch.empty(shape, device=found.device if fits else "cpu")
+            features[torch.from_numpy(index).to(features.device)] = found.to(features.device)
         return features

@@ -1,7 +1,6 @@
-"""A run's place on disk: written beside, then renamed, so that whatever happens the last whole checkpoint stands."""
+"""Checkpoints: written to a temporary folder, fsynced, then renamed, so that the last complete one always survives."""
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from keel.errors import KeelError
 from keel.events import OnEvent, note
-from keel.training.distributed import World, gather_tensor, shard_like
+from keel.training.distributed import World, copy_to_cpu, gather_tensor, shard_like
 from keel.training.objective import Objective
 
 TENSORS = "weights.safetensors"
@@ -33,42 +33,43 @@ SUMS = "sums.json"
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Only one run at a time may write into a folder."""
+    """Let only one run at a time write into a folder; the system releases the lock of a killed process."""
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115
+        lock.acquire()
+    except Timeout:
+        raise KeelError(f"another run is writing into {folder}: wait for it, or choose another --out") from None
     except OSError as error:
         raise KeelError(f"cannot write into {folder} ({error.strerror}): choose another --out") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KeelError(f"another run is writing into {folder}: wait for it, or choose another --out") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside `folder`, then put it in place in one move; nothing is left of a failed try."""
-    beside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
+    """Write a folder atomically: `write` fills a temporary one, which is fsynced and renamed, or removed on failure."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        beside.mkdir(parents=True)
-        write(beside)
-        for path in [*beside.rglob("*"), beside]:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for path in [*temporary.rglob("*"), temporary]:
             _sync(path)
-        os.rename(beside, folder)
+        os.rename(temporary, folder)
         _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         if _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            remedy = "free some and run the same command again"
-            raise KeelError(f"no room left on the disk to write {folder}: {remedy}") from error
+            remedy = "free some space and rerun the command to resume"
+            raise KeelError(f"no space left on the disk to write {folder}: {remedy}") from error
         raise KeelError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _errno(error: OSError | SafetensorError) -> int | None:
-    """The system's number for what went wrong; safetensors says it in words alone."""
+    """The errno of an error; safetensors has it only in its message."""
     if isinstance(error, OSError):
         return error.errno
     found = re.search(r"os error (\d+)", str(error))
@@ -88,16 +89,11 @@ def file_checksum(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
-def _copied(value: Tensor) -> Tensor:
-    """On the CPU, in memory of its own: the run goes on and changes `value`. Locked memory is filled fast by a GPU."""
-    return torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda).copy_(value)
-
-
 @dataclass
 class Checkpoints:
-    """The checkpoints of one run: the last few and the best; without a folder there are none.
+    """The checkpoints of one run: the last `keep` and the best; none without a folder.
 
-    A thread writes while the run goes on: whoever needs the last one on disk, or ends the run, calls `wait`.
+    A thread writes while training continues: call `wait` before reading the last one or ending the run.
     """
 
     folder: Path | None
@@ -105,7 +101,7 @@ class Checkpoints:
     _writing: Future[None] | None = field(default=None, init=False, repr=False, compare=False)
 
     def steps(self) -> list[int]:
-        """The steps that were saved, oldest first."""
+        """Steps with a checkpoint, oldest first."""
         if self.folder is None or not self.folder.is_dir():
             return []
         return sorted(int(path.name[5:]) for path in self.folder.iterdir() if re.fullmatch(r"step-\d+", path.name))
@@ -123,9 +119,9 @@ class Checkpoints:
         world: World,
         extra: Mapping[str, Tensor] = {},
     ) -> None:
-        """Copy all there is at step `step` and start to write it. Every process gathers, the first one copies."""
+        """Copy the state at `step` and start writing it. All processes gather shards; rank 0 writes."""
         self.wait()
-        weights = objective.state_dict()  # before the parameters are named: it makes shards of them again
+        weights = objective.state_dict()  # before named_parameters: FSDP's state_dict reshards them
         moments = {
             f"{kind}.{name}": value
             for name, parameter in objective.named_parameters()
@@ -135,21 +131,21 @@ class Checkpoints:
         copies: dict[str, dict[str, Tensor]] = {}
         for file, tensors in files.items():
             gathered = ((name, gather_tensor(value.detach())) for name, value in tensors.items())
-            copies[file] = {name: _copied(value) for name, value in gathered if world.is_main}
+            copies[file] = {name: copy_to_cpu(value) for name, value in gathered if world.is_main}
         if world.is_main:
             text = json.dumps({"step": step, **state})
-            writer = ThreadPoolExecutor(1, "checkpoint")
-            self._writing = writer.submit(self._write, step, copies, text, state.get("best_step"))
-            writer.shutdown(wait=False)  # takes no more, and ends when this is done
+            executor = ThreadPoolExecutor(1, "checkpoint")
+            self._writing = executor.submit(self._write, step, copies, text, state.get("best_step"))
+            executor.shutdown(wait=False)  # the thread ends when the write is done
 
     def wait(self) -> None:
-        """Until the last save stands on disk; what hindered it is raised here."""
+        """Wait until the last save is on disk; raises its error if it failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def _write(self, step: int, tensors: dict[str, dict[str, Tensor]], state: str, best: int | None) -> None:
-        """Write one checkpoint; when it stands, drop what is neither recent nor best."""
+        """Write one checkpoint, then delete those that are neither recent nor best."""
 
         def write(folder: Path) -> None:
             for name, values in tensors.items():
@@ -157,18 +153,18 @@ class Checkpoints:
             (folder / STATE).write_text(state)
             (folder / SUMS).write_text(json.dumps({name: file_checksum(folder / name) for name in (*tensors, STATE)}))
 
-        # What is as far or further was found damaged, or this run would have gone on from there.
+        # A checkpoint of this or a later step is damaged, or the run would have resumed from it.
         for damaged in self.steps():
             if damaged >= step:
                 shutil.rmtree(self.path(damaged))
         write_folder(self.path(step), write)
         for old in {*self.steps()} - {*self.steps()[-self.keep :], best}:
             shutil.rmtree(self.path(old))
-        for torn in self.path(step).parent.glob(".step-*.new"):  # left by a run that was killed while it saved
-            shutil.rmtree(torn)
+        for partial in self.path(step).parent.glob(".step-*.new"):  # left by a run that was killed while saving
+            shutil.rmtree(partial)
 
     def latest(self, on_event: OnEvent) -> dict[str, Any] | None:
-        """The state of the newest checkpoint that is whole; a damaged one is said and passed over."""
+        """State of the newest intact checkpoint; reports and skips damaged ones."""
         self.wait()
         for step in reversed(self.steps()):
             try:
@@ -177,17 +173,15 @@ class Checkpoints:
                 wrong = [name for name in sorted(files) if file_checksum(self.path(step) / name) != sums[name]]
                 if not wrong:
                     return json.loads((self.path(step) / STATE).read_text())
-                fault = f"the checksum of {wrong[0]} does not fit"
+                fault = f"checksum mismatch in {wrong[0]}"
             except (OSError, ValueError, KeyError, TypeError) as error:
                 fault = str(error)
-            remedy = (
-                "going back to the one before" if step > self.steps()[0] else "there is none before it: starting anew"
-            )
-            note(on_event, f"the checkpoint {self.path(step)} is damaged ({fault}): {remedy}")
+            remedy = "using the previous one" if step > self.steps()[0] else "there is no earlier one, so starting over"
+            note(on_event, f"checkpoint {self.path(step)} is damaged ({fault}): {remedy}")
         return None
 
     def load(self, step: int, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
-        """Put weights and moments back, cut for however many processes there are now."""
+        """Load weights and optimizer state, sharded for the current number of processes."""
         weights = load_file(self.path(step) / TENSORS)
         with torch.no_grad():
             for name, value in objective.state_dict().items():
@@ -196,10 +190,10 @@ class Checkpoints:
         for key, value in load_file(self.path(step) / OPTIMIZER).items():
             kind, name = key.split(".", 1)
             parameter = parameters[name]
-            held = value.to(parameter.device) if value.ndim == 0 else shard_like(value, parameter)
-            optimizer.state[parameter][kind] = held
+            state = value.to(parameter.device) if value.ndim == 0 else shard_like(value, parameter)
+            optimizer.state[parameter][kind] = state
 
     def load_extra(self, step: int) -> dict[str, Tensor]:
-        """What was saved beside weights and moments."""
+        """Load the further tensors: averaged weights, recurrent state."""
         path = self.path(step) / EXTRA
         return load_file(path) if path.exists() else {}

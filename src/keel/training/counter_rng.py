@@ -1,4 +1,4 @@
-"""Randomness as a pure function: row r of step n is a hash of (seed, n, r), equal on any device or number of ranks."""
+"""Counter-based random numbers: a hash of (seed, step, example index), equal on any device and number of ranks."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,19 +19,18 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def mix(x: Tensor) -> Tensor:
-    """SplitMix64's finalizer: every bit of the input moves every bit of the output."""
+    """SplitMix64's finalizer."""
     x = (x ^ _shift(x, 30)) * FIRST
     x = (x ^ _shift(x, 27)) * SECOND
     return x ^ _shift(x, 31)
 
 
 def _word(*parts: int | str) -> int:
-    """One signed 64-bit key from several small parts: the same mixing, in Python's own integers."""
+    """Signed 64-bit key of several parts, by the same mixing in Python integers."""
     return _mixed(parts)
 
 
-# The compiler then takes the key as it is instead of following big integers (torch.compiler.assume_constant_result
-# would do this, after importing all of the compiler).
+# torch.compile then treats the key as a constant (torch.compiler.assume_constant_result would import the compiler).
 _word._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
@@ -54,14 +53,14 @@ _number._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAc
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A non-negative seed for `torch.manual_seed`, another one for any other parts."""
+    """Non-negative seed for `torch.manual_seed`, derived from these parts."""
     return _word(*parts) & (2**63 - 1)
 
 
 def permute_index(index: Tensor, size: int, key: Tensor, rounds: int = 32) -> Tensor:
-    """Where `index` goes in a pseudo-random permutation of range(size) chosen by `key`; nothing is stored.
+    """Image of `index` under a pseudo-random permutation of range(size) given by `key`, without storing it.
 
-    The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each round pairs x with pivot - x and swaps the pair or not.
+    Swap-or-not shuffle (Hoang, Morris, Rogaway 2012): each round pairs x with pivot - x and swaps the pair or not.
     """
     for round_ in range(rounds):
         round_key = mix(key + _word("round", round_))
@@ -73,36 +72,36 @@ def permute_index(index: Tensor, size: int, key: Tensor, rounds: int = 32) -> Te
 
 @dataclass(frozen=True, kw_only=True)
 class CounterRng:
-    """The draws of one step; every method takes the rows' numbers within the step and gives one result a row."""
+    """Random numbers of one step; every method takes example indices within the step."""
 
     seed: int
     step: int | Tensor
     first_example: int | Tensor
-    """How many rows the steps before this one drew: what is read in order goes on from there."""
+    """Examples of earlier steps: the offset of this step in the epoch order."""
     batch_size: int | Tensor = 0
-    """How many rows the step has in all: so many readers go through a stream side by side."""
+    """Examples of this step, over all processes: the number of parallel streams."""
     phase: int = 0
-    """Which part of the training the step is in."""
+    """Phase of training (see `Objective.phases`)."""
 
     def random_bits(self, name: str, examples: Tensor, count: int = 1) -> Tensor:
-        """[rows, count] integers of 63 random bits; `name` tells the draws of a row apart."""
+        """[examples, count] integers of 63 random bits, independent for each `name`."""
         column = torch.arange(count, device=examples.device)
         key = mix(examples * GAMMA + self._key(name))
         return mix(key[:, None] + column * GAMMA) & (2**63 - 1)
 
     def _key(self, name: str) -> int | Tensor:
-        """Of all draws of that name in the step; a step that is a tensor gives the same key on its own device."""
+        """Key of (seed, step, name); a step that is a tensor gives the same key on its device."""
         if isinstance(self.step, int):
             return _word(self.seed, self.step, name)
         key = mix((self.step ^ _word(self.seed)) + GAMMA)
         return mix((key ^ _number(name)) + GAMMA)
 
     def randint(self, name: str, examples: Tensor, high: Tensor | int, count: int = 1) -> Tensor:
-        """[rows, count] integers from 0 to `high` - 1."""
+        """[examples, count] integers from 0 to `high` - 1."""
         return self.random_bits(name, examples, count) % high
 
     def epoch_order(self, examples: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """[rows] indices into `size` items, each once an epoch in an order of its own, and the epoch of each."""
-        place = self.first_example + examples
-        epoch = torch.div(place, size, rounding_mode="floor")
-        return permute_index(place % size, size, mix(epoch * GAMMA + _word(self.seed, "epoch"))), epoch
+        """[examples] indices into `size` items, each once per epoch in a new random order, and the epoch of each."""
+        index = self.first_example + examples
+        epoch = torch.div(index, size, rounding_mode="floor")
+        return permute_index(index % size, size, mix(epoch * GAMMA + _word(self.seed, "epoch"))), epoch

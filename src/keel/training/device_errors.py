@@ -1,15 +1,15 @@
-"""What can go wrong below a step, without being the fault of the run."""
+"""Errors of the device or compiler below a training step."""
 
 
 class OutOfMemoryError(Exception):
-    """The rows of a step do not fit into memory at once."""
+    """The micro-batch does not fit into GPU memory."""
 
 
 def is_compiler_error(error: Exception) -> bool:
-    """Whether torch's compiler could not do its work."""
+    """Whether torch.compile failed."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
 def error_tail(error: Exception) -> str:
-    """The end of what a library says, where the reason stands."""
+    """The end of a library's error message, where the reason is."""
     return " ".join(str(error).split())[-300:]

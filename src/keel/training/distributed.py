@@ -1,4 +1,4 @@
-"""One process or many: the only file that knows about distribution. Start several with `torchrun`, same flags."""
+"""Data parallelism (DDP, FSDP2): the only file that knows about several processes, which `torchrun` starts."""
 
 import atexit
 import os
@@ -21,7 +21,7 @@ Parallel = Literal["ddp", "fsdp"]
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name; "auto" is the GPU if there is one."""
+    """The device of this name; "auto": the GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -29,8 +29,8 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"there is no device {name!r}: use --device cpu, cuda, cuda:1 or auto") from error
     if device.type == "cuda" and (device.index or 0) >= (found := torch.cuda.device_count()):
-        what = counted(found, "GPU is", "GPUs are") if found else "no GPU is"
-        raise UsageError(f"device {name!r} cannot be used, for {what} found here: use --device cpu or auto")
+        what = counted(found, "GPU") if found else "no GPU"
+        raise UsageError(f"there is no device {name!r}: this machine has {what}; use --device cpu or auto")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -39,13 +39,13 @@ def pick_device(name: str) -> torch.device:
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that speaks and writes."""
+    """Whether this process (rank 0) writes files and messages."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @dataclass(frozen=True)
 class World:
-    """Which of how many processes this is, and the device it works on."""
+    """Rank of this process, number of processes, and the device of this one."""
 
     rank: int
     size: int
@@ -54,7 +54,7 @@ class World:
     @classmethod
     @contextmanager
     def join(cls, device: str) -> Iterator["World"]:
-        """The processes that `torchrun` started, or this one alone."""
+        """Join the process group that `torchrun` started, or be a group of one."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             place = pick_device(device)
@@ -67,26 +67,26 @@ class World:
         if on_gpu:
             torch.cuda.set_device(place)
         if not dist.is_initialized():
-            # The others may wait for long while the first one learns a tokenizer and builds tokens.
+            # The others may wait long while rank 0 trains a tokenizer and encodes the corpus.
             dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(days=1))
-            # Not sooner: a second run's group would meet the addresses of the first and wait for ever.
+            # Not earlier: the group of a second run would find the addresses of the first and hang.
             atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
         world = cls(dist.get_rank(), size, place)
         yield world
-        world.barrier()  # nobody leaves while another still talks
+        world.barrier()  # no process leaves while another still communicates
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def part(self, rows: range, of: int = 1, number: int = 0) -> range:
-        """This process's share of the rows, and the `number`-th of `of` parts of that."""
-        part, parts = self.rank * of + number, self.size * of
-        return rows[len(rows) * part // parts : len(rows) * (part + 1) // parts]
+    def micro_batch(self, examples: range, parts: int = 1, number: int = 0) -> range:
+        """Examples of the `number`-th of `parts` micro-batches of this process."""
+        part, total = self.rank * parts + number, self.size * parts
+        return examples[len(examples) * part // total : len(examples) * (part + 1) // total]
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """The leading process goes through first; the others follow when it is done."""
+        """Run the block on rank 0 first; the others follow when it is done."""
         if not self.is_main:
             self.barrier()
         yield
@@ -94,7 +94,7 @@ class World:
             self.barrier()
 
     def sum_over_processes(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """All-reduce: the sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
@@ -103,11 +103,11 @@ class World:
         if self.size > 1:
             dist.barrier()
 
-    def wrap(self, objective: Objective, how: Parallel) -> nn.Module:
-        """What to call instead of the objective, so that gradients meet."""
+    def wrap(self, objective: Objective, strategy: Parallel) -> nn.Module:
+        """Wrap the objective so that processes exchange gradients."""
         if self.size == 1:
             return objective
-        if how == "ddp":
+        if strategy == "ddp":
             return DistributedDataParallel(objective)
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -115,15 +115,15 @@ class World:
         mesh = init_device_mesh(self.device.type, (self.size,))
         for block in objective.blocks():
             fully_shard(parts_of(block), mesh=mesh)
-            for way in ("fused", "remember"):  # other ways into it, which must gather its weights too
-                if hasattr(block, way):
-                    register_fsdp_forward_method(block, way)
+            for method in ("fused", "remember"):  # also called instead of forward: must gather the weights too
+                if hasattr(block, method):
+                    register_fsdp_forward_method(block, method)
         fully_shard(objective, mesh=mesh)  # in place
         return objective
 
 
 def defer_gradient_sync(wrapped: nn.Module, hold: bool) -> AbstractContextManager[None]:
-    """While micro-batches accumulate, gradients stay at home until the last one."""
+    """Exchange gradients only at the last micro-batch of a step."""
     if synchronize := getattr(wrapped, "set_requires_gradient_sync", None):  # it is sharded
         synchronize(not hold)
     elif isinstance(wrapped, DistributedDataParallel) and hold:
@@ -132,17 +132,22 @@ def defer_gradient_sync(wrapped: nn.Module, hold: bool) -> AbstractContextManage
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether several processes hold a part of it each (a DTensor: that module alone takes sixty megabytes)."""
+    """Whether it is a DTensor (importing that class would cost 60 MB)."""
     return hasattr(tensor, "full_tensor")
 
 
 def gather_tensor(tensor: Any) -> Tensor:
-    """The tensor in one piece, wherever its parts lie (every process must ask)."""
+    """The full tensor of a sharded one (a collective operation)."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
+def copy_to_cpu(value: Tensor) -> Tensor:
+    """Copy to the CPU, as training continues to change `value`; pinned memory is fast to copy to."""
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda).copy_(value)
+
+
 def shard_like(value: Tensor, model: Any) -> Tensor:
-    """`value` placed and cut as `model` is."""
+    """`value` on the device of `model`, and sharded like it."""
     if is_sharded(model):
         from torch.distributed.tensor import distribute_tensor
 

@@ -1,4 +1,4 @@
-"""The one loop. It knows steps, rows and sums of losses; it does not know language."""
+"""The training loop: steps, evaluation, checkpoints, resume. It knows nothing about language."""
 
 import math
 import re
@@ -28,12 +28,12 @@ from keel.training.step import stepper_of
 from keel.training.weight_average import WeightAverage
 
 Evaluate = Callable[[Objective], dict[str, float]]
-"""Figures by name for the network as it now is, "loss" among them."""
+"""Metrics by name, "loss" among them."""
 
 
 @dataclass(kw_only=True)
 class History:
-    """How a run went."""
+    """Losses and evaluations of a run."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -52,24 +52,23 @@ def fit(
     identity: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> History:
-    """Train `objective` on `data` until the plan is done; the same call again goes on from the last checkpoint in `out`
-    (without `out` nothing is kept).
+    """Train `objective` on `data`; the same call again resumes from the last checkpoint in `out` (none without `out`).
 
-    `evaluate` gives figures by name, "loss" among them: the checkpoint with the lowest is kept. `identity` is whatever
-    else, beside the settings in `train`, makes this the same run; `sources` says in words what its fingerprints are of.
+    `evaluate` returns metrics by name; the checkpoint with the lowest "loss" is kept. `identity` holds what must be
+    equal on resume besides `train`, such as fingerprints of the data; `sources` describes each fingerprint in words.
     """
     with _threads(train.threads), World.join(train.device) as world, caught_signals() as stopping:
-        heard = on_event if world.is_main else ignore
-        # Shards stay inside: the caller's own network gets the whole weights back.
+        on_event = on_event if world.is_main else ignore
+        # FSDP shards a copy: the caller's network gets the full weights back.
         sharded = world.size > 1 and train.parallel == "fsdp"
         working = deepcopy(objective) if sharded else objective
-        learning = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-        run = _Run(working, data, train, out, heard, world, evaluate, dict(identity or {}), dict(sources or {}))
+        trainable = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+        run = _Run(working, data, train, out, on_event, world, evaluate, dict(identity or {}), dict(sources or {}))
         try:
-            history = run.go(stopping)
+            history = run.train_all(stopping)
         finally:
-            run.checkpoints.wait()  # whatever happened, what was being written is written
-            for parameter in learning:  # of which some may have waited for their epoch
+            run.checkpoints.wait()
+            for parameter in trainable:  # gradual unfreezing may have left some frozen
                 parameter.requires_grad_(True)
         if sharded:
             objective.load_state_dict({name: gather_tensor(value) for name, value in working.state_dict().items()})
@@ -78,7 +77,7 @@ def fit(
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many threads for torch, if it is told, until this run is over: what comes after has its own."""
+    """Set the number of torch's threads for this run (0: unchanged)."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -88,7 +87,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 class _Run:
-    """One call of `fit`: what the steps share."""
+    """State of one call of `fit`."""
 
     def __init__(
         self,
@@ -102,10 +101,10 @@ class _Run:
         identity: dict[str, Any],
         sources: dict[str, str],
     ):
-        least = min(stretch.batch_size for stretch in Plan(1_000_000, train, objective.phases()).segments)
-        if least < world.size * train.accumulate:
+        smallest = min(segment.batch_size for segment in Plan(1_000_000, train, objective.phases()).segments)
+        if smallest < world.size * train.accumulate:
             raise UsageError(
-                f"{least} rows of a step are too few for {world.size} processes with {train.accumulate} micro-batches"
+                f"a batch of {smallest} is too small for {world.size} processes with {train.accumulate} micro-batches"
                 ": raise --batch or lower --train.accumulate"
             )
         self.objective = objective.to(world.device).train()
@@ -113,54 +112,56 @@ class _Run:
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
         self.sources = sources
         self.settings = {**identity, **to_dict(train), "processes": world.size}
-        """What a run is of comes first: if it changed, it is what is told."""
+        """The identity comes first: if it changed, the error names it rather than a setting."""
         self.checkpoints = Checkpoints(out and out / "checkpoints", train.keep)
         self.stepper = stepper_of(self.objective, data, train, world, on_event)
         self.average = WeightAverage()
         self.costs: dict[tuple[int, int], float] = {}
-        """Seconds of a step by its rows and its phase, as rehearsed."""
+        """Seconds per step by (batch size, phase), measured in dry runs."""
         self.history = History()
-        self.tally = LossTotals()
+        self.totals = LossTotals()
         self.best: tuple[float, int] = (math.inf, -1)
         self.began = time.monotonic()
 
-    def go(self, stopping: threading.Event) -> History:
+    def train_all(self, stopping: threading.Event) -> History:
         step, plan = self.resume() or (0, self.first_plan())
-        levels = self.stepper.levels
-        if step == 0 and (reached := levels.reached(plan.step_plan(plan.steps - 1))) < len(levels):
-            remedy = f"for all of them, --epochs {len(levels)} or more"
-            note(self.on_event, f"this run will be over when {reached} of {len(levels)} levels learn: {remedy}")
+        groups = self.stepper.parameter_groups
+        if step == 0 and (reached := groups.trainable_at(plan.step_plan(plan.steps - 1))) < len(groups):
+            remedy = f"to train all of them, use --epochs {len(groups)} or more"
+            note(self.on_event, f"this run unfreezes only {reached} of {len(groups)} layer groups: {remedy}")
         if step == 0:
-            self.assess(step, plan)
+            self.run_evaluation(step, plan)
         saved_at, saved_step = time.monotonic(), step
         while step < plan.steps:
             self.step(step, plan)
             step += 1
             if step % self.train.log_every == 0 or step == plan.steps or self.world.device.type == "cpu":
-                self.check(step)
+                self.check_finite(step)
             if step % self.train.log_every == 0 or step == plan.steps:
-                self.report(step, plan)
+                self.log(step, plan)
             if step == plan.steps:
                 self.average.apply(self.objective)
                 self.objective.finish()
             if step == plan.steps or (self.train.evaluate_every and step % self.train.evaluate_every == 0):
-                self.assess(step, plan)
+                self.run_evaluation(step, plan)
             due = self.best[1] == step or time.monotonic() - saved_at > 60 * self.train.checkpoint_minutes
-            stop, due = self.agreed(stopping.is_set(), due and self.world.is_main)
+            stop, due = self.agree(stopping.is_set(), due and self.world.is_main)
             regular = self.train.checkpoint_every and step % self.train.checkpoint_every == 0
-            regular = regular or (self.train.minutes > 0 and step == 100)  # to plan by steps as they now are
+            # Replan early by the actual speed, and after the batch size has changed.
+            replan = {100, *(segment.begin + 100 for segment in plan.segments)} if self.train.minutes else ()
+            regular = regular or step in replan
             if stop or due or regular or step == plan.steps:
-                self.check(step)
-                if not stop and step - saved_step >= 5:  # fewer tell little, compiling may be among them
+                self.check_finite(step)
+                if not stop and step - saved_step >= 5:  # fewer are too noisy, and may include compilation
                     plan = self.replan(step, plan, saved_step, time.monotonic() - saved_at)
-                    if step < plan.average_from:  # a longer plan averages later
+                    if step < plan.average_from:  # a longer plan starts averaging later
                         self.average = WeightAverage()
                 self.save(step, plan)
                 saved_at, saved_step = time.monotonic(), step
             if stop and step < plan.steps:
                 self.checkpoints.wait()
-                kept = ", saved: run the same command again to go on" if self.checkpoints.folder else ""
-                raise Interrupted(f"stopped at step {step} of {plan.steps}{kept}")
+                remedy = ", checkpoint saved: rerun the command to resume" if self.checkpoints.folder else ""
+                raise Interrupted(f"stopped at step {step:,}/{plan.steps:,}{remedy}")
         self.history.steps, self.history.seconds = step, self.seconds
         return self.history
 
@@ -169,33 +170,32 @@ class _Run:
         return self.history.seconds + time.monotonic() - self.began
 
     def step(self, step: int, plan: Plan) -> None:
-        """One update, its rows and its rate by the plan."""
-        place = plan.step_plan(step)
+        here = plan.step_plan(step)
         coming = [plan.step_plan(later) for later in range(step + 1, min(step + 1 + PREFETCH_STEPS, plan.steps))]
-        self.tally.add(self.stepper.train_step(place, coming), place.lr)
+        self.totals.add(self.stepper.train_step(here, coming), here.lr)
         if plan.averages_step(step):
             self.average.add(self.objective)
 
-    def check(self, step: int) -> None:
-        """Stop at once on a loss that is no number: the last checkpoint is from before it."""
-        if not self.tally.finite(self.world):
+    def check_finite(self, step: int) -> None:
+        """Stop at once on a non-finite loss: the last checkpoint is from before it."""
+        if not self.totals.finite(self.world):
             self.checkpoints.wait()
-            last = self.checkpoints.steps()
-            kept = f"the checkpoint of step {last[-1]} is kept" if last else "no checkpoint was written yet"
+            steps = self.checkpoints.steps()
+            last = f"the last checkpoint is of step {steps[-1]}" if steps else "there is no checkpoint yet"
             remedy = "try a lower --lr or more --train.warmup"
-            raise KeelError(f"the loss or its gradient is not finite before step {step}; {kept}: {remedy}")
+            raise KeelError(f"the loss or its gradient is not finite before step {step}; {last}: {remedy}")
 
-    def report(self, step: int, plan: Plan) -> None:
-        event = self.tally.summary(self.world)
-        self.tally = LossTotals()
+    def log(self, step: int, plan: Plan) -> None:
+        event = self.totals.summary(self.world)
+        self.totals = LossTotals()
         self.history.losses.append((step, event["loss"]))
         left = (plan.steps - step) * event["seconds_per_step"]
         self.on_event({"event": "step", "step": step, "steps": plan.steps, **event, "seconds_left": left})
 
-    def assess(self, step: int, plan: Plan) -> None:
+    def run_evaluation(self, step: int, plan: Plan) -> None:
         if self.evaluate is None:
             return
-        with self.tally.paused():
+        with self.totals.paused():
             values = self.evaluate(self.objective)
         self.history.evaluations.append({"step": step, **values})
         self.best = min(self.best, (values["loss"], step))
@@ -203,14 +203,14 @@ class _Run:
         event = {"event": "evaluation", "step": step, "steps": plan.steps, "loss": values["loss"], "losses": losses}
         self.on_event(event)
 
-    def agreed(self, stop: bool, due: bool) -> tuple[bool, bool]:
-        """What any process wants, all do: they must save at the same step."""
+    def agree(self, stop: bool, due: bool) -> tuple[bool, bool]:
+        """Whether any process wants to stop or save: all must do so at the same step."""
         if self.world.size == 1:
             return stop, due
-        wishes = self.world.sum_over_processes(
+        votes = self.world.sum_over_processes(
             torch.tensor([float(stop), float(due)], device=self.world.device)
         ).tolist()
-        return wishes[0] > 0, wishes[1] > 0
+        return votes[0] > 0, votes[1] > 0
 
     def save(self, step: int, plan: Plan) -> None:
         if self.checkpoints.folder is None:
@@ -228,7 +228,7 @@ class _Run:
             "evaluations": self.history.evaluations,
             "losses": self.history.losses,
         }
-        with self.tally.paused():
+        with self.totals.paused():
             self.checkpoints.save(
                 step,
                 self.objective,
@@ -240,7 +240,7 @@ class _Run:
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
     def resume(self) -> tuple[int, Plan] | None:
-        """Go on from the newest checkpoint, if there is one and it is of the same run."""
+        """Resume from the newest checkpoint, if there is one; refuse that of another run."""
         state = self.checkpoints.latest(self.on_event)
         if state is None:
             return None
@@ -257,11 +257,11 @@ class _Run:
         if state["best"] is not None:
             self.best = (state["best"], state["best_step"])
         if state["step"] < steps:
-            note(self.on_event, f"going on from step {state['step']} of {steps}")
+            note(self.on_event, f"resuming from step {state['step']:,}/{steps:,}")
         return state["step"], self.plan(steps)
 
     def refuse_changes(self, state: dict[str, Any]) -> int:
-        """The steps to go to; a setting that changed since the checkpoint is named and refused."""
+        """Number of steps to resume to; refuses a setting that changed since the checkpoint."""
         before, now = state["settings"], self.settings
         alike = self.train.schedule == "constant" and len(self.plan(state["plan"]).segments) == 1
         extended = self.train.steps > state["plan"] and before["steps"] and alike and not self.train.average
@@ -269,76 +269,82 @@ class _Run:
         changed = [name for name in {**before, **now} if name not in free and before.get(name) != now.get(name)]
         if changed:
             old, new = before.get(changed[0]), now.get(changed[0])
-            told, give = f"with {changed[0]} = {old!r}, not {new!r}", "the old value"
+            change, remedy = f"{changed[0]} = {old!r}, not {new!r}", "the old value"
             if all(isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16,}", value) for value in (old, new)):
-                # Nobody knows a fingerprint by heart.
+                # A fingerprint says nothing to the user: name what it is of.
                 was_of = state.get("sources", {}).get(changed[0], f"other {changed[0]}")
                 now_of = self.sources.get(changed[0], "these")
-                told = f"with {was_of}, not {now_of}"
-                if was_of == now_of:
-                    told = f"with another version or part of {was_of}"
-                give = "that"
-            raise UsageError(f"this run was started {told}: give {give} to go on, or --overwrite to start anew")
+                change = f"another version or part of {was_of}" if was_of == now_of else f"{was_of}, not {now_of}"
+                remedy = "that"
+            raise UsageError(
+                f"this run was started with {change}: use {remedy} to resume, or --overwrite to start from scratch"
+            )
         return self.train.steps if extended else state["plan"]
 
     def plan(self, steps: int) -> Plan:
         return Plan(steps, self.train, self.objective.phases())
 
     def first_plan(self) -> Plan:
-        """Steps as asked, or as many as fit into the minutes by the first measured steps (which change nothing)."""
+        """The given number of steps, or as many as fit into the minutes by timed dry runs."""
         if self.train.steps:
             return self.plan(self.train.steps)
         if self.train.epochs:
             return self.plan(self.plan(1_000_000).steps_for(self.train.epochs * self.objective.epoch_size(self.data)))
-        self.rehearse()
-        return self.plan_by_clock(0, 1.0)
+        self.measure_costs()
+        return self.plan_by_clock(0, self.costs)
 
-    def rehearse(self) -> None:
-        """Every shape of step that a plan will meet is tried and timed; nothing has changed afterwards."""
+    def measure_costs(self) -> None:
+        """Time dry runs of a step, optimizer and CUDA graph included, for every batch size and phase of the plan."""
         plan = self.plan(1_000_000)
-        for stretch in plan.segments:
+        for segment in plan.segments:
             times: list[float] = []
+            # As in training, a GPU is not synchronized at every step. The first ones compile, and capture a graph.
+            steps = 3 if self.world.device.type == "cuda" else 1
             for number in range(6):
                 start = time.monotonic()
-                tally = LossTotals()
-                tally.add(self.stepper.dry_run(plan.step_plan(stretch.begin + number)), 0.0)
-                tally.finite(self.world)  # waits for the device
-                times.append(time.monotonic() - start)
-            self.costs[stretch.batch_size, stretch.phase] = median(times[2:]) * 1.05  # the optimizer takes its part
+                totals = LossTotals()
+                for step in range(steps):
+                    totals.add(self.stepper.dry_run(plan.step_plan(segment.begin + number * steps + step)), 0.0)
+                totals.finite(self.world)  # synchronizes with the device
+                times.append((time.monotonic() - start) / steps)
+            self.costs[segment.batch_size, segment.phase] = median(times[2:])
+        self.stepper.undo_dry_runs()
 
     def replan(self, step: int, plan: Plan, since: int, took: float) -> Plan:
-        """A clock-planned run is planned anew at checkpoints, by the speed that was seen, if it is well off."""
+        """Replan a run with a time budget at a checkpoint, by the observed speed, if it is off by 3% or more."""
         if not self.train.minutes or step >= plan.steps:
             return plan
-        slower = took / (plan.seconds_from(self.costs, since) - plan.seconds_from(self.costs, step))
+        expected = plan.seconds_from(self.costs, since) - plan.seconds_from(self.costs, step)
+        # Overhead is mostly per step (logging, evaluation), not per example: measured on the small batches of a ramp,
+        # it must not be scaled up to large ones. Only a speed-up is limited to the same factor.
+        overhead, factor = (took - expected) / (step - since), min(1.0, took / expected)
+        costs = {shape: max(cost + overhead, cost * factor) for shape, cost in self.costs.items()}
         left = 60 * self.train.minutes - self.seconds
-        off = abs(left - slower * plan.seconds_from(self.costs, step)) >= 0.03 * 60 * self.train.minutes
-        _, off = self.agreed(False, off and self.world.is_main)  # every clock differs: the first one counts
-        return self.plan_by_clock(step, slower) if off else plan
+        off = abs(left - plan.seconds_from(costs, step)) >= 0.03 * 60 * self.train.minutes
+        _, off = self.agree(False, off and self.world.is_main)  # clocks differ: that of rank 0 counts
+        return self.plan_by_clock(step, costs) if off else plan
 
-    def plan_by_clock(self, step: int, slower: float) -> Plan:
-        """As many steps as fit into the minutes left, if they are slower than in the rehearsal by that factor."""
+    def plan_by_clock(self, step: int, costs: Mapping[tuple[int, int], float]) -> Plan:
+        """Plan as many steps as fit into the remaining time, given the seconds of a step by (batch size, phase)."""
         spent = self.seconds
-        left = (60 * self.train.minutes - spent) / slower
+        left = 60 * self.train.minutes - spent
         fits, beyond = step + 1, step + 2
-        while self.plan(beyond).seconds_from(self.costs, step) <= left:
+        while self.plan(beyond).seconds_from(costs, step) <= left:
             fits, beyond = beyond, 2 * beyond
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
-            fits, beyond = (
-                (middle, beyond) if self.plan(middle).seconds_from(self.costs, step) <= left else (fits, middle)
-            )
+            fits, beyond = (middle, beyond) if self.plan(middle).seconds_from(costs, step) <= left else (fits, middle)
         agreed = self.world.sum_over_processes(
             torch.tensor(fits if self.world.is_main else 0, device=self.world.device)
         )
         plan = self.plan(int(agreed))
-        each = slower * plan.seconds_from(self.costs, step) / (plan.steps - step)
+        each = plan.seconds_from(costs, step) / (plan.steps - step)
         given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
-        if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time is worth a word
-            given += f", less {spent:,.1f} s to get ready,"
-        text = f"{given} make {counted(plan.steps, 'step')} of {each:.3g} s{plan.describe()}"
-        text += f"; the same run by count: --steps {plan.steps}" if step == 0 else ""
+        if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time
+            given += f" (less {spent:,.1f} s of set-up)"
+        text = f"plan: {given} = {counted(plan.steps, 'step')} of {each:.3g} s{plan.describe()}"
+        text += f"; repeat this run with --steps {plan.steps}" if step == 0 else ""
         if step == 0 and left < 0:
-            text = f"{given} leave no time: 1 step is taken; give more --minutes, or say --steps"
+            text = f"plan: {given} leave no time for more than 1 step: use more --minutes, or --steps"
         self.on_event({"event": "plan", "step": step, "steps": plan.steps, "text": text})
         return plan

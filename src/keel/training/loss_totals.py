@@ -1,4 +1,4 @@
-"""Losses and counts of steps, and of rows that nobody learned from."""
+"""Training losses between two log entries, and the validation loss."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from keel.training.step import StepResult, add_to_sums, autocast
 
 
 def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callable[[Objective], dict[str, float]]:
-    """An evaluation: each loss of an objective on up to `rows` rows of held-out data, the same ones every time."""
+    """Evaluation function: the losses of an objective on the same `max_examples` held-out examples every time."""
 
     def evaluate(objective: Objective) -> dict[str, float]:
         device = next(objective.parameters()).device
@@ -25,12 +25,12 @@ def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callabl
         objective.eval()
         sums: dict[str, Tensor] = {}
         counts: dict[str, Tensor] = {}
-        # Fits wherever training does, in however small parts; what a kernel never writes out takes more room.
+        # Fits wherever training does; the eager loss of a custom update needs more memory than its kernel.
         chunk = min(4 if isinstance(objective, CustomUpdate) else 64, train.batch)
         total = min(max_examples, objective.epoch_size(data))
         with torch.no_grad():
             state = objective.initial_state(chunk := min(chunk, total))
-            if state is not None:  # so many readers go on from where they are
+            if state is not None:  # the state belongs to a fixed number of parallel streams
                 total -= total % chunk
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total)) if state is None else range(chunk)
@@ -50,43 +50,43 @@ def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callabl
 
 
 class LossTotals:
-    """Losses and counts between two reports; they stay on the device until somebody must know."""
+    """Sums of losses and counts since the last log entry; they stay on the device until read."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.sums: dict[str, Tensor] = {}
-        self.counted: dict[str, Tensor] = {}
+        self.units: dict[str, Tensor] = {}
         self.norm: Tensor | None = None
-        self.rate = 0.0
+        self.lr = 0.0
         self.began = time.monotonic()
 
-    def add(self, taken: StepResult, rate: float) -> None:
-        add_to_sums(self.sums, taken.losses)
-        add_to_sums(self.counted, {name: count for name, count in taken.counts.items() if name not in taken.losses})
-        self.norm, self.rate = taken.norm, rate
+    def add(self, result: StepResult, lr: float) -> None:
+        add_to_sums(self.sums, result.losses)
+        add_to_sums(self.units, {name: count for name, count in result.counts.items() if name not in result.losses})
+        self.norm, self.lr = result.norm, lr
         self.steps += 1
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is not a step does not slow the steps down in the report."""
+        """Exclude work that is not a training step from the logged speed."""
         start = time.monotonic()
         yield
         self.began += time.monotonic() - start
 
     def finite(self, world: World) -> bool:
-        """Whether every loss and the last gradient are numbers, in every process."""
+        """Whether all losses and the last gradient norm are finite, in every process."""
         values = [value.float() for value in (*self.sums.values(), self.norm) if value is not None]
         return not values or bool(world.sum_over_processes(torch.stack(values)).isfinite().all())
 
     def summary(self, world: World) -> Event:
-        """Mean losses, and what was counted beside them by the second."""
+        """Log event: mean losses, learning rate, and speed (such as tokens per second)."""
         names = list(self.sums)
         means = world.sum_over_processes(torch.stack([self.sums[name].double() for name in names])) / self.steps
         losses = dict(zip(names, means.tolist(), strict=True))
         seconds = time.monotonic() - self.began
-        event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.rate}
+        event: Event = {"loss": sum(losses.values()), "losses": losses, "lr": self.lr}
         event["seconds_per_step"] = seconds / self.steps
-        event |= {f"{name}_per_second": float(count) / seconds for name, count in self.counted.items()}
+        event |= {f"{name}_per_second": float(count) / seconds for name, count in self.units.items()}
         if self.norm is not None:
             event["norm"] = float(self.norm)
         return event

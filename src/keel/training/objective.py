@@ -1,4 +1,4 @@
-"""What the loop asks of whatever it trains: batches, counts, losses."""
+"""The interface between the training loop and what it trains: batches, counts, losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -10,40 +10,40 @@ from torch import Tensor, nn
 from keel.training.counter_rng import CounterRng
 
 State = Any
-"""What a recurrent or caching network hands from one call to the next; the loop passes it on without looking."""
+"""Recurrent state (or cache) from one call to the next; opaque to the loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """A record of tensors that moves between devices as one."""
+    """Dataclass of tensors that moves between devices as a unit."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         return self._each(lambda value: value.to(device, non_blocking=non_blocking))
 
     def pin(self) -> Self:
-        """The same in memory from which a GPU copies while the CPU goes on."""
+        """Copy into pinned memory, for asynchronous copies to a GPU."""
         return self._each(lambda value: value if value.is_cuda else value.pin_memory())
 
     def clone(self) -> Self:
         return self._each(Tensor.clone)
 
     def slice_examples(self, rows: range) -> Self:
-        """These rows of every tensor inside."""
+        """Slice the first dimension of every tensor."""
         return self._each(lambda value: value[rows.start : rows.stop])
 
     def index_select(self, index: Tensor) -> Self:
-        """The rows of these numbers, in their order; one may come several times, or not at all."""
+        """Select indices (repeats allowed) along the first dimension of every tensor."""
         return self._each(lambda value: value.index_select(0, index.to(value.device)))  # twice as fast as indexing
 
     def tensors(self) -> list[Tensor]:
-        """All tensors inside, in the order of their fields."""
-        found: list[Tensor] = []
-        self._each(lambda value: found.append(value) or value)
-        return found
+        """All tensors, in the order of the fields."""
+        tensors: list[Tensor] = []
+        self._each(lambda value: tensors.append(value) or value)
+        return tensors
 
     @torch.no_grad()
     def copy_from(self, values: Self | None) -> None:
-        """Write the numbers of a record of the same shape into the tensors of this one."""
+        """Copy the values of equally shaped tensors in place."""
         assert values is not None
         for mine, value in zip(self.tensors(), values.tensors(), strict=True):
             mine.copy_(value)
@@ -56,7 +56,7 @@ class Tensors:
         return self.tensors()[0].device
 
     def signature(self) -> tuple[Any, ...]:
-        """Equal for records whose tensors are alike in shape and type, and whose other fields are equal."""
+        """Key of the shapes and dtypes of all tensors and the values of all other fields."""
         return tuple(
             value.signature()
             if isinstance(value, Tensors)
@@ -77,85 +77,84 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the training in which all rows are of one shape."""
+    """A part of training with one sequence length."""
 
     share: float = 1.0
-    """Of the steps."""
+    """Share of the steps."""
     batch_share: float = 1.0
-    """How many rows make a step, as a share of the batch: longer ones are fewer."""
+    """Batch size as a share of `Train.batch`: longer sequences need smaller batches."""
 
 
 class Objective(nn.Module):
-    """A network with its batches and its losses. `data` is whatever it reads: the loop only passes it on."""
+    """A network with its batches and losses; `data` is opaque to the training loop."""
 
     prefetched: ClassVar[bool] = False
-    """Whether its batches are drawn on the CPU even if `data` could live on a GPU; then not all need be rows first."""
+    """Whether batches are always made on the CPU, ahead of the GPU; only then may tensors lack the batch dimension."""
 
     def epoch_size(self, data: Any) -> int:
-        """How many rows make one epoch."""
+        """Number of examples in an epoch."""
         raise NotImplementedError
 
     def setup(self, data: Any) -> None:
-        """Look at all the data once, before the first step of a run or before it is taken up again."""
+        """Collect statistics over the dataset before the first step (also on resume)."""
 
     def batch(self, data: Any, rng: CounterRng, examples: range) -> Tensors:
-        """These rows of one step: a pure function of the draw's (seed, step) and of each row's number.
+        """Examples of one step: a pure function of (seed, step, example index).
 
-        If `data` is a record of tensors, so that it can live on a GPU, all tensors of a batch have its rows first.
+        If `data` is `Tensors`, and so may live on a GPU, every tensor of a batch has the batch dimension first.
         """
         raise NotImplementedError
 
     def counts(self, batch: Any) -> dict[str, Tensor]:
-        """How many predictions each loss sums over, known before the forward pass."""
+        """Number of predictions that each loss sums over, known before the forward pass."""
         raise NotImplementedError
 
     def initial_state(self, batch_size: int) -> Tensors | None:
-        """The state of so many rows before they have read anything, all tensors rows first, on the weights' device;
-        none if a step needs to know nothing of the one before."""
+        """Initial recurrent state, batch first, on the device of the weights; None for stateless objectives."""
         return None
 
     def forward(self, batch: Any, state: State | None = None) -> tuple[dict[str, Tensor], State | None]:
-        """Sums of losses by name (never means: the loop divides by the global counts) and the state to hand on, which
-        the same rows of the next step get."""
+        """Sums of losses by name (never means: the loop divides by the global counts), and the state for the same
+        examples of the next step."""
         raise NotImplementedError
 
     def phases(self) -> list[Phase]:
-        """The parts of the training, in order; a draw tells `batch` in which one it is."""
+        """Phases of training, in order; `batch` finds the current one in `rng.phase`."""
         return [Phase()]
 
     def notes(self) -> list[str]:
-        """What whoever trained it should know about the data it met."""
+        """Notes for the user about the training data."""
         return []
 
     def finish(self) -> None:
-        """Whatever is left to do when all steps are taken."""
+        """Finish training after the last step."""
 
     def blocks(self) -> list[nn.Module]:
-        """The units that are compiled, sharded, unfrozen or given a rate of their own, from the input upwards; a list
-        of modules is one unit that is called part by part."""
+        """Units of compilation, sharding, unfreezing and layer-wise learning rates, from the input upwards; a
+        ModuleList is one unit whose modules are called separately."""
         return []
 
     def input_parameters(self) -> list[nn.Parameter]:
-        """The weights below the blocks, such as those of words; whatever is neither here nor there is above them."""
+        """Parameters below the blocks, such as embeddings; all other parameters are above the blocks."""
         return []
 
 
 class CustomUpdate(Objective):
-    """An objective that learns by updates of its own making, on a CPU; `forward` stays as their definition."""
+    """An objective with its own parameter updates, on a CPU; `forward` defines the loss that they minimize."""
 
     nondeterministic: ClassVar[bool] = True
-    """Whether several threads write into the same numbers, so that no two runs are equal."""
+    """Whether several threads update the same parameters without locks (Hogwild)."""
 
     def update(
         self, data: Any, rng: CounterRng, examples: range, lr: float, threads: int
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Learn from these rows of one step; the sum of each loss, and counts as in `counts`.
+        """Update the parameters by the examples of one step; returns the sum of each loss, and counts as in `counts`.
 
-        With one thread the result is the same to the bit every time; several write without waiting for each other.
+        With one thread the result is bit-exact.
         """
         raise NotImplementedError
 
 
 def parts_of(block: nn.Module) -> list[nn.Module]:
-    """The modules of a block that are called."""
+    """The callable modules of a block."""
     return [*block] if isinstance(block, nn.ModuleList) else [block]

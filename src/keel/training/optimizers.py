@@ -1,4 +1,4 @@
-"""AdamW or Muon, as a run's settings say, and the learning rate as a pure function of the step."""
+"""AdamW and Muon, and the learning rate schedule as a pure function of the step."""
 
 import math
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
 SLANT = 32
-"""How much smaller than the full rate a slanted one is at its ends."""
+"""Ratio of the peak learning rate to the smallest one of the slanted triangular schedule."""
 
 
 def lr_at(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
-    """The share of the full rate at `step` of `steps`: up linearly over `warmup`, then by the schedule's name.
+    """Factor of the peak learning rate at `step` of `steps`: linear warm-up, then the schedule.
 
-    linear and cosine fall to zero at the end, inverse_sqrt as 1 / sqrt(step) does (Vaswani et al.); trapezoid stays at
-    one and falls linearly over the last `cooldown` steps; slanted is Howard and Ruder's triangle,
-    (1 + p (32 - 1)) / 32 with p from 0 up to 1 over the warm-up and down again.
+    linear and cosine decay to 0; inverse_sqrt decays as 1 / sqrt(step) (Vaswani et al.); trapezoid is constant, then
+    decays linearly over the last `cooldown` steps; slanted is the slanted triangle of Howard and Ruder,
+    (1 + p (32 - 1)) / 32 with p from 0 to 1 over the warm-up and back to 0.
     """
     if schedule == "slanted":
         p = step / warmup if step < warmup else 1 - (step - warmup) / max(1, steps - warmup)
@@ -45,18 +45,18 @@ def lr_at(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: i
 
 
 def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimizer:
-    """AdamW for all that is trained; or Muon for the matrices inside the blocks, and AdamW for the rest.
+    """AdamW; or Muon for the matrices inside the blocks, and AdamW for the rest.
 
-    Only matrices decay: biases and norms are vectors, and decay would only hold them back. Weights of one level of the
-    network have one rate, as `layer_decay` says.
+    Weight decay is for matrices only, not for biases and norms. Each layer group has its own learning rate
+    (`layer_decay`).
     """
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     if train.optimizer == "muon" and any(map(is_sharded, trained)):
         remedy = "use --train.parallel ddp or --train.optimizer adamw"
-        raise UsageError(f"Muon works on whole matrices, and fsdp cuts them into shards: {remedy}")
+        raise UsageError(f"Muon needs whole matrices, which fsdp shards: {remedy}")
     matrices = _matrices(objective)
     inside = {weight for block in objective.blocks() for weight in block.parameters() if train.optimizer == "muon"}
-    # What has further dimensions of its own, as filters over several letters do, is no matrix to Muon.
+    # Convolution filters have further dimensions: no matrices for Muon.
     parts = {each: cut for each, cut in matrices.items() if each in inside and cut[:-2] == each.shape[:-2]}
     shares = lr_multipliers(objective, train)
     groups: list[dict[str, Any]] = []
@@ -72,13 +72,13 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     groups = [group for group in groups if group["params"]]
     on_gpu = trained[0].is_cuda
     for group in groups:
-        # A CUDA graph keeps every number that it was captured with, so there the rate is a tensor, filled anew.
+        # A CUDA graph captures Python numbers as constants, so on a GPU the learning rate is a tensor.
         group["lr"] = torch.tensor(train.lr, device=trained[0].device) if on_gpu else train.lr
     betas = (train.beta1, train.beta2)
     if train.optimizer == "muon":
         return Muon(groups, betas=betas, epsilon=train.epsilon)
     adamw = torch.optim.AdamW(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
-    for parameter in trained:  # at once: should memory not suffice, no weight has moved yet
+    for parameter in trained:  # before the first step: running out of memory then leaves the weights unchanged
         adamw.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
@@ -87,27 +87,27 @@ def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimize
     return adamw
 
 
-def set_lr(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group its share ("scale") of the rate; never waits for the GPU."""
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group, times its "scale"; never synchronizes with the GPU."""
     for group in optimizer.param_groups:
-        share = rate * group.get("scale", 1.0)
+        scaled = lr * group.get("scale", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(share)
+            group["lr"].fill_(scaled)
         else:
-            group["lr"] = share
+            group["lr"] = scaled
 
 
 def _matrices(objective: Objective) -> dict[nn.Parameter, tuple[int, ...]]:
-    """The weights that are no vectors, each with the number of matrices that it is made of along each dimension.
+    """Parameters that are matrices, with the number of matrices stacked along each dimension.
 
-    A fused layer says so by an attribute `parts`: 3 for queries, keys and values one above the other; or one that
-    names its matrices, each with its numbers, and what it does not name are vectors side by side.
+    A fused layer declares them by an attribute `parts`: 3 for queries, keys and values; or a dict by parameter name,
+    where parameters that are not named hold vectors.
     """
-    found: dict[nn.Parameter, tuple[int, ...]] = {}
+    matrices: dict[nn.Parameter, tuple[int, ...]] = {}
     for module in objective.modules():
         parts = getattr(module, "parts", 1)
         for name, weight in module.named_parameters(recurse=False):
             named = parts if isinstance(parts, dict) else {name: (parts, *[1] * (weight.ndim - 1))}
             if weight.ndim > 1 and name in named:
-                found[weight] = named[name]
-    return found
+                matrices[weight] = named[name]
+    return matrices

@@ -1,6 +1,5 @@
-"""The levels of a network, from its head down to its words: each may have a rate of its own (discriminative rates) and
-start to learn in an epoch of its own (gradual unfreezing; both Howard and Ruder 2018). Words that pre-training also
-foretells by, as their table is the softmax too, are of its head."""
+"""Layer groups of a network, from the head down to the embeddings: layer-wise learning rates (discriminative
+fine-tuning) and gradual unfreezing (both Howard and Ruder 2018). Embeddings tied to the softmax belong to the head."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,59 +13,59 @@ if TYPE_CHECKING:
 
 
 def layer_groups(objective: Objective) -> list[list[nn.Parameter]]:
-    """All weights that learn: what stands above the blocks, each block from the top down, what stands below them."""
-    found: list[list[nn.Parameter]] = []
+    """Trainable parameters: those above the blocks, each block from the top down, those below the blocks."""
+    groups: list[list[nn.Parameter]] = []
     seen: set[nn.Parameter] = set()
-    # What an objective calls its inputs is below, though it may serve as the output too.
+    # Input parameters belong to the bottom group even where the output shares them.
     for weights in (
         objective.input_parameters(),
         *(block.parameters() for block in objective.blocks()),
         objective.parameters(),
     ):
-        found.append([weight for weight in weights if weight.requires_grad and weight not in seen])
-        seen.update(found[-1])
-    return [level for level in reversed(found) if level]
+        groups.append([weight for weight in weights if weight.requires_grad and weight not in seen])
+        seen.update(groups[-1])
+    return [group for group in reversed(groups) if group]
 
 
 def lr_multipliers(objective: Objective, train: "Train") -> dict[nn.Parameter, float]:
-    """The share of the rate that each weight has: `layer_decay` to the power of its level, the head's being 0."""
-    levels = layer_groups(objective)
-    if train.layer_decay != 1 and len(levels) < 2:
-        raise UsageError("this network learns in one level alone, so there is nothing for --layer-decay to tell apart")
-    return {weight: train.layer_decay**number for number, level in enumerate(levels) for weight in level}
+    """Learning rate multiplier of each parameter: layer_decay ** depth, with depth 0 for the head."""
+    groups = layer_groups(objective)
+    if train.layer_decay != 1 and len(groups) < 2:
+        raise UsageError("--layer-decay needs at least two layer groups, and this network has one: leave it out")
+    return {weight: train.layer_decay**depth for depth, group in enumerate(groups) for weight in group}
 
 
 class ParameterGroups:
-    """Which levels learn at a step: all, or with `unfreeze = "gradual"` one more each epoch, from the head down."""
+    """Layer groups trained at a step: all, or with `unfreeze = "gradual"` one more per epoch, from the head down."""
 
     def __init__(self, objective: Objective, data: Any, train: "Train"):
-        self.levels = layer_groups(objective)
-        self.learning = len(self.levels)
-        """How many do now."""
-        self.epoch = 0
-        """The rows of one, if it matters."""
+        self.groups = layer_groups(objective)
+        self.trainable = len(self.groups)
+        """Number of groups that are trained now."""
+        self.epoch_size = 0
+        """Examples per epoch; 0 without gradual unfreezing."""
         if train.unfreeze == "none":
             return
-        if len(self.levels) < 2:
-            raise UsageError("this network learns in one level alone, so there is nothing for --unfreeze to wait with")
+        if len(self.groups) < 2:
+            raise UsageError("--unfreeze needs at least two layer groups, and this network has one: leave it out")
         if len(objective.phases()) > 1:
-            raise UsageError("--unfreeze counts epochs, and here the rows change in length on the way: leave it out")
-        self.epoch = objective.epoch_size(data)
+            raise UsageError("--unfreeze counts epochs, but here the sequence length changes in training: leave it out")
+        self.epoch_size = objective.epoch_size(data)
 
     def __len__(self) -> int:
-        return len(self.levels)
+        return len(self.groups)
 
-    def reached(self, place: "StepPlan") -> int:
-        """How many learn at `place`."""
-        return min(len(self), place.first_example // self.epoch + 1) if self.epoch else len(self)
+    def trainable_at(self, step_plan: "StepPlan") -> int:
+        """Number of groups that are trained at this step."""
+        return min(len(self), step_plan.first_example // self.epoch_size + 1) if self.epoch_size else len(self)
 
-    def set(self, place: "StepPlan | None") -> bool:
-        """Let those levels learn whose epoch has come at `place`, or without one all; whether that is a change."""
-        count = self.reached(place) if place else len(self)
-        changed = count != self.learning
-        self.learning = count
+    def set_trainable(self, step_plan: "StepPlan | None") -> bool:
+        """Unfreeze the groups trained at this step (None: all groups); returns whether anything changed."""
+        count = self.trainable_at(step_plan) if step_plan else len(self)
+        changed = count != self.trainable
+        self.trainable = count
         if changed:
-            for number, level in enumerate(self.levels):
-                for weight in level:
-                    weight.requires_grad_(number < count)
+            for depth, group in enumerate(self.groups):
+                for weight in group:
+                    weight.requires_grad_(depth < count)
         return changed

@@ -1,4 +1,4 @@
-"""How a run is to go: its settings, and the plan of steps that they come to."""
+"""Training settings, and the plan of steps derived from them."""
 
 import math
 import os
@@ -6,148 +6,133 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
-from keel.config import Validated
+from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
 from keel.training.distributed import Parallel
 from keel.training.objective import Phase
 from keel.training.optimizers import Schedule, lr_at
 
 Precision = Literal["auto", "fp32", "bf16"]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Ge(0), Lt(1)]
 
-MOST = 1_000_000_000
-"""Of steps, epochs or minutes: what they come to must be a number that the machine can hold."""
+MAX_LENGTH = 1_000_000_000
+"""Upper bound of steps, epochs or minutes: their product with the batch size must fit into an int64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Validated):
-    """How long, how fast and with what care to train. One of steps, epochs and minutes is set."""
+    """Training settings: length (one of steps, epochs, minutes), batch, optimizer, schedule, checkpoints."""
 
     steps: int = 0
-    """Updates in all."""
+    """Number of optimizer steps."""
     epochs: float = 0.0
-    """Times through the data."""
+    """Passes over the training data."""
     minutes: float = 0.0
-    """Wall-clock time; becomes a plan of steps after the first measured ones."""
-    batch: int = 32
-    """Rows in one update, over all devices and micro-batches."""
-    ramp: float = 0.0
-    """Share of the steps, at the start, over which the batch doubles twice to its full size."""
-    accumulate: int = 1
-    """Micro-batches that a device cuts its rows into, to save memory."""
+    """Wall-clock budget; converted into a number of steps after timing a few of them."""
+    batch: Count = 32
+    """Global batch size: examples per step, over all devices and micro-batches."""
+    ramp: Fraction = 0.0
+    """Batch size warm-up: share of the steps over which the batch grows from 1/4 to 1/2 to its full size."""
+    accumulate: Count = 1
+    """Gradient accumulation: micro-batches per step and device, to save memory."""
     optimizer: Literal["adamw", "muon", "own"] = "adamw"
-    """adamw, or muon for the matrices inside the blocks and AdamW for the rest; own: the system makes its updates."""
-    lr: float = 1e-4
-    """The full learning rate."""
+    """adamw; muon (Muon for the matrices inside the blocks, AdamW for the rest); own (the system's own updates)."""
+    lr: Positive = 1e-4
+    """Peak learning rate."""
     schedule: Schedule = "linear"
-    """How the rate moves after the warm-up."""
-    warmup: float = 0.1
-    """Steps over which the rate rises; below 1, that share of all steps."""
-    cooldown: float = 0.2
-    """Share of the steps over which a trapezoid's rate falls."""
-    layer_decay: float = 1.0
-    """The rate of each block is that of what stands above it times this; the head has the full one, words the
-    least unless they are the softmax too."""
+    """Learning rate schedule after the warm-up."""
+    warmup: NonNegative = 0.1
+    """Warm-up: number of steps, or share of the steps if below 1."""
+    cooldown: Fraction = 0.2
+    """Cool-down of the trapezoid schedule: share of the steps over which the learning rate decays to 0."""
+    layer_decay: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Layer-wise learning rate decay: each block has the learning rate of the block above times this factor; the head
+    has the full one, embeddings the smallest unless they are tied to the softmax."""
     unfreeze: Literal["none", "gradual"] = "none"
-    """gradual: at first the head learns alone, then one block more each epoch from the top, words last unless
-    they are the softmax too."""
-    weight_decay: float = 0.01
-    """Pull of matrices to zero."""
-    beta1: float = 0.9
-    """Memory of AdamW's mean."""
-    beta2: float = 0.999
-    """Memory of AdamW's variance."""
-    epsilon: float = 1e-6
-    """AdamW's denominator."""
-    clip: float = 1.0
-    """Largest norm of the gradient; 0 lets any pass."""
-    average: float = 0.0
-    """Share of the steps, at the end, whose weights are averaged into the result."""
+    """gradual: gradual unfreezing (ULMFiT): the head is trained first, then one more block per epoch from the top;
+    embeddings last unless they are tied to the softmax."""
+    weight_decay: NonNegative = 0.01
+    """Decoupled weight decay of weight matrices."""
+    beta1: Fraction = 0.9
+    """AdamW beta1 (first-moment decay)."""
+    beta2: Fraction = 0.999
+    """AdamW beta2 (second-moment decay)."""
+    epsilon: Positive = 1e-6
+    """AdamW epsilon (added to the denominator)."""
+    clip: NonNegative = 1.0
+    """Gradient clipping: maximum gradient norm; 0 turns it off."""
+    average: Fraction = 0.0
+    """Weight averaging: share of the last steps whose weights are averaged into the result."""
     precision: Precision = "auto"
-    """Of the products; weights and sums stay fp32. auto takes bf16 on a GPU that has it."""
+    """Mixed precision: dtype of matrix products; weights and reductions stay fp32. auto: bf16 where the GPU supports
+    it."""
     compile: bool = False
-    """Compile every block."""
+    """torch.compile every block."""
     parallel: Parallel = "ddp"
-    """Under torchrun: whole copies (ddp) or shards (fsdp)."""
+    """Data parallelism under torchrun: ddp (replicated weights) or fsdp (sharded weights)."""
     device: str = "auto"
-    """cpu, cuda, cuda:1; auto takes the GPU if there is one."""
-    threads: int = 0
-    """CPU threads; 0 leaves torch's own number."""
+    """Device: cpu, cuda, cuda:1; auto: the GPU if there is one."""
+    threads: Annotated[int, Ge(0)] = 0
+    """CPU threads; 0: PyTorch's default."""
     seed: int = 0
-    """Of every draw: the same seed gives the same run."""
-    evaluate_every: int = 1000
-    """Steps between evaluations; 0 evaluates at the start and the end alone."""
-    checkpoint_every: int = 1000
-    """Steps between checkpoints; 0 leaves it to the clock."""
-    checkpoint_minutes: float = 5.0
-    """Minutes after which a checkpoint is due anyway."""
-    keep: int = 2
-    """Recent checkpoints to keep, beside the best."""
-    log_every: int = 10
-    """Steps between reports."""
+    """Random seed: the same seed gives the same run."""
+    evaluate_every: Annotated[int, Ge(0)] = 1000
+    """Steps between evaluations; 0: only before the first and after the last step."""
+    checkpoint_every: Annotated[int, Ge(0)] = 1000
+    """Steps between checkpoints; 0: only every checkpoint_minutes."""
+    checkpoint_minutes: Positive = 5.0
+    """Maximum minutes between checkpoints."""
+    keep: Count = 2
+    """Number of recent checkpoints to keep, beside the best one."""
+    log_every: Count = 10
+    """Steps between log entries."""
 
     LENGTHS = ("steps", "epochs", "minutes")
-    """The ways to say how long; one of them is set."""
+    """Settings of the length of a run; exactly one is set."""
     GRADIENT_SETTINGS = (
-        "weight_decay",
-        "beta1",
-        "beta2",
-        "epsilon",
-        "clip",
-        "precision",
-        "compile",
-        "parallel",
-        "accumulate",
+        *("weight_decay", "beta1", "beta2", "epsilon", "clip", "precision", "compile", "parallel", "accumulate"),
     )
-    """What means nothing to a system that makes its own updates."""
+    """Settings without a meaning for systems with their own updates."""
     CHANGEABLE = ("evaluate_every", "checkpoint_every", "checkpoint_minutes", "keep", "log_every")
-    """What may change when a run is taken up again."""
+    """Settings that may change when a run is resumed."""
 
     def __post_init__(self) -> None:
         lengths = (self.steps, self.epochs, self.minutes)
-        said = " and ".join(f"--{name} {value:g}" for name, value in zip(self.LENGTHS, lengths, strict=True) if value)
+        flags = " and ".join(f"--{name} {value:g}" for name, value in zip(self.LENGTHS, lengths, strict=True) if value)
         if sum(length > 0 for length in lengths) != 1 or min(lengths) < 0:
-            given = f", not by {said}" if said else ""
-            raise UsageError(f"say how long to train by one of --steps, --epochs and --minutes, above 0{given}")
-        if max(lengths) > MOST:
-            raise UsageError(f"{said} would never end: give {MOST:,} or less")
-        for name in ("batch", "accumulate", "lr", "epsilon", "checkpoint_minutes", "log_every", "keep"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("warmup", "weight_decay", "clip", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be below 0, as {getattr(self, name)} is")
-        if not 0 < self.layer_decay <= 1:
-            raise UsageError(f"layer_decay must lie above 0 and at 1 at most, not at {self.layer_decay}")
+            given = f", not {flags}" if flags else ""
+            raise UsageError(f"set the length of the run by one of --steps, --epochs and --minutes, above 0{given}")
+        if max(lengths) > MAX_LENGTH:
+            raise UsageError(f"{flags} would never end: give {MAX_LENGTH:,} or less")
         if self.unfreeze == "gradual" and self.average:
-            raise UsageError("an average takes all weights from the same steps, and --unfreeze does not: leave one out")
-        for name in ("beta1", "beta2", "cooldown", "ramp", "average"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name} must lie between 0 and 1, not at {getattr(self, name)}")
-        most = 4 * (os.cpu_count() or 1)
-        if not 0 <= self.threads <= most:
-            raise UsageError(f"threads must lie between 0 and {most} on this machine, not at {self.threads}")
+            raise UsageError("--train.average needs all weights trained in every step, unlike --unfreeze: drop one")
+        max_threads = 4 * (os.cpu_count() or 1)
+        if self.threads > max_threads:
+            raise UsageError(f"threads must be {max_threads} or less on this machine, not {self.threads}")
         if self.accumulate > self.batch:
-            raise UsageError(f"accumulate ({self.accumulate}) cannot be more than batch ({self.batch}) rows")
+            raise UsageError(f"accumulate ({self.accumulate}) must not exceed the batch size ({self.batch})")
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Where in a plan a step stands: everything about it that does not depend on the data."""
+    """One step of a plan: everything about it that does not depend on the data."""
 
     step: int
     batch_size: int
-    """Of this step, over all devices and micro-batches."""
+    """Examples of this step, over all devices and micro-batches."""
     first_example: int
-    """How many rows the steps before this one drew in its phase."""
+    """Examples of earlier steps of the same phase."""
     phase: int
     lr: float
 
 
 @dataclass(frozen=True)
 class PlanSegment:
-    """Steps that are alike in shape."""
+    """A range of steps with the same batch size and phase."""
 
     begin: int
     stop: int
@@ -157,7 +142,7 @@ class PlanSegment:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps to go, stored with every checkpoint as their number: all else follows from it and the settings."""
+    """The steps of a run; a checkpoint stores only their number, as all else follows from it and the settings."""
 
     steps: int
     train: Train
@@ -165,66 +150,64 @@ class Plan:
 
     @cached_property
     def segments(self) -> list[PlanSegment]:
-        """The plan cut wherever the rows of a step or the phase change."""
+        """The plan, cut wherever the batch size or the phase changes."""
         ramp = [(0.0, 4), (self.train.ramp / 2, 2), (self.train.ramp, 1)] if self.train.ramp else [(0.0, 1)]
         begins = list(accumulate((phase.share for phase in self.phases), initial=0.0))[:-1]
         cuts = sorted({round(share * self.steps) for share in (*begins, *(share for share, _ in ramp))} | {self.steps})
-        found = []
+        segments = []
         for begin, stop in pairwise(cuts):
-            number = max(n for n, share in enumerate(begins) if round(share * self.steps) <= begin)
-            parts = [parts for share, parts in ramp if round(share * self.steps) <= begin][-1]
-            rows = max(1, round(self.train.batch * self.phases[number].batch_share / parts))
-            found.append(PlanSegment(begin, stop, rows, number))
-        return found
+            phase = max(n for n, share in enumerate(begins) if round(share * self.steps) <= begin)
+            divisor = [divisor for share, divisor in ramp if round(share * self.steps) <= begin][-1]
+            batch_size = max(1, round(self.train.batch * self.phases[phase].batch_share / divisor))
+            segments.append(PlanSegment(begin, stop, batch_size, phase))
+        return segments
 
     def step_plan(self, step: int) -> StepPlan:
-        """One step of the plan."""
-        here = next(stretch for stretch in self.segments if step < stretch.stop)
+        here = next(segment for segment in self.segments if step < segment.stop)
         before = [each for each in self.segments if each.phase == here.phase and each.begin < here.begin]
-        first = (
-            sum((each.stop - each.begin) * each.batch_size for each in before) + (step - here.begin) * here.batch_size
-        )
-        # A smaller batch wants a smaller rate: the noise of its gradient is larger.
+        first = sum((each.stop - each.begin) * each.batch_size for each in before)
+        first += (step - here.begin) * here.batch_size
+        # A smaller batch needs a smaller learning rate, as its gradient is noisier.
         full = self.train.batch * self.phases[here.phase].batch_share
-        rate = self.train.lr * self.lr_factor(step) * min(1.0, here.batch_size / full) ** 0.5
-        return StepPlan(step=step, batch_size=here.batch_size, first_example=first, phase=here.phase, lr=rate)
+        lr = self.train.lr * self.lr_factor(step) * min(1.0, here.batch_size / full) ** 0.5
+        return StepPlan(step=step, batch_size=here.batch_size, first_example=first, phase=here.phase, lr=lr)
 
     @property
     def average_from(self) -> int:
-        """The first step whose weights may go into the average."""
+        """First step whose weights may enter the average."""
         return self.steps - round(self.train.average * self.steps)
 
     def averages_step(self, step: int) -> bool:
-        """Whether the weights after this step go into the average: a hundred at even distances, or all if fewer."""
+        """Whether the weights after this step enter the average: 100 evenly spaced steps, or all if fewer."""
         return (
             step >= self.average_from and (self.steps - 1 - step) % max(1, (self.steps - self.average_from) // 100) == 0
         )
 
-    def steps_for(self, rows: float) -> int:
-        """How many steps of the first phase draw that many rows, with the shares of this plan."""
-        drawn = sum(
+    def steps_for(self, examples: float) -> int:
+        """Number of steps that process this many examples (of the first phase's length) with this plan's shares."""
+        total = sum(
             (each.stop - each.begin) * each.batch_size / self.phases[each.phase].batch_share for each in self.segments
         )
-        return max(1, math.ceil(rows * self.steps / drawn))
+        return max(1, math.ceil(examples * self.steps / total))
 
     def seconds_from(self, costs: Mapping[tuple[int, int], float], begin: int) -> float:
-        """From step `begin` to the end, if a step of some rows in some phase costs so many."""
+        """Seconds from step `begin` to the end, given the seconds of a step by (batch size, phase)."""
         return sum(
             costs[each.batch_size, each.phase] * max(0, each.stop - max(begin, each.begin)) for each in self.segments
         )
 
     def describe(self) -> str:
-        """In words, whatever is not the same from the first step to the last."""
-        parts = [f"{each.batch_size} rows from step {each.begin}" for each in self.segments]
+        """What changes in the course of the run, for a log line."""
+        parts = [f"batch size {each.batch_size} from step {each.begin}" for each in self.segments]
         parts = parts if len(parts) > 1 else []
         if self.train.schedule == "trapezoid":
             parts.append(f"cool-down from step {self.steps - round(self.train.cooldown * self.steps)}")
         if self.train.average:
-            parts.append(f"average from step {self.average_from}")
+            parts.append(f"weight average from step {self.average_from}")
         return "".join(f", {part}" for part in parts)
 
     def lr_factor(self, step: int) -> float:
-        """The share of the full rate at a step."""
+        """Factor of the peak learning rate at a step."""
         warmup = round(self.train.warmup * self.steps) if self.train.warmup < 1 else round(self.train.warmup)
         return lr_at(
             step,

@@ -1,4 +1,4 @@
-"""Being asked to stop."""
+"""Graceful stop on SIGINT and SIGTERM."""
 
 import signal
 import threading
@@ -8,20 +8,20 @@ from contextlib import contextmanager
 
 @contextmanager
 def caught_signals() -> Iterator[threading.Event]:
-    """Set when the user or the machine asks to stop; a second Ctrl-C stops at once."""
+    """Event that is set by SIGINT or SIGTERM; a second Ctrl-C stops at once."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
 
-    def ask(number: int, frame: object) -> None:
-        if stopping.is_set() and number == signal.SIGINT:
+    def handle(signum: int, frame: object) -> None:
+        if stopping.is_set() and signum == signal.SIGINT:
             raise KeyboardInterrupt
         stopping.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {signum: signal.signal(signum, handle) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,4 +1,4 @@
-"""Averaged weights: the mean over the last steps of a run is often better than where it ends."""
+"""Weight averaging over the last steps of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ PREFIX = "average."
 
 @dataclass
 class WeightAverage:
-    """The running mean of all trained weights, in fp32 and where they are; nothing here waits for a GPU."""
+    """Running mean of all trained weights, in fp32 on their device; never synchronizes with a GPU."""
 
     count: int = 0
     means: dict[str, Tensor] = field(default_factory=dict)
 
     @torch.no_grad()
     def add(self, objective: Objective) -> None:
-        """mean <- mean + (weights - mean) / n, the n-th time."""
+        """mean <- mean + (weights - mean) / n, at the n-th call."""
         self.count += 1
         weights = {name: parameter.detach().float() for name, parameter in _trained(objective).items()}
         if self.count == 1:
@@ -33,19 +33,19 @@ class WeightAverage:
 
     @torch.no_grad()
     def apply(self, objective: Objective) -> None:
-        """Put the mean, if there is one, in the place of the weights."""
+        """Replace the weights by their mean, if there is one."""
         trained = _trained(objective)
         for name, mean in self.means.items():
             trained[name].copy_(mean)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it by names of its own, for a checkpoint; empty before the first weights came."""
+        """Tensors by name, for a checkpoint; empty before the first `add`."""
         if not self.count:
             return {}
         return {COUNT: torch.tensor(self.count), **{PREFIX + name: mean for name, mean in self.means.items()}}
 
     def restore(self, tensors: Mapping[str, Tensor], objective: Objective) -> None:
-        """Go on from what `tensors` gave, placed as the objective's weights are; other names are passed over."""
+        """Restore from a checkpoint's tensors, on the devices of the weights; other names are ignored."""
         if COUNT in tensors:
             self.count = int(tensors[COUNT])
             self.means = {
@@ -54,5 +54,5 @@ class WeightAverage:
 
 
 def _trained(objective: Objective) -> dict[str, Tensor]:
-    """By name; a state dict makes shards again of what an evaluation may have left whole."""
+    """By name; FSDP's state_dict reshards what an evaluation may have left unsharded."""
     return {name: value for name, value in objective.state_dict(keep_vars=True).items() if value.requires_grad}

@@ -1,15 +1,15 @@
-"""The kernels of `attention` for rows that begin at every 128th token, in Gluon, for Hopper.
+"""Attention kernels for sequences that begin at every 128th token, in Gluon, for Hopper.
 
-A program takes one head of one row after another. One warp fetches the next while eight work on this one, and what they
-find is on its way out while they begin anew: in Triton's own language nothing of this goes on at the same time. Tiles
-come whole, so what stands beyond a row's end must be numbers, though it counts for nothing.
+Persistent programs with warp specialization: one warp loads the next head while eight compute this one and the result
+of the last one is stored, which Triton cannot overlap. Tiles are loaded whole, so padding must be finite, though it is
+masked.
 """
 
 # pyright: reportPossiblyUnboundVariable=false
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import join, kept, threshold
+from keel.kernels.dropout import is_kept, join, threshold
 from keel.kernels.hopper.gluon import (
     REGISTERS,
     constant,
@@ -25,19 +25,19 @@ from keel.kernels.triton_support import multiprocessors
 
 TIME = constant(128)
 WIDTH = constant(64)
-"""Of a head."""
+"""Head dimension."""
 gluon_join = shared_with_triton(join)
-gluon_kept = shared_with_triton(kept)
+gluon_is_kept = shared_with_triton(is_kept)
 
 
 def fits(qkv: Tensor, lengths: Tensor, longest: int, heads: int) -> bool:
-    """Whether rows of this shape are what the kernels are for."""
+    """Whether the kernels handle sequences of this shape."""
     even = longest == TIME.value and len(qkv) == len(lengths) * longest > 0
     return even and qkv.shape[1] == 3 * heads * WIDTH.value and rows_at_once(qkv.device, heads) > 0
 
 
 def rows_at_once(device: torch.device, heads: int) -> int:
-    """How many the way back works on, a program for each head of theirs."""
+    """Sequences that the backward pass works on at a time, with a program per head."""
     return multiprocessors(device) // heads
 
 
@@ -53,11 +53,11 @@ def mix(
     salt: int,
     causal: bool,
 ) -> None:
-    """Into out [tokens, width] and, for the way back, normalizers [1 or 2, heads, tokens]."""
-    pieces = len(lengths) * heads
-    _forward[(min(pieces, multiprocessors(qkv.device)),)](
+    """Write out [tokens, width] and, for the backward pass, normalizers [1 or 2, heads, tokens]."""
+    items = len(lengths) * heads
+    _forward[(min(items, multiprocessors(qkv.device)),)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, out)),
-        *(lengths, seed, normalizers, pieces, len(qkv), salt, WIDTH.value**-0.5),
+        *(lengths, seed, normalizers, items, len(qkv), salt, WIDTH.value**-0.5),
         heads=heads,
         threshold=threshold(dropout),
         causal=causal,
@@ -69,7 +69,7 @@ def mix(
 def gradients(
     dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, *, heads: int, dropout: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Those of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    """Gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
     dqkv = torch.empty_like(qkv)
     rows = min(len(lengths), rows_at_once(qkv.device, heads))
     sums = torch.empty(rows, qkv.shape[1], dtype=torch.float32, device=qkv.device)
@@ -86,13 +86,13 @@ def gradients(
 
 
 @gluon.jit
-def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr, stages: gl.constexpr, parts: gl.constexpr):
-    """Queries, keys and values of each piece and, as a fourth part, its gradient."""
+def _fetch(qkv, dout, ring, items, heads: gl.constexpr, stages: gl.constexpr, parts: gl.constexpr):
+    """Producer warp: load queries, keys and values of each head and, as a fourth part, the gradient."""
     inputs, ready, empty = ring
-    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
-        piece = gl.program_id(0) + turn * gl.num_programs(0)
-        row = piece // heads * TIME
-        column = piece % heads * WIDTH
+    for turn in range(gl.cdiv(items - gl.program_id(0), gl.num_programs(0))):
+        item = gl.program_id(0) + turn * gl.num_programs(0)
+        row = item // heads * TIME
+        column = item % heads * WIDTH
         stage = turn % stages
         hopper.mbarrier.wait(empty.index(stage), ((turn // stages) & 1) ^ 1)
         hopper.mbarrier.expect(ready.index(stage), parts * TIME * WIDTH * 2)
@@ -105,7 +105,7 @@ def _fetch(qkv, dout, ring, pieces, heads: gl.constexpr, stages: gl.constexpr, p
 
 @gluon.jit
 def _ring(x, stages: gl.constexpr, parts: gl.constexpr):
-    """Room for what is fetched, and barriers that tell when a stage of it is ready or empty."""
+    """Shared memory for the loads, and barriers that signal when a stage is ready or empty."""
     barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     inputs = gl.allocate_shared_memory(x.dtype, [stages * parts, TIME, WIDTH], x.layout)
     ready = gl.allocate_shared_memory(gl.int64, [stages, 1], barriers)
@@ -122,7 +122,7 @@ def _mix(
     given,
     ring,
     results,
-    pieces,
+    items,
     tokens,
     salt,
     scale,
@@ -141,11 +141,11 @@ def _mix(
     key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
     if threshold:
         value = gl.load(seed)
-        drawing = gluon_join(gluon_join(gluon_join(gl.to_tensor(0).to(gl.uint32), value), value >> 32), salt)
-    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
-        piece = gl.program_id(0) + turn * gl.num_programs(0)
-        row = piece // heads
-        head = piece % heads
+        seed_hash = gluon_join(gluon_join(gluon_join(gl.to_tensor(0).to(gl.uint32), value), value >> 32), salt)
+    for turn in range(gl.cdiv(items - gl.program_id(0), gl.num_programs(0))):
+        item = gl.program_id(0) + turn * gl.num_programs(0)
+        row = item // heads
+        head = item % heads
         stage = turn % stages
         length = gl.load(lengths + row).to(gl.int32)
         wide = gl.zeros([TIME, TIME], gl.float32, square)
@@ -163,9 +163,9 @@ def _mix(
         at = head * tokens + row * TIME + query
         gl.store(normalizers + at, highest + gl.log2(total), query < length)
         if threshold:
-            drawn = gluon_join(gluon_join(drawing, piece), query)
-            gl.store(normalizers + heads * tokens + at, drawn.to(gl.float32, bitcast=True), query < length)
-            p = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, 0.0)
+            hashed = gluon_join(gluon_join(seed_hash, item), query)
+            gl.store(normalizers + heads * tokens + at, hashed.to(gl.float32, bitcast=True), query < length)
+            p = gl.where(gluon_is_kept(gl.expand_dims(hashed, 1), key, threshold), p, 0.0)
         slim = gl.zeros([TIME, WIDTH], gl.float32, narrow)
         mixed = hopper.warpgroup_mma(
             *(gl.convert_layout(p.to(out.dtype), factor), inputs.index(stage * 3 + 2), slim),
@@ -183,14 +183,14 @@ def _mix(
     hopper.tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["pieces", "tokens", "salt"])
+@gluon.jit(do_not_specialize=["items", "tokens", "salt"])
 def _forward(
     qkv,
     out,
     lengths,
     seed,
     normalizers,
-    pieces,
+    items,
     tokens,
     salt,
     scale,
@@ -203,8 +203,8 @@ def _forward(
     given = (out, lengths, seed, normalizers)
     gl.warp_specialize(
         [
-            (_mix, (given, ring, results, pieces, tokens, salt, scale, heads, 3, threshold, causal)),
-            (_fetch, (qkv, out, ring, pieces, heads, 3, 3)),
+            (_mix, (given, ring, results, items, tokens, salt, scale, heads, 3, threshold, causal)),
+            (_fetch, (qkv, out, ring, items, heads, 3, 3)),
         ],
         [1],
         [24],
@@ -219,7 +219,7 @@ def _work(
     sums,
     ring,
     weights,
-    pieces,
+    items,
     tokens,
     scale,
     heads: gl.constexpr,
@@ -233,21 +233,21 @@ def _work(
     query = gl.arange(0, TIME, gl.SliceLayout(1, square))
     key = gl.expand_dims(gl.arange(0, TIME, gl.SliceLayout(0, square)), 0)
     column = gl.arange(0, WIDTH, gl.SliceLayout(0, narrow))
-    # When the weights and their gradients have been read, the results take their place on the way out.
+    # The results reuse the memory of the weights and their gradients once these have been read.
     results = weights._reinterpret(weights.dtype, [4, TIME, WIDTH], dqkv.layout)
-    # There are so many programs that each has one head alone, whose bias it sums up.
+    # The number of programs is a multiple of the heads, so each has a single head, whose bias gradient it sums.
     sum_q = gl.zeros([TIME, WIDTH], gl.float32, narrow)
     sum_v = gl.zeros([TIME, WIDTH], gl.float32, narrow)
-    for turn in range(gl.cdiv(pieces - gl.program_id(0), gl.num_programs(0))):
-        piece = gl.program_id(0) + turn * gl.num_programs(0)
-        row = piece // heads
-        head = piece % heads
+    for turn in range(gl.cdiv(items - gl.program_id(0), gl.num_programs(0))):
+        item = gl.program_id(0) + turn * gl.num_programs(0)
+        row = item // heads
+        head = item % heads
         stage = turn & 1
         length = gl.load(lengths + row).to(gl.int32)
         at = head * tokens + row * TIME + query
         normalizer = gl.load(normalizers + at, query < length, float("inf"))
         if threshold:
-            drawn = gl.load(normalizers + heads * tokens + at, query < length, 0.0).to(gl.uint32, bitcast=True)
+            hashed = gl.load(normalizers + heads * tokens + at, query < length, 0.0).to(gl.uint32, bitcast=True)
         q = inputs.index(stage * 4)
         k = inputs.index(stage * 4 + 1)
         v = inputs.index(stage * 4 + 2)
@@ -257,7 +257,7 @@ def _work(
         scores = hopper.warpgroup_mma(q, k.permute((1, 0)), wide, use_acc=False, is_async=True)
         dp = hopper.warpgroup_mma(do, v.permute((1, 0)), wide, use_acc=False, is_async=True)
         scores = hopper.warpgroup_mma_wait(1, deps=(scores,))
-        # The weights, as much larger as those that stay will be.
+        # The weights, scaled by 1 / (1 - dropout).
         p = gl.exp2(scores * (scale * 1.4426950409) - gl.expand_dims(normalizer, 1)) * grow
         if causal:
             p = gl.where(gl.expand_dims(query, 1) >= key, p, 0.0)
@@ -266,8 +266,8 @@ def _work(
         dp = hopper.warpgroup_mma_wait(0, deps=(dp,))
         stay = p
         if threshold:
-            # A minus sign marks what is dropped: it costs no register, and the size is still there.
-            signed = gl.where(gluon_kept(gl.expand_dims(drawn, 1), key, threshold), p, -p)
+            # A minus sign flags dropped weights: it costs no register and keeps the magnitude.
+            signed = gl.where(gluon_is_kept(gl.expand_dims(hashed, 1), key, threshold), p, -p)
             stay = gl.maximum(signed, 0.0)
             dp = gl.where(signed > 0, dp, 0.0)
             p = gl.abs(signed)
@@ -298,7 +298,7 @@ def _work(
     hopper.tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["pieces", "tokens"])
+@gluon.jit(do_not_specialize=["items", "tokens"])
 def _backward(
     qkv,
     dout,
@@ -306,7 +306,7 @@ def _backward(
     lengths,
     normalizers,
     sums,
-    pieces,
+    items,
     tokens,
     scale,
     heads: gl.constexpr,
@@ -318,8 +318,8 @@ def _backward(
     weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)
     gl.warp_specialize(
         [
-            (_work, (dqkv, lengths, normalizers, sums, ring, weights, pieces, tokens, scale, heads, threshold, causal)),
-            (_fetch, (qkv, dout, ring, pieces, heads, 2, 4)),
+            (_work, (dqkv, lengths, normalizers, sums, ring, weights, items, tokens, scale, heads, threshold, causal)),
+            (_fetch, (qkv, dout, ring, items, heads, 2, 4)),
         ],
         [1],
         [24],

@@ -1,9 +1,10 @@
-"""What kernels in Gluon share, Triton's language for saying which warps do what: the language itself, tiles, and trust.
+"""What the Gluon kernels share: the language itself, tensor descriptors, and a check before the first use.
 
-They are for Hopper alone. Gluon is not settled yet: in another Triton the same words may not compile, or mean something
-else. So a kernel is tried on each GPU before it is used there.
+Gluon is experimental: with another version of Triton a kernel may not compile, or give other results. So each kernel is
+compared with its eager twin on each GPU before it is used there.
 """
 
+import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -39,57 +40,59 @@ else:
         gl = SimpleNamespace(constexpr=lambda value: SimpleNamespace(value=value))
         hopper = tile_load = tile_store = None
 
+ENABLED = os.environ.get("KEEL_HOPPER_KERNELS", "1") != "0"
 constant: Any = gl.constexpr
-"""A number that kernels find outside themselves."""
+"""A global constant of kernels."""
 REGISTERS = 168
-"""Of each thread of twelve warps; those that work then take over what the one that fetches has no use for."""
-_TRYING = Lock()
-"""One kernel at a time: warnings that are ignored are so in all threads."""
+"""Registers per thread of twelve warps; consumer warps then take over those that the producer does not need."""
+MAX_ERROR = 0.02
+_CHECKING = Lock()
+"""One kernel at a time: ignoring warnings affects all threads."""
 
 
 def shared_with_triton(function: Any) -> Any:
-    """A function of Triton's for use in Gluon."""
+    """A Triton function for use in Gluon."""
     return gluon.jit(function.fn) if hopper is not None else function
 
 
 def tiled(x: Tensor, *tile: int) -> Any:
-    """x as kernels load and store it, tile by tile, with zeros beyond its ends."""
+    """Tensor descriptor (TMA) of x for tiles of this shape; out-of-bounds elements read as zeros."""
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # pyright: ignore[reportMissingImports]
 
     kind = gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
     return TensorDescriptor.from_tensor(x, list(tile), gl.NVMMASharedLayout.get_default_for(list(tile), kind))
 
 
-def trusted(gap: Callable[..., float], x: Tensor, *settings: Any) -> bool:
-    """Whether a kernel can take x: on x's GPU it is near its twin, by the `gap` of (device, type, *settings)."""
-    if hopper is None or not x.is_cuda or not triton_usable(x) or x.dtype == torch.float32:
+def trusted(check: Callable[..., float], x: Tensor, *settings: Any) -> bool:
+    """Whether a kernel is usable for x: `check`(device, dtype, *settings), its relative error on x's GPU, is small."""
+    if not ENABLED or hopper is None or not x.is_cuda or not triton_usable(x) or x.dtype == torch.float32:
         return False
-    off, reason = _tried(gap, x.device.index, x.dtype, *settings)
+    error, reason = _checked(check, x.device.index, x.dtype, *settings)
     if reason:
-        name = gap.__module__.split(".")[-1]
-        warnings.warn(f"{name} goes a plain way on this GPU, which costs some speed: {reason}", stacklevel=3)
-    return off <= 0.02  # not if it is no number
+        name = check.__module__.split(".")[-1]
+        warnings.warn(f"{name} falls back to a slower kernel on this GPU: {reason}", stacklevel=3)
+    return error <= MAX_ERROR  # False for NaN
 
 
 @cache
-def _tried(gap: Callable[..., float], index: int, dtype: torch.dtype, *settings: Any) -> tuple[float, str]:
-    """How far off the kernel is, and what there is to say about it."""
+def _checked(check: Callable[..., float], index: int, dtype: torch.dtype, *settings: Any) -> tuple[float, str]:
+    """Relative error of the kernel, and the reason not to use it, if any."""
     if torch.version.hip or torch.cuda.get_device_capability(index)[0] != 9:
         return float("inf"), ""
     try:
-        # Whatever is going on where the first text comes, and whatever torch remarks on the first use of a GPU.
+        # Independent of the modes of the caller, and without torch's warnings at the first use of a GPU.
         quiet = warnings.catch_warnings(action="ignore")
-        with _TRYING, quiet, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
-            off = gap(torch.device("cuda", index), dtype, *settings)
+        with _CHECKING, quiet, torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            error = check(torch.device("cuda", index), dtype, *settings)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:
-        return float("inf"), f"{type(error).__name__} in Triton"
-    return off, "" if off <= 0.02 else f"it is off by {off:.2g}"
+    except Exception as failure:
+        return float("inf"), f"{type(failure).__name__} in Triton"
+    return error, "" if error <= MAX_ERROR else f"its relative error is {error:.2g}"
 
 
-def gap_of(ours: Callable[..., Tensor], twin: Callable[..., Tensor], *given: Tensor) -> float:
-    """The largest ||ours - twin|| / ||twin|| of the results and of the gradients of all that is given."""
+def relative_error(ours: Callable[..., Tensor], twin: Callable[..., Tensor], *given: Tensor) -> float:
+    """The largest ||ours - twin|| / ||twin|| of the results and of the gradients of all inputs."""
     outcomes = []
     for function in (ours, twin):
         inputs = [tensor.detach().requires_grad_() for tensor in given]
@@ -97,5 +100,5 @@ def gap_of(ours: Callable[..., Tensor], twin: Callable[..., Tensor], *given: Ten
         generator = torch.Generator(out.device).manual_seed(1)
         gradient = torch.randn(out.shape, generator=generator, device=out.device).to(out.dtype)
         outcomes.append([out, *torch.autograd.grad(out, inputs, gradient)])
-    # The largest of some numbers, or no number if one of them is none.
+    # NaN if any of them is NaN.
     return torch.stack([(a - b).float().norm() / b.float().norm() for a, b in zip(*outcomes, strict=True)]).max().item()

@@ -1,4 +1,4 @@
-"""Without a GPU these hold the plain way; tests/kernels/test_hopper.py compiles the kernel."""
+"""Without a GPU these test the eager twin; tests/kernels/hopper/test_gluon.py compiles the kernel."""
 
 from functools import partial
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from keel.kernels.hopper import feed_forward as kernel
-from keel.kernels.hopper.feed_forward import feed_forward
+from keel.kernels.feed_forward import feed_forward
+from keel.kernels.hopper import fused_feed_forward as kernel
 
 LOOSE = 1e-2
 
@@ -80,7 +80,7 @@ def test_one_gradient_may_be_that_of_both(inputs, monkeypatch):
     given = inputs(200, 16, 32, dtype=torch.float32)
 
     def ours(*given):
-        return kernel._FeedForward.apply(*given, False, True)
+        return kernel.FusedFeedForward.apply(*given, False, True)
 
     found, expected = (
         torch.autograd.grad(torch.add(*function(*given)).square().sum(), given) for function in (ours, plain)

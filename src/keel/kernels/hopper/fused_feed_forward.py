@@ -1,12 +1,10 @@
-"""The network at every place of a Transformer, gelu(x W1^T + b1) W2^T, with GELU inside the products around it.
+"""The feed-forward network of a Transformer, gelu(x W1^T + b1) W2^T, with GELU fused into the matrix products.
 
-A product of this size leaves memory idle, and GELU apart leaves all but memory idle. So the first product writes GELU
-and its derivative instead of what it found, and on the way back the second one's gradient is multiplied by the
-derivative before it is written: what lay between the products is neither written nor read.
+The first product writes GELU and its derivative instead of its own result; in the backward pass the gradient of the
+second one is multiplied by the derivative before it is written: the pre-activations are neither written nor read.
 
-For Hopper alone, and in Gluon, where one can say which warps do what: two groups of four take tiles in turn while a
-fifth warp of its own fetches for them. One group multiplies while the other is at the end of its tile, so that tensor
-cores do not wait for GELU. The other products are cuBLAS's.
+Warp specialization: two groups of four warps take tiles in turn while another warp loads for them. One group multiplies
+while the other is at the end of its tile, so that tensor cores do not wait for GELU. The other products are cuBLAS's.
 """
 
 from typing import Any
@@ -16,14 +14,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.kernels.branch_linear import add_product
-from keel.kernels.gelu import below, bias_gelu
+from keel.kernels.gelu import gelu_parts
 from keel.kernels.hopper.gluon import (
     REGISTERS,
     constant,
-    gap_of,
     gl,
     gluon,
     hopper,
+    relative_error,
     shared_with_triton,
     tile_load,
     tile_store,
@@ -36,57 +34,39 @@ TOKENS = constant(128)
 COLUMNS = constant(128)
 DEPTH = constant(64)
 STAGES = constant(5)
-"""Of loads under way: with what waits to be written, all the fast memory that a multiprocessor has."""
+"""Pipeline stages: with the staging buffers they fill the shared memory of a multiprocessor."""
 HALF = constant(64)
-gluon_below = shared_with_triton(below)
+gluon_gelu_parts = shared_with_triton(gelu_parts)
 
 
-def feed_forward(
-    x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor, *, tanh: bool = False
-) -> tuple[Tensor, Tensor]:
-    """gelu(x W1^T + b1) W2^T in x's type and, as in `branch`, x once more for the sum.
-
-    [tokens, width], [hidden, width], [hidden] and [width, hidden] to two of the first shape.
-    """
-    if not _fits(x, expand):
-        return feed_forward_twin(x, expand, bias, contract, tanh=tanh)
-    learns = torch.is_grad_enabled() and any(given.requires_grad for given in (x, expand, bias, contract))
-    return _FeedForward.apply(x, expand.to(x.dtype), bias, contract.to(x.dtype), tanh, learns)
+def fits(x: Tensor, expand: Tensor) -> bool:
+    """Whether the kernel handles these shapes (rows of a tile must be a multiple of 16 bytes) on x's GPU."""
+    return len(x) > 0 and not any(size % 8 for size in expand.shape) and trusted(_relative_error, x)
 
 
-def feed_forward_twin(
-    x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor, *, tanh: bool = False
-) -> tuple[Tensor, Tensor]:
-    hidden = bias_gelu(F.linear(x, expand.to(x.dtype)), bias, tanh=tanh)
-    return F.linear(hidden, contract.to(x.dtype)), x
+def _relative_error(device: torch.device, dtype: torch.dtype) -> float:
+    """Relative error where programs take several tiles, some partial, and both results have the same gradient."""
+    from keel.kernels.feed_forward import feed_forward_twin  # which imports this module
 
-
-def _fits(x: Tensor, expand: Tensor) -> bool:
-    """16 bytes is the least step between the rows of a tile."""
-    return len(x) > 0 and not any(size % 8 for size in expand.shape) and trusted(_gap, x)
-
-
-def _gap(device: torch.device, dtype: torch.dtype) -> float:
-    """Where programs take several tiles, some of them not whole, and one gradient is that of both results."""
     generator = torch.Generator(device).manual_seed(0)
 
-    def draw(*shape: int, scale: float) -> Tensor:
+    def sample(*shape: int, scale: float) -> Tensor:
         return (torch.randn(shape, generator=generator, device=device) * scale).to(dtype)
 
     tokens, width, hidden = 2000, 528, 4688
-    return gap_of(
-        lambda *given: torch.add(*_FeedForward.apply(*given, False, True)),
+    return relative_error(
+        lambda *given: torch.add(*FusedFeedForward.apply(*given, False, True)),
         lambda *given: torch.add(*feed_forward_twin(*given)),
-        draw(tokens, width, scale=1),
-        draw(hidden, width, scale=0.04),
-        draw(hidden, scale=0.1).float(),
-        draw(width, hidden, scale=0.02),
+        sample(tokens, width, scale=1),
+        sample(hidden, width, scale=0.04),
+        sample(hidden, scale=0.1).float(),
+        sample(width, hidden, scale=0.02),
     )
 
 
 @gluon.jit
 def _fetch(x, weight, slopes, ring, ends, tokens, hidden, width, back: gl.constexpr):
-    """What the tiles of this program need, in order, as soon as there is room; on the way back the slopes too."""
+    """Producer warp: load the operands of this program's tiles into the ring; in the backward pass the slopes too."""
     a, b, ready, empty = ring
     staging, _, given, free = ends
     across = gl.cdiv(hidden, COLUMNS)
@@ -135,10 +115,10 @@ def _multiply(
     group: gl.constexpr,
     back: gl.constexpr,
     tanh: gl.constexpr,
-    learns: gl.constexpr,
+    needs_grad: gl.constexpr,
 ):
-    """Every second tile of this program. A group goes into its products only after the other has come out of its own:
-    a barrier tells odd from even, and whoever looks at it two rounds early takes one for the other.
+    """Consumer warps: every second tile of this program. A group enters its products only after the other has left
+    its own: a barrier only distinguishes odd from even phases, so a group must not be two rounds ahead.
     """
     a, b, ready, empty = ring
     staging, order, given, free = ends
@@ -148,9 +128,9 @@ def _multiply(
     across = gl.cdiv(hidden, COLUMNS)
     steps = gl.cdiv(width, DEPTH)
     start = gl.program_id(0) + group * gl.num_programs(0)
-    apart = 2 * gl.num_programs(0)
-    for turn in range(gl.cdiv(gl.cdiv(tokens, TOKENS) * across - start, apart)):
-        tile = start + turn * apart
+    stride = 2 * gl.num_programs(0)
+    for turn in range(gl.cdiv(gl.cdiv(tokens, TOKENS) * across - start, stride)):
+        tile = start + turn * stride
         row = tile // across * TOKENS
         column = tile % across * COLUMNS
         total = gl.zeros([TOKENS, COLUMNS], gl.float32, layout)
@@ -170,7 +150,7 @@ def _multiply(
         hopper.mbarrier.arrive(order.index(1 - group), count=1)
         total = hopper.warpgroup_mma_wait(0, deps=(total,))
         hopper.mbarrier.arrive(empty.index(_before(stage)), count=1)
-        # Half a tile at a time takes half the room and fewer registers.
+        # Half a tile at a time takes half the shared memory and fewer registers.
         parts = gl.split(gl.permute(gl.reshape(total, (TOKENS, 2, HALF)), (0, 2, 1)))
         if back:
             hopper.mbarrier.wait(given.index(group), turn & 1)
@@ -187,14 +167,14 @@ def _multiply(
                 gl.store(sums + tile // across * hidden + index, gl.sum(value, 0), index < hidden)
             else:
                 value += gl.expand_dims(gl.load(bias + index, index < hidden, 0.0), 0)
-                share, slope = gluon_below(value, tanh)
+                share, slope = gluon_gelu_parts(value, tanh)
                 hopper.tma.store_wait(0)
                 staging.index(group * 2).store((value * share).to(out.dtype))
-                if learns:
+                if needs_grad:
                     staging.index(group * 2 + 1).store((share + slope).to(out.dtype))
                 hopper.fence_async_shared()
                 tile_store(out, [row, place], staging.index(group * 2))
-                if learns:
+                if needs_grad:
                     tile_store(slopes, [row, place], staging.index(group * 2 + 1))
         if back:
             hopper.tma.store_wait(0)
@@ -215,10 +195,10 @@ def _product(
     width,
     back: gl.constexpr,
     tanh: gl.constexpr,
-    learns: gl.constexpr,
+    needs_grad: gl.constexpr,
 ):
-    """out = gelu(x W^T + bias) and its derivative `slopes`; or `back`: out = x W * slopes, and the sums of each tile's
-    columns. A program takes one tile after another."""
+    """out = gelu(x W^T + bias) and its derivative `slopes`; or `back`: out = x W * slopes, and the column sums of each
+    tile. Persistent: a program takes one tile after another."""
     barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
     a = gl.allocate_shared_memory(x.dtype, [STAGES, TOKENS, DEPTH], x.layout)
     b = gl.allocate_shared_memory(
@@ -242,8 +222,8 @@ def _product(
     ends = (staging, order, given, free)
     gl.warp_specialize(
         [
-            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 0, back, tanh, learns)),
-            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 1, back, tanh, learns)),
+            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 0, back, tanh, needs_grad)),
+            (_multiply, (bias, out, slopes, sums, ring, ends, tokens, hidden, width, 1, back, tanh, needs_grad)),
             (_fetch, (x, weight, slopes, ring, ends, tokens, hidden, width, back)),
         ],
         [4, 1],
@@ -261,7 +241,7 @@ def _launch(
     *,
     back: bool,
     tanh: bool = False,
-    learns: bool = True,
+    needs_grad: bool = True,
 ) -> None:
     (tokens, width), hidden = x.shape, out.shape[1]
     tiles = rows_of_tiles(tokens) * -(-hidden // COLUMNS.value)
@@ -277,7 +257,7 @@ def _launch(
         width,
         back=back,
         tanh=tanh,
-        learns=learns,
+        needs_grad=needs_grad,
         num_warps=4,
         maxnreg=REGISTERS,
     )
@@ -287,15 +267,15 @@ def rows_of_tiles(tokens: int) -> int:
     return -(-tokens // TOKENS.value)
 
 
-class _FeedForward(torch.autograd.Function):
+class FusedFeedForward(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor, tanh: bool, learns: bool
+        ctx: Any, x: Tensor, expand: Tensor, bias: Tensor, contract: Tensor, tanh: bool, needs_grad: bool
     ) -> tuple[Tensor, Tensor]:
         x, expand, contract = x.contiguous(), expand.contiguous(), contract.contiguous()
         hidden = x.new_empty(len(x), len(expand))
-        slopes = torch.empty_like(hidden) if learns else hidden
-        _launch(x, expand, bias, hidden, slopes, bias, back=False, tanh=tanh, learns=learns)
+        slopes = torch.empty_like(hidden) if needs_grad else hidden
+        _launch(x, expand, bias, hidden, slopes, bias, back=False, tanh=tanh, needs_grad=needs_grad)
         ctx.save_for_backward(x, expand, contract, hidden, slopes)
         ctx.set_materialize_grads(False)
         return F.linear(hidden, contract), x
@@ -308,7 +288,7 @@ class _FeedForward(torch.autograd.Function):
             return dx, None, None, None, None, None
         x_wanted, expand_wanted, bias_wanted, contract_wanted, *_ = ctx.needs_input_grad
         dy = dy.contiguous()
-        dcontract = dy.T @ hidden if contract_wanted else None  # before dx is added to, which may be the very dy
+        dcontract = dy.T @ hidden if contract_wanted else None  # first: dx, which is added to, may be the same as dy
         if not (x_wanted or expand_wanted or bias_wanted):
             return None, None, None, dcontract, None, None
         dh = torch.empty_like(hidden)

@@ -1,0 +1,90 @@
+"""Write the results of experiments into their pages: python -m keel.claims.write_pages [N ...] [--folder docs/claims]
+
+A page is docs/claims/NNN.md. Its title and its section "Result" are written from the experiment; the other sections are
+kept. Without numbers, the pages of all experiments of up to a minute are written; a page whose result is recorded
+("Recorded: ...") changes only if its number is given.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from keel import claims
+from keel.claims.claim import VERDICTS, Finding
+from keel.errors import UsageError
+
+LONGEST = 1.0
+"""Minutes of the slowest experiments whose pages are written by default."""
+RESULT = re.compile(r"(?<=^## Result\n).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+ROUNDING = 1e-3
+"""Numbers below this are differences by rounding, which depend on the processor."""
+
+
+def render_page(text: str, number: int, finding: Finding) -> str:
+    """The page with the title and result of this experiment."""
+    output = "\n".join(finding.rows)
+    result = f"\n```text\n{output}\n```\n\n**{VERDICTS[finding.holds]}**: {finding.figures}.\n\n"
+    _, _, body = text.partition("\n")
+    if len(RESULT.findall(body)) != 1:
+        raise UsageError(f"{page_name(number)} needs one section '## Result': add it")
+    page = f"# {number}. {claims.CLAIMS[number].title}\n" + RESULT.sub(lambda _: result, body)
+    return page.rstrip("\n") + "\n"
+
+
+def page_name(number: int) -> str:
+    return f"{number:03}.md"
+
+
+def is_recorded(text: str) -> bool:
+    """Whether the result was recorded in a long run or on other hardware."""
+    found = RESULT.search(text)
+    return found is not None and "\nRecorded: " in found[0]
+
+
+def page_differences(page: str, other: str, *, timed: bool = False) -> Iterator[str]:
+    """Lines that differ beyond the tolerance of numbers: 5%, or two units of the last digit, or rounding errors.
+
+    Words must be equal; with `timed`, numbers may differ.
+    """
+    one, two = page.splitlines(), other.splitlines()
+    for left, right in zip(one, two, strict=False):
+        numbers = [NUMBER.findall(line) for line in (left, right)]
+        words = [" ".join(NUMBER.sub("#", line).split()) for line in (left, right)]
+        if words[0] != words[1] or not (timed or all(map(_close, *numbers))):
+            yield f"{left!r} != {right!r}"
+    if len(one) != len(two):
+        yield f"{len(one)} lines != {len(two)} lines"
+
+
+def _close(one: str, other: str) -> bool:
+    first, second = (float(each.replace(",", "")) for each in (one, other))
+    digits = max(len(each.partition("e")[0].partition(".")[2]) for each in (one, other))
+    unit = 10.0**-digits
+    gap = abs(first - second)
+    return gap <= max(0.05 * max(abs(first), abs(second)), 2 * unit if "e" not in one else 0, ROUNDING)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="write the results of experiments into their pages")
+    parser.add_argument("numbers", type=int, nargs="*", help="numbers of claims [all of up to a minute]")
+    parser.add_argument("--folder", type=Path, default=Path("docs/claims"), help="folder of the pages [docs/claims]")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    for number in options.numbers or [number for number, claim in claims.CLAIMS.items() if claim.minutes <= LONGEST]:
+        path = options.folder / page_name(number)
+        text = path.read_text(encoding="utf-8")
+        if is_recorded(text) and not options.numbers:
+            continue
+        finding = claims.run(number)
+        assert finding is not None
+        path.write_text(render_page(text, number, finding), encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

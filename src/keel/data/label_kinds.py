@@ -1,0 +1,250 @@
+"""Label kinds: how a label is parsed, encoded as a target, turned into a loss and decoded from a prediction."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from keel.errors import KeelError
+
+if TYPE_CHECKING:
+    from keel.data.examples import Examples
+
+Value = str | tuple[str, ...] | float
+"""A label as read from a file."""
+
+
+def label_names(value: Any) -> tuple[str, ...]:
+    """The class names in a label: one, several or none."""
+    return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+
+
+def parse_number(value: Any) -> float | None:
+    """A finite number, or None."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number - number == 0 else None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A class name and its probability."""
+
+    label: str
+    confidence: float
+
+    def __repr__(self) -> str:
+        return f"Prediction(label={self.label!r}, confidence={self.confidence:.2f})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"label": self.label, "probability": self.confidence}
+
+
+@dataclass(frozen=True)
+class LabelKind:
+    """What the labels of a dataset are."""
+
+    name: ClassVar[str]
+    """In model folders and, for kinds of a text's label, on the command line."""
+    has_classes: ClassVar[bool] = False
+    """Whether labels are class names."""
+    problem_type: ClassVar[str] = ""
+    """Hugging Face's name."""
+    default_task: ClassVar[str] = "classify"
+    """Task of a folder that names none."""
+
+    def parse(self, value: Any, location: str) -> Value:
+        """A label of this kind from a cell of a table."""
+        raise NotImplementedError
+
+    def names_in(self, value: Any) -> tuple[str, ...]:
+        """The class names in a label."""
+        return label_names(value)
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """Targets of all examples; `names` are the classes in order."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """[batch] loss of each example from logits [batch, outputs]."""
+        raise NotImplementedError
+
+    def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
+        """Probabilities, or the predicted numbers, from logits [examples, outputs]."""
+        raise NotImplementedError
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> Prediction | list[Prediction] | float:
+        """The prediction for one example from its probabilities."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SingleLabel(LabelKind):
+    """One of several classes: softmax and cross-entropy."""
+
+    name: ClassVar[str] = "single"
+    has_classes: ClassVar[bool] = True
+    problem_type: ClassVar[str] = "single_label_classification"
+
+    def parse(self, value: Any, location: str) -> Value:
+        names = list(map(str, value)) if isinstance(value, list | tuple | set) else [str(value)]
+        if len(names) != 1:
+            raise KeelError(f"{location}: {len(names)} labels where one is expected: use --labels multi")
+        return names[0]
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """[examples] class ids."""
+        ids = _class_ids(examples, names)
+        for value, numbers in ids.items():
+            if len(numbers) != 1:
+                what = f"the label {value!r} is not a single class, as in training"
+                remedy = "correct it, or choose another --label-column"
+                raise KeelError(f"{examples.location_of(value)}: {what}: {remedy}")
+        classes = np.array([number for (number,) in ids.values()], np.int64)
+        return torch.from_numpy(classes[_indices_among(examples.values, ids)])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits, targets, reduction="none")
+
+    def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
+        return logits.sigmoid() if one_vs_rest else logits.softmax(1)
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> Prediction:
+        return _ranked(estimate, names)[0]
+
+
+@dataclass(frozen=True)
+class MultiLabel(LabelKind):
+    """Any number of classes: a sigmoid and a binary cross-entropy for each."""
+
+    name: ClassVar[str] = "multi"
+    has_classes: ClassVar[bool] = True
+    problem_type: ClassVar[str] = "multi_label_classification"
+
+    def parse(self, value: Any, location: str) -> Value:
+        if isinstance(value, str):
+            value = [name.strip() for name in re.split("[,;|]", value) if name.strip()]
+        names = map(str, value) if isinstance(value, list | tuple | set) else [str(value)]
+        return tuple(sorted(set(names)))
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """[examples, classes] multi-hot vectors."""
+        ids = _class_ids(examples, names)
+        multi_hot = np.zeros((len(ids), len(names)), np.float32)
+        for row, numbers in zip(multi_hot, ids.values(), strict=True):
+            row[numbers] = 1
+        return torch.from_numpy(multi_hot[_indices_among(examples.values, ids)])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)
+
+    def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
+        return logits.sigmoid()
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> list[Prediction]:
+        """The classes above one half, the most probable first."""
+        return [each for each in _ranked(estimate, names) if each.confidence > 0.5]
+
+
+@dataclass(frozen=True)
+class Regression(LabelKind):
+    """A number: squared error."""
+
+    name: ClassVar[str] = "regression"
+    problem_type: ClassVar[str] = "regression"
+
+    def parse(self, value: Any, location: str) -> Value:
+        number = parse_number(value)
+        if number is None:
+            raise KeelError(f"{location}: the label {value!r} is not a number: correct it, or use --labels single")
+        return number
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """[examples] numbers."""
+        pairs = zip(examples.values, examples.locations, strict=True)
+        return torch.tensor([self.parse(value, location) for value, location in pairs])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return (logits[:, 0] - targets).square()
+
+    def probabilities(self, logits: Tensor, *, one_vs_rest: bool = False) -> Tensor:
+        return logits[:, 0]
+
+    def decode(self, estimate: np.ndarray, names: tuple[str, ...]) -> float:
+        return float(estimate)
+
+
+@dataclass(frozen=True)
+class TagLabels(LabelKind):
+    """A tag for each word."""
+
+    name: ClassVar[str] = "tags"
+    has_classes: ClassVar[bool] = True
+    default_task: ClassVar[str] = "tag"
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """[words of all examples] tag ids, -1 for unknown tags."""
+        id_of = {name: number for number, name in enumerate(names)}
+        return torch.tensor([id_of.get(name, -1) for value in examples.values for name in label_names(value)])
+
+
+@dataclass(frozen=True)
+class ChoiceLabel(LabelKind):
+    """The index of the right one among the choices of an example."""
+
+    name: ClassVar[str] = "choice"
+    default_task: ClassVar[str] = "choose"
+
+    def encode_targets(self, examples: "Examples", names: tuple[str, ...]) -> Tensor:
+        """[examples] choice indices."""
+        return torch.tensor(examples.values)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits, targets, reduction="none")
+
+
+@dataclass(frozen=True)
+class TextTarget(LabelKind):
+    """Another text: the target of a sequence-to-sequence model."""
+
+    name: ClassVar[str] = "text"
+    default_task: ClassVar[str] = "seq2seq"
+
+    def names_in(self, value: Any) -> tuple[str, ...]:
+        return ()
+
+
+LABEL_KINDS: dict[str, LabelKind] = {
+    kind.name: kind for kind in (SingleLabel(), MultiLabel(), Regression(), TagLabels(), ChoiceLabel(), TextTarget())
+}
+
+
+def _class_ids(examples: "Examples", names: tuple[str, ...]) -> dict[Any, list[int]]:
+    """The class ids of each distinct label; an unknown class is refused."""
+    id_of = {name: number for number, name in enumerate(names)}
+    ids = {value: [id_of.get(name, -1) for name in label_names(value)] for value in dict.fromkeys(examples.values)}
+    for value, numbers in ids.items():
+        if -1 in numbers:
+            known = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+            what = f"the label {label_names(value)[numbers.index(-1)]!r} did not occur in training (classes: {known})"
+            raise KeelError(f"{examples.location_of(value)}: {what}: correct it, or train with it")
+    return ids
+
+
+def _indices_among(values: list[Any], distinct: Iterable[Any]) -> np.ndarray:
+    """[values] the index of each among the distinct ones."""
+    indices = {value: index for index, value in enumerate(distinct)}
+    return np.fromiter(map(indices.__getitem__, values), np.int64, len(values))
+
+
+def _ranked(probabilities: np.ndarray, names: tuple[str, ...]) -> list[Prediction]:
+    order = np.argsort(-probabilities, kind="stable").tolist()
+    return [Prediction(names[number], float(probabilities[number])) for number in order]

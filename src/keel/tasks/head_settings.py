@@ -1,0 +1,58 @@
+"""Settings of a task head: what is between the encoder and the last linear layer."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from keel.config import Count, Dropout, Ge, Lt, Validated
+from keel.errors import UsageError
+from keel.nn.encoder import Encoder
+from keel.nn.pooling import Pool
+from keel.nn.task_network import CharacterEncoderKind, HeadNetwork, HeadNetworkKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSettings(Validated):
+    """Task head on an encoder."""
+
+    network: HeadNetworkKind = "none"
+    """Network between encoder and classifier: a CNN or a bidirectional recurrent network."""
+    network_width: Count = 200
+    """Hidden size of the network per direction, or CNN filters per filter width."""
+    network_layers: Count = 1
+    """Layers of the network."""
+    network_dropout: Dropout = 0.5
+    """Dropout probability at the network's input, between its layers and at its output."""
+    characters: CharacterEncoderKind = "none"
+    """Character encoder whose output is concatenated to each word's vector."""
+    crf: bool = False
+    """Linear-chain CRF layer on the tags."""
+    pool: Pool = "default"
+    """Pooling of token vectors: mean, max, first or last token, or concat (last, max, mean); default: the system's."""
+    mix: bool = False
+    """Scalar mix: learned weighted sum of all encoder layers (ELMo) instead of the top layer."""
+    orders: Literal["default", "given", "both"] = "default"
+    """Order of a pair: as given, or both orders with pooled outputs added (GPT-1); default: the system's."""
+    lm_loss: Annotated[float, Ge(0), Lt(float("inf"))] = 0.0
+    """Weight of an auxiliary language-modelling loss on the same sequences (GPT-1: 0.5)."""
+
+    NETWORK = ("network", "network_width", "network_layers", "network_dropout")
+
+    def build_network(self, encoder: Encoder) -> HeadNetwork | None:
+        """The head network, if any, for this encoder."""
+        if self.network == "none" and self.characters == "none":
+            return None
+        if encoder.sparse or getattr(encoder, "bags", False):
+            what = "--network needs a vector for each word, and this model has none"
+            raise UsageError(f"{what}: use word2vec, glove, an unsupervised fasttext or bert")
+        return HeadNetwork(
+            encoder.width,
+            kind=self.network,
+            width=self.network_width,
+            layers=self.network_layers,
+            dropout=self.network_dropout,
+            characters=self.characters,
+        )
+
+    def non_default(self) -> dict[str, Any]:
+        """The settings that differ from their defaults."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
