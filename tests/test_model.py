@@ -289,7 +289,7 @@ def test_a_full_disk_loses_nothing(tokenizer: Tokenizer, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "fsync", full)
     for folder in ("model", "new"):
-        with pytest.raises(KeelError, match="no room left"):
+        with pytest.raises(KeelError, match="no space left"):
             new.save(tmp_path / folder, overwrite=True)
     assert_equal(Model.load(tmp_path / "model"), old)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -93,7 +93,7 @@ def test_that_nothing_was_written_is_said(model: Model) -> None:
     silent, script = scripted(replace(model, system=keel.Gpt()), " ")
     script.ids = [BYTES.sep_id]
     assert keel.summarize("The boat lies.", model=silent, on_event=hear).text == ""
-    assert "nothing before the text ended: another --seed, a higher --top-k" in said.pop()
+    assert "nothing before the end of the text: another seed, a higher top_k" in said.pop()
     able, _ = scripted(model, " at anchor\n")
     keel.ask("The boat lies.", "Where?", model=able, on_event=hear)
     assert not said
@@ -155,7 +155,7 @@ def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
         keel.translate("the boat", by_pattern=empty, model=able)
     for name, line in (("lone.tsv", "lone"), ("half.tsv", "sea\t "), ("commas.csv", "sea,mer")):
         (tmp_path / name).write_text(f"sea\tmer\n\n{line}\n")
-        with pytest.raises(KeelError, match=rf"{name}:3: '.*' is no pair: write a text, a tab and its translation"):
+        with pytest.raises(KeelError, match=rf"{name}:3: '.*' is no pair: a line is a text, a tab and its translation"):
             keel.translate("the boat", by_pattern=tmp_path / name, model=able)
     (tmp_path / "commas.csv").write_text("sea, wide\tmer, large\n")
     found = keel.translate("a", by_pattern=tmp_path / "commas.csv", model=able)

@@ -299,7 +299,7 @@ def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_
     keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
     assert said == ["1 of 2 words of the prompt are unknown to the model"]
     words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
-    with pytest.raises(KeelError, match=r"onehot does not write text: take .* such as ngram, nnlm, rnn, ulmfit or gpt"):
+    with pytest.raises(KeelError, match=r"onehot does not generate text: .* such as ngram, nnlm, rnn, ulmfit or gpt"):
         keel.generate("The", model=words)
     with pytest.raises(UsageError, match="onehot does not foretell"):
         keel.perplexity(words, english_corpus)

@@ -80,7 +80,7 @@ def test_commands(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["evaluate", str(file), str(tmp_path / "questions.txt")]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "family 100.0% of 1, 1 more unknown"
     assert main(["odd", "king", "queen", "--model", str(file)]) == 2
-    assert "takes three or more" in capsys.readouterr().err
+    assert "needs three or more" in capsys.readouterr().err
     assert main(["similarity", "king", "--model", str(file)]) == 2
     assert main(["nearest", "king"]) == 2
 
@@ -118,7 +118,7 @@ def test_info_of_a_file_of_vectors(file: Path, tmp_path: Path, capsys: pytest.Ca
         assert part in said
     (tmp_path / "prose.txt").write_text("this is prose\n")
     assert main(["info", str(tmp_path / "prose.txt")]) == 1
-    assert "is no file of word vectors" in capsys.readouterr().err
+    assert "is no word vector file" in capsys.readouterr().err
 
 
 BAD_FILES = {
@@ -187,7 +187,7 @@ def test_a_map_of_words(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--words", "king", *out): "two words or more",
         ("--out", str(tmp_path / "map.pdf")): "must end in .svg or .html",
         ("--out", str(tmp_path / "no" / "map.svg")): "cannot be written",
-        ("--words", "king queen", "--by", "tsne", *out): "five or more",
+        ("--words", "king queen", "--by", "tsne", *out): "five words or more",
     }.items():
         assert main(["map", str(file), *wrong]) in (1, 2)
         assert message in capsys.readouterr().err

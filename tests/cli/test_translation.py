@@ -39,7 +39,6 @@ def test_two_files_are_learned_from_and_scored(desk: Path, run: Run) -> None:
     assert first["text"] == "boat 0"
     assert first["best"][0]["generated"] == first["generated"]
     assert "a text" in run("info", desk / "ende")[1]
-    assert config["keel"]["settings"]["shared"] is True
 
 
 def test_a_model_goes_on_learning_with_other_settings(desk: Path, run: Run, tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_interrupted_it_prints_what_was_finished_of_a_batch(
         assert [json.loads(line)["text"] for line in out.splitlines()] == ["boat 0", "boat 2"]
     else:
         assert out == "boat 0\n\nboat 2\n"
-    gap = "" if form else "; 1 lines are empty, as their texts were not finished"
+    gap = "" if form else "; 1 line of unfinished texts left empty"
     assert err == f"keel: stopped after 2 texts, which are printed{gap}\n"
 
 
@@ -232,8 +231,8 @@ def test_what_is_wrong_is_said(
     refused(finetune(desk / "train.en", desk / "val.de"), 1, "train.en has 12 lines", "val.de has 4")
     gap = tmp_path / "gap.de"
     gap.write_text("Boot\n" * 5 + "\n" + "Boot\n" * 6)
-    refused(finetune(desk / "train.en", gap), 1, "train.en:6: the target is empty", "drop the pair")
-    refused(finetune(desk / "train.en"), 1, "sources without targets", "two files side by side")
+    refused(finetune(desk / "train.en", gap), 1, "train.en:6: the target is empty", "drop it")
+    refused(finetune(desk / "train.en"), 1, "sources without targets", "two parallel files")
     refused(finetune(desk / "a", desk / "b", desk / "c"), 2, "3 files were given")
     refused(run("translate", "boat", "--model", desk / "ende", "--beam", "0"), 2, "--beam must be 1")
     refused(run("evaluate", desk / "ende", desk / "test.en", desk / "test.de", "--beam", "0"), 2, "--beam must be 1")
@@ -246,7 +245,9 @@ def test_what_is_wrong_is_said(
     refused(run("translate", "boat", "--model", folder / "base"), 2, "is no seq2seq model")
     for verb, *rest in (("generate",), ("ask", "Who?"), ("summarize",), ("translate", "--by-pattern", desk / "pairs")):
         (desk / "pairs").write_text("sea\tMeer\n")
-        refused(run(verb, "boat", *rest, "--model", desk / "ende"), 1, "transformer does not write", "keel translate")
+        refused(
+            run(verb, "boat", *rest, "--model", desk / "ende"), 1, "transformer does not generate", "keel translate"
+        )
     refused(run("translate", "boat", "--model", desk / "ende", "--trace", tmp_path / "x.png"), 2, "must end in .html")
     refused(run("translate", "boat", "--model", desk / "ende", "--beam", "1001"), 2, "--beam must be 1,000 or less")
     refused(run("translate", " ", "--model", desk / "ende"), 2, "there is nothing to translate")

@@ -137,7 +137,7 @@ def test_options_that_are_none_are_named(published: Path, text: str, said: str) 
 
 def test_options_that_make_no_sense_are_named(published: Path) -> None:
     change(published, "lstm", dim="wide")
-    with pytest.raises(KeelError, match="cells"):
+    with pytest.raises(KeelError, match="cell_size"):
         read(published)
     change(published, "lstm", dim=6)
     change(published, "char_cnn", filters=[[3, 5]])
