@@ -162,7 +162,7 @@ def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
     assert found.prompt == "sea, wide = mer, large\na ="
     with pytest.raises(KeelError, match="pair 2: 'a' is no pair"):
         keel.translate("the boat", by_pattern=[("sea", "mer"), ("a", "")], model=able)
-    with pytest.raises(KeelError, match="the pattern holds no pairs"):
+    with pytest.raises(KeelError, match="the list contains no pairs"):
         keel.translate("the boat", by_pattern=[], model=able)
     for verb in (keel.summarize, lambda text, model: keel.ask(text, "Who?", model=model)):
         with pytest.raises(KeelError, match="ngram does not write text: take a language model"):

@@ -275,7 +275,8 @@ def test_every_recipe_runs(
 
 def test_a_recipe_can_hold_everything(run: Run, tmp_path: Path, english_corpus: Path, refused: Refused) -> None:
     recipe = tmp_path / "r.toml"
-    tables = 'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n'
+    shape = 'size = "tiny"\nlayers = 1\nwidth = 64\nsequence_length = 16\n'
+    tables = f"{shape}[train]\nsteps = 1\nbatch = 4\n[text]\nvocabulary = 300\n"
     recipe.write_text(f'corpus = ["{english_corpus}"]\nout = "{tmp_path / "m"}"\n[system]\nname = "bert"\n{tables}')
     code, out, _ = run("pretrain", "--recipe", recipe, "--json")
     assert code == 0
