@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from keel import finetune
 from keel.api.evaluation import evaluate
+from keel.api.finetuning import finetune
 from keel.data.examples import Example, Examples, read_examples
 from keel.data.tokenizer import Tokenizer
 from keel.model import Model

@@ -121,7 +121,7 @@ def keel(arguments: argparse.Namespace, folder: Path, seed: int) -> dict[str, Se
 
     found = {"counts": all_used(count), "train": all_used(learn)}
     model = Model(system=system, encoder=made["encoder"], tokenizer=made["tokenizer"])
-    write_vectors(folder / "keel.txt", model.vector_space(), form="text")
+    write_vectors(folder / "keel.txt", model.vector_space(), layout="text")
     return found
 
 

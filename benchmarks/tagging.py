@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from keel import finetune
+from keel.api.finetuning import finetune
 
 
 def main() -> None:

@@ -168,12 +168,12 @@ def test_unknown_number_suggests_the_nearest() -> None:
 
 
 def test_claim_accepts_a_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"omit --model and --data \(accepted by 69\)"):
+    with pytest.raises(UsageError, match=r"omit model and data \(accepted by 69\)"):
         claims.run(41, model=tmp_path)
     system = keel.Rnn(width=8, layers=2, dropout=0.0)
     tokenizer = keel.Tokenizer.from_words(["the", "dog", "barks", "a", "bank"])
     model = keel.Model(system=system, encoder=system.build_encoder(len(tokenizer)).eval(), tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="give --data FOLDER"):
+    with pytest.raises(UsageError, match="give data FOLDER"):
         claims.run(69, model=model)
     with pytest.raises(UsageError, match=r"has no file \*train\*\.conllu"):
         claims.run(69, model=model, data=tmp_path)

@@ -148,7 +148,7 @@ def test_command_line_text_becomes_the_annotated_type(annotation: Any, text: str
      (int, "none"), (Literal["a"], "b"), (tuple[int, int], "1,2,3"), (tuple[int, ...], "1,x"), (Train, "lr=3")],
 )  # fmt: skip
 def test_command_line_text_that_does_not_fit_is_refused_by_name(annotation: Any, text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--x"):
+    with pytest.raises(UsageError, match=r"^x"):
         config.parse_value(annotation, text, "--x")
 
 

@@ -10,17 +10,29 @@ if TYPE_CHECKING:
     from keel.api.inference import embed, fill, predict
     from keel.api.inspection import layers
     from keel.api.pretraining import pretrain
-    from keel.api.prompting import ask, summarize
+    from keel.api.prompting import Prompted, ask, summarize
+    from keel.api.settings import TextSettings, VocabularySettings
     from keel.api.sklearn_classifier import Classifier
     from keel.api.text_generation import generate, perplexity
     from keel.api.translation import translate
     from keel.api.vectors import analogy, nearest, odd, senses, similarity, word_map
-    from keel.checks import check
+    from keel.checks import Finding, Report, check
     from keel.data.corpus import Corpus
+    from keel.data.examples import Columns
+    from keel.data.predictions import ChoicePrediction, EntitySpan, GeneratedText, Prediction, TaggedText
     from keel.data.token_store import Tokens
     from keel.data.tokenizer import Tokenizer
-    from keel.errors import KeelError
-    from keel.model import Model
+    from keel.errors import Interrupted, KeelError, UsageError
+    from keel.explain.layer_weights import Layers
+    from keel.explain.nearest_neighbors import Neighbor
+    from keel.explain.perplexity import Perplexity
+    from keel.explain.word_senses import Senses
+    from keel.formats.vector_files import Vectors
+    from keel.generation.beam_search import BeamSearch
+    from keel.generation.sampling import Sampling
+    from keel.metrics.scores import PredictionError, Score, Scores
+    from keel.model import Candidate, Model
+    from keel.model_card import Card
     from keel.systems.bert import Bert
     from keel.systems.cnn import Cnn
     from keel.systems.elmo import Elmo
@@ -36,31 +48,60 @@ if TYPE_CHECKING:
     from keel.systems.ulmfit import Ulmfit
     from keel.systems.word2vec import Word2vec
     from keel.systems.wordclass import Wordclass
+    from keel.tasks.head_settings import HeadSettings
+    from keel.text_vectors import TokenVectors
     from keel.training.plan import Train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BeamSearch",
     "Bert",
+    "Candidate",
+    "Card",
+    "ChoicePrediction",
     "Classifier",
     "Cnn",
+    "Columns",
     "Corpus",
     "Elmo",
+    "EntitySpan",
     "FastText",
+    "Finding",
+    "GeneratedText",
     "Glove",
     "Gpt",
+    "HeadSettings",
+    "Interrupted",
     "KeelError",
+    "Layers",
     "Model",
+    "Neighbor",
     "Ngram",
     "Nnlm",
     "Onehot",
+    "Perplexity",
+    "Prediction",
+    "PredictionError",
+    "Prompted",
+    "Report",
     "Rnn",
+    "Sampling",
+    "Score",
+    "Scores",
+    "Senses",
     "Seq2seq",
+    "TaggedText",
+    "TextSettings",
+    "TokenVectors",
     "Tokenizer",
     "Tokens",
     "Train",
     "Transformer",
     "Ulmfit",
+    "UsageError",
+    "Vectors",
+    "VocabularySettings",
     "Word2vec",
     "Wordclass",
     "analogy",
@@ -84,55 +125,61 @@ __all__ = [
     "translate",
     "word_map",
 ]
-_HOMES = {
-    "convert": "keel.api.conversion",
-    "evaluate": "keel.api.evaluation",
-    "finetune": "keel.api.finetuning",
-    "embed": "keel.api.inference",
-    "fill": "keel.api.inference",
-    "predict": "keel.api.inference",
-    "layers": "keel.api.inspection",
-    "pretrain": "keel.api.pretraining",
-    "ask": "keel.api.prompting",
-    "summarize": "keel.api.prompting",
-    "Classifier": "keel.api.sklearn_classifier",
-    "generate": "keel.api.text_generation",
-    "perplexity": "keel.api.text_generation",
-    "translate": "keel.api.translation",
-    "analogy": "keel.api.vectors",
-    "nearest": "keel.api.vectors",
-    "odd": "keel.api.vectors",
-    "senses": "keel.api.vectors",
-    "similarity": "keel.api.vectors",
-    "word_map": "keel.api.vectors",
-    "check": "keel.checks",
-    "Corpus": "keel.data.corpus",
-    "Tokens": "keel.data.token_store",
-    "Tokenizer": "keel.data.tokenizer",
-    "KeelError": "keel.errors",
-    "Model": "keel.model",
-    "Bert": "keel.systems.bert",
-    "Cnn": "keel.systems.cnn",
-    "Elmo": "keel.systems.elmo",
-    "FastText": "keel.systems.fasttext",
-    "Glove": "keel.systems.glove",
-    "Gpt": "keel.systems.gpt",
-    "Ngram": "keel.systems.ngram",
-    "Nnlm": "keel.systems.nnlm",
-    "Onehot": "keel.systems.onehot",
-    "Rnn": "keel.systems.rnn",
-    "Seq2seq": "keel.systems.seq2seq",
-    "Transformer": "keel.systems.transformer",
-    "Ulmfit": "keel.systems.ulmfit",
-    "Word2vec": "keel.systems.word2vec",
-    "Wordclass": "keel.systems.wordclass",
-    "Train": "keel.training.plan",
+_MODULES = {
+    "keel.api.conversion": "convert",
+    "keel.api.evaluation": "evaluate",
+    "keel.api.finetuning": "finetune",
+    "keel.api.inference": "embed fill predict",
+    "keel.api.inspection": "layers",
+    "keel.api.pretraining": "pretrain",
+    "keel.api.prompting": "Prompted ask summarize",
+    "keel.api.settings": "TextSettings VocabularySettings",
+    "keel.api.sklearn_classifier": "Classifier",
+    "keel.api.text_generation": "generate perplexity",
+    "keel.api.translation": "translate",
+    "keel.api.vectors": "analogy nearest odd senses similarity word_map",
+    "keel.checks": "Finding Report check",
+    "keel.data.corpus": "Corpus",
+    "keel.data.examples": "Columns",
+    "keel.data.predictions": "ChoicePrediction EntitySpan GeneratedText Prediction TaggedText",
+    "keel.data.token_store": "Tokens",
+    "keel.data.tokenizer": "Tokenizer",
+    "keel.errors": "Interrupted KeelError UsageError",
+    "keel.explain.layer_weights": "Layers",
+    "keel.explain.nearest_neighbors": "Neighbor",
+    "keel.explain.perplexity": "Perplexity",
+    "keel.explain.word_senses": "Senses",
+    "keel.formats.vector_files": "Vectors",
+    "keel.generation.beam_search": "BeamSearch",
+    "keel.generation.sampling": "Sampling",
+    "keel.metrics.scores": "PredictionError Score Scores",
+    "keel.model": "Candidate Model",
+    "keel.model_card": "Card",
+    "keel.systems.bert": "Bert",
+    "keel.systems.cnn": "Cnn",
+    "keel.systems.elmo": "Elmo",
+    "keel.systems.fasttext": "FastText",
+    "keel.systems.glove": "Glove",
+    "keel.systems.gpt": "Gpt",
+    "keel.systems.ngram": "Ngram",
+    "keel.systems.nnlm": "Nnlm",
+    "keel.systems.onehot": "Onehot",
+    "keel.systems.rnn": "Rnn",
+    "keel.systems.seq2seq": "Seq2seq",
+    "keel.systems.transformer": "Transformer",
+    "keel.systems.ulmfit": "Ulmfit",
+    "keel.systems.word2vec": "Word2vec",
+    "keel.systems.wordclass": "Wordclass",
+    "keel.tasks.head_settings": "HeadSettings",
+    "keel.text_vectors": "TokenVectors",
+    "keel.training.plan": "Train",
 }
-"""The module of each public name, as the imports above say it."""
+"""Modules of the public names, as in the imports above."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: `import keel` alone does not load torch."""
+    """Import a public name on first use: `import keel` alone does not load torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'keel' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

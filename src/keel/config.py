@@ -129,6 +129,15 @@ class Lt(Ge):
         return value < self.bound
 
 
+@dataclasses.dataclass(frozen=True)
+class Doc:
+    """Help text of a verb's argument in its annotation; such an argument becomes a flag of its command."""
+
+    text: str
+    repeated: bool = False
+    """Whether the flag may be given several times."""
+
+
 Count = Annotated[int, Ge(1)]
 """A whole number, 1 or more."""
 Share = Annotated[float, Ge(0), Le(1)]
@@ -140,9 +149,20 @@ Dropout = Annotated[float, Ge(0), Lt(1)]
 class Validated:
     """Base of settings dataclasses: enforces the types and bounds of the annotations on construction."""
 
+    __slots__ = ("given",)  # a slot, as vars() of settings are their fields alone
+    given: frozenset[str]
+    """The fields that were passed, as opposed to those left at their defaults."""
+
     def __new__(cls, **fields: Any) -> Self:
         check(cls, fields)  # before any __post_init__, and no subclass can forget it
-        return super().__new__(cls)
+        settings = super().__new__(cls)
+        object.__setattr__(settings, "given", frozenset(fields))
+        return settings
+
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        fields, slots = state
+        self.__dict__.update(fields or {})
+        object.__setattr__(self, "given", slots["given"])
 
 
 def to_dict(settings: "DataclassInstance") -> dict[str, Any]:

@@ -1,4 +1,52 @@
-"""Errors for the user: one sentence with what, where and the remedy."""
+"""Errors for the user: one sentence with what is wrong, where, and the remedy.
+
+Messages are written once, with settings as command-line flags (`--train.steps`). Python callers read the argument's
+name instead (`train.steps`); the command line shows messages as they are written, inside `naming_flags`.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ARGUMENTS = {"beam": "beams", "in": "among"}
+"""Flags whose argument has another name."""
+FLAG = re.compile(r"(?P<command>\bkeel [a-z]+ [^:;,()`]*)|(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9.-]*[a-z0-9])")
+VALUE = re.compile(r"(?<=task) ([a-z0-9]+)\b|(?<=\w) (\d[\w.%]*\w|\d%?)")
+
+_flags_named = False
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Let messages name settings by their command-line flags."""
+    global _flags_named
+    before, _flags_named = _flags_named, True
+    try:
+        yield
+    finally:
+        _flags_named = before
+
+
+def for_caller(message: str) -> str:
+    """A message with settings named as the caller knows them: flags on the command line, arguments in Python."""
+    if _flags_named:
+        return message
+    parts: list[str] = []
+    end = 0
+    for found in FLAG.finditer(message):
+        if found["command"]:  # a whole command to copy
+            continue
+        parts.append(message[end : found.start()])
+        end = found.end()
+        name = ARGUMENTS.get(found["name"], found["name"]).replace("-", "_")
+        value = VALUE.match(message, end)
+        if found["no"]:
+            name += "=False"
+        elif value and (value[2] or found["name"] == "task"):
+            name += f"={value[2]}" if value[2] else f"={value[1]!r}"
+            end = value.end()
+        parts.append(name)
+    return "".join([*parts, message[end:]])
 
 
 class KeelError(ValueError):
@@ -6,21 +54,24 @@ class KeelError(ValueError):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return for_caller(super().__str__())
+
 
 class UsageError(KeelError):
-    """A wrong command or setting."""
+    """An invalid command, argument or setting."""
 
     exit_code = 2
 
 
-class Interrupted(KeelError):  # noqa: N818 - not an error
-    """Stopped by the user (Ctrl-C, SIGTERM), with a checkpoint saved."""
+class Interrupted(KeelError):  # noqa: N818 - not an error of anybody's
+    """The user interrupted the run (Ctrl-C, SIGTERM); all progress is saved."""
 
     exit_code = 130
 
 
 class MissingExtra(KeelError):  # noqa: N818
-    """An optional dependency is not installed."""
+    """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str):
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'keel-nlp[{extra}]'")

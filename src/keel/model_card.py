@@ -1,4 +1,4 @@
-"""Where a model comes from, as the README of its folder tells it."""
+"""The model card: provenance of a model, rendered as the README of its folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,31 +10,31 @@ from keel.metrics.scores import format_main_score
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Where a model comes from: the README of its folder."""
+    """Provenance of a model."""
 
     title: str = ""
     parent: str = ""
-    """The model that training started from."""
+    """The model that training started from; empty for a new one."""
     text: str = ""
-    """What it learned from."""
+    """The training data."""
     steps: int = 0
     seconds: float = 0.0
     hardware: str = ""
     scores: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
-    """Every setting of the run."""
+    """All settings of the run."""
     command: str = ""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], folder: Path) -> Self:
-        """The card in a folder's configuration; a folder that has none is known by its name."""
+        """The card in a folder's config.json; the title defaults to the folder's name."""
         values: dict[str, Any] = {"title": folder.resolve().name, **config.get("keel", {}).get("card", {})}
         return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
-    def render(self, *, system: str, purpose: str) -> str:
-        """The card in Markdown, headed as the Hugging Face hub wants it."""
+    def render(self, *, system: str, pipeline_tag: str) -> str:
+        """The card in Markdown, with the Hugging Face hub's metadata."""
         rows = {
-            "Learned from": self.text,
+            "Training data": self.text,
             "Parent": self.parent,
             "Steps": f"{self.steps:,}" if self.steps else "",
             "Time": f"{self.seconds / 60:.1f} minutes" if self.seconds else "",
@@ -43,13 +43,13 @@ class Card:
             **{f"Score: {name}": _figure(value) for name, value in self.scores.items()},
         }
         table = "\n".join(f"| {name} | {value.replace('|', '&#124;')} |" for name, value in rows.items() if value)
-        return README.format(title=self.title or "A Keel model", table=table, system=system, purpose=purpose)
+        return README.format(title=self.title or "A Keel model", table=table, system=system, tag=pipeline_tag)
 
 
 README = """\
 ---
 library_name: transformers
-pipeline_tag: {purpose}
+pipeline_tag: {tag}
 tags:
 - keel
 - {system}
@@ -61,12 +61,12 @@ tags:
 |---|---|
 {table}
 
-Made with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; every setting is in `config.json`.
+Trained with Keel. `keel.Model.load` and `transformers.Auto*` read this folder; all settings are in `config.json`.
 """
 
 
 def _figure(value: Any) -> str:
-    """A score as a card shows it: a number, several by name, or of a task's scores the main one."""
+    """A score as text: a number, several by name, or the main score of a task."""
     if isinstance(value, Mapping):
         return (
             format_main_score(value)

@@ -93,7 +93,7 @@ def test_a_probe_scores_the_result_in_the_same_run(
     with pytest.raises(UsageError, match="needs an encoder-decoder"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, **pairs, **QUICK)
     assert not any(event.get("event") == "step" for event in heard)
-    with pytest.raises(UsageError, match="--probe-task"):
+    with pytest.raises(UsageError, match="probe_task"):
         pretrain("bert", english_corpus, out=tmp_path / "n", steps=2, probe=reviews, probe_task="parse", **QUICK)
 
 
@@ -109,8 +109,8 @@ def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path
     }
     model = pretrain("bert", english_corpus, out=tmp_path / "m", on_event=events.append, **settings)
     (plan,) = [event["text"] for event in events if event["event"] == "plan"][:1]
-    assert "2 rows from step 0" in plan
-    assert "5 rows from step" in plan  # 8 rows of 32 tokens are as many tokens as 5 of 48
+    assert "batch size 2 from step 0" in plan
+    assert "batch size 5 from step" in plan  # 8 rows of 32 tokens are as many tokens as 5 of 48
     assert "cool-down from step" in plan
     assert "average from step" in plan
     assert model.system.max_length == 48
@@ -137,11 +137,11 @@ def test_what_another_verb_made_is_not_replaced_unasked(
 ) -> None:
     out, words = tmp_path / "m", {"device": "cpu", "threads": 1}
     pretrain("ngram", english_corpus, out=out, **words)
-    with pytest.raises(UsageError, match=r"holds what keel pretrain made: choose another --out, or --overwrite"):
+    with pytest.raises(UsageError, match=r"run of keel pretrain: choose another out, or pass overwrite"):
         finetune("fasttext", reviews, out=out, **words)
     assert Model.load(out).system.name == "ngram"
     finetune("fasttext", reviews, out=out, overwrite=True, **words)
-    with pytest.raises(UsageError, match="holds what keel finetune made"):
+    with pytest.raises(UsageError, match="run of keel finetune"):
         pretrain("ngram", english_corpus, out=out, **words)
     with pytest.raises(UsageError, match="this run was started with system = 'fasttext', not 'cnn'"):
         finetune("cnn", reviews, out=out, **words)
@@ -188,7 +188,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         "has no examples": lambda: finetune(base, empty, **anew),
         "no column 'mood'": lambda: finetune(base, [{"text": "a", "label": "b"}] * 4, label_column="mood", **anew),
         "needs an encoder-decoder": lambda: finetune(base, reviews, task="seq2seq", **anew),
-        "not pre-trained to foretell": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
+        "not a left-to-right language model": lambda: finetune(base, reviews, lm_loss=0.5, **anew),
     }
     for said, refusal in refusals.items():
         with pytest.raises(KeelError, match=said):
@@ -201,7 +201,7 @@ def test_what_is_to_be_overwritten_outlives_every_refusal(
         with pytest.raises(KeelError, match=said):
             refusal()
         assert contents(out) == before
-        with pytest.raises(UsageError, match="holds a model"):
+        with pytest.raises(UsageError, match="contains a model"):
             pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     new = pretrain("bert", english_corpus, out=out, steps=3, overwrite=True, **QUICK)
     assert Model.load(out).fingerprint() == new.fingerprint() != fingerprint
@@ -229,7 +229,7 @@ def test_an_overwrite_that_was_stopped_before_it_learned_has_taken_nothing(
             pretrain("bert", english_corpus, on_event=stop_at("evaluation", error), **again)
         assert contents(out) == before
     with monkeypatch.context() as patch:  # a process that is killed puts nothing back
-        patch.setattr(keel.api.run_folder, "_put_back", lambda run: None)
+        patch.setattr(keel.api.run_folder, "_restore", lambda run: None)
         with pytest.raises(KeyboardInterrupt):
             pretrain("bert", english_corpus, on_event=stop_at("evaluation"), **again)
     assert contents(out) != before
@@ -244,7 +244,7 @@ def test_an_overwrite_that_was_stopped_while_it_learned_is_gone_on_with(english_
     out = tmp_path / "m"
     pretrain("bert", english_corpus, out=out, steps=2, **QUICK)
     anew: dict[str, Any] = {**QUICK, "steps": 4, "log_every": 1}
-    with pytest.raises(Interrupted, match=r"step 1/4, checkpoint saved: rerun the command .* without --overwrite"):
+    with pytest.raises(Interrupted, match=r"step 1/4, checkpoint saved: rerun the command .* without overwrite"):
         pretrain("bert", english_corpus, out=out, overwrite=True, on_event=stop_at("step", Interrupted), **anew)
     assert not (out / "model.safetensors").exists()
     assert [path.name for path in out.iterdir()] == ["run"]
@@ -283,7 +283,7 @@ def test_a_run_on_another_text_is_refused_and_leaves_nothing(english_corpus: Pat
     settings: dict[str, Any] = {"out": out, "width": 16, "layers": 1, "steps": 2, "device": "cpu"}
     pretrain("rnn", english_corpus, **settings)
     before = contents(out)
-    with pytest.raises(UsageError, match=r"started with the text of english.txt, not the text of other.txt: give that"):
+    with pytest.raises(UsageError, match=r"started with the text of english.txt, not the text of other.txt: use that"):
         pretrain("rnn", other, **settings)
     assert contents(out) == before
     assert len([*out.glob("run/tokenizer-*")]) == 1
@@ -313,7 +313,9 @@ def test_a_batch_beyond_the_text_is_told(english_corpus: Path, tmp_path: Path, n
         name, english_corpus, out=tmp_path / "m", on_event=lambda event: said.append(event.get("text", "")), **settings
     )
     told = [
-        text for text in said if re.fullmatch(r"the text fills [\d,]+ rows and a step of 1,000 rows reads it .*", text)
+        text
+        for text in said
+        if re.fullmatch(r"the text has [\d,]+ sequences, and a batch of 1,000 repeats it .*", text)
     ]
     assert len(told) == (batch == 1000 and name != "onehot"), "what counts takes each row once"
 
@@ -326,7 +328,7 @@ def test_a_text_of_one_word_is_told_to_be_short(tmp_path: Path, name: str) -> No
     out = tmp_path / "m"
     pretrain(name, tmp_path / "one.txt", out=out, on_event=lambda event: said.append(event.get("text", "")), **settings)
     assert any(text.endswith("0 tokens held out (the text is too short)") for text in said)
-    assert any("the text fills one row" in text and "give more text" in text for text in said)
+    assert any("the text has 1 sequence," in text and "use more text" in text for text in said)
 
 
 @pytest.mark.parametrize("name", ["ngram", "wordclass"])
@@ -373,7 +375,7 @@ def test_going_on_with_a_folder(base: Path, chinese_corpus: Path, tmp_path: Path
     assert "base" in (tmp_path / "next" / "README.md").read_text()
     with pytest.raises(UsageError, match="width"):
         pretrain(base, chinese_corpus, out=tmp_path / "other", steps=3, width=128)
-    with pytest.raises(UsageError, match="start from"):
+    with pytest.raises(UsageError, match="starts from"):
         pretrain(base, chinese_corpus, out=base, steps=3)
 
 
@@ -386,7 +388,7 @@ def test_text_that_a_model_cannot_read_is_said(
         verb(
             *sources, out=out, steps=1, batch=4, on_event=lambda event: heard.append(event.get("text", "")), **settings
         )
-        return [text for text in heard if re.search(r": \d+% of the pieces are unknown to (base|the model): ", text)]
+        return [text for text in heard if re.search(r": \d+% of the tokens are unknown to (base|the model): ", text)]
 
     assert len(told(pretrain, base, chinese_corpus)) == 1
     assert len(told(pretrain, "bert", chinese_corpus, tokenizer=str(base), **SMALL)) == 1
@@ -398,16 +400,16 @@ def test_text_that_a_model_cannot_read_is_said(
 def test_one_document_is_told_as_one(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
     pretrain("onehot", keel.Corpus.of(["a b c d. " * 9]), out=tmp_path / "m", held_out=0, on_event=heard.append)
-    told = [event["text"] for event in heard if "to learn from" in event.get("text", "")]
+    told = [event["text"] for event in heard if "for training" in event.get("text", "")]
     assert len(told) == 1
-    assert " tokens in 1 document to learn from, 0 tokens held out" in told[0]
+    assert " tokens in 1 document for training, 0 tokens held out" in told[0]
 
 
 def test_the_one_head_that_a_model_lacks_is_told_as_one(base: Path, english_corpus: Path, tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
     headless = dataclasses.replace(Model.load(base), missing=("next sentence head",))
     pretrain(headless, english_corpus, out=tmp_path / "m", steps=1, batch=4, on_event=heard.append)
-    assert "base lacks next sentence head: it starts at random" in [event.get("text") for event in heard]
+    assert "base lacks next sentence head: randomly initialised" in [event.get("text") for event in heard]
 
 
 def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, english_corpus: Path, base: Path) -> None:
@@ -416,10 +418,16 @@ def test_going_on_with_a_hugging_face_folder_without_heads(tmp_path: Path, engli
     transformers.AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "theirs")
     events: list[dict[str, Any]] = []
     pretrain(
-        tmp_path / "theirs", english_corpus, out=tmp_path / "ours", steps=2, batch=8, length=32, on_event=events.append
+        tmp_path / "theirs",
+        english_corpus,
+        out=tmp_path / "ours",
+        steps=2,
+        batch=8,
+        sequence_length=32,
+        on_event=events.append,
     )
     said = " ".join(event.get("text", "") for event in events)
-    assert re.search("lacks .*, .*: they start at random", said)
+    assert re.search("lacks .*, .*: randomly initialised", said)
     assert transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").config.vocab_size == 300
 
 
@@ -470,16 +478,16 @@ def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_cor
         with pytest.raises(UsageError, match="not empty"):
             pretrain("bert", english_corpus, out=tmp_path / "full", overwrite=overwrite, steps=2)
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
-    with pytest.raises(UsageError, match="knows no task"):
+    with pytest.raises(UsageError, match="has no task"):
         evaluate(base, reviews)
     with pytest.raises(UsageError, match="classify"):
         finetune(base, reviews, task="clasify")
     with pytest.raises(UsageError, match="'brt' is neither a system nor a model folder: did you mean 'bert'"):
         pretrain("brt", english_corpus, out=tmp_path / "x")
-    with pytest.raises(UsageError, match=r"'models/none' is neither .* take one of .*, or a folder that exists"):
+    with pytest.raises(UsageError, match=r"'models/none' is neither .* use one of .*, or an existing folder"):
         finetune("models/none", reviews)
     nothing: Any = None
-    with pytest.raises(UsageError, match="None is nothing that can learn: give a system"):
+    with pytest.raises(UsageError, match="None cannot be trained: give a system"):
         pretrain(nothing, english_corpus, out=tmp_path / "x")
     with pytest.raises(UsageError, match="lr"):
         finetune(base, reviews, learning_rate=1e-3)
@@ -494,7 +502,7 @@ def test_labels_that_occur_once_are_learned_without_dev(base: Path) -> None:
     rows = [(f"text number {number}", f"class {number}") for number in range(12)]
     model = finetune(base, rows, epochs=1, device="cpu", on_event=events.append)
     assert "dev" not in model.card.scores
-    assert any("each has a label that no other has" in event.get("text", "") for event in events)
+    assert any("each has a label of its own" in event.get("text", "") for event in events)
 
 
 @pytest.mark.parametrize(
@@ -545,11 +553,11 @@ WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40
 
 def test_rare_words_are_left_out_unless_told_otherwise(tmp_path: Path) -> None:
     few = ["a cat sat on the mat", "the dog sat on a rug"]
-    with pytest.raises(KeelError, match=r"no word of .* comes 5 times: .* --min-count 1"):
+    with pytest.raises(KeelError, match=r"no word of .* has a count of 5 or more: .* min_count=1"):
         pretrain("word2vec", few, out=tmp_path / "few", **WORDS)
     assert not (tmp_path / "few" / "config.json").exists()
     assert len(pretrain("word2vec", few, out=tmp_path / "few", min_count=1, **WORDS).tokenizer) == 13
-    with pytest.raises(UsageError, match="min_count and phrases must not be below 0"):
+    with pytest.raises(UsageError, match="min_count must be 0 or more"):
         pretrain("word2vec", few, out=tmp_path / "other", min_count=-1, **WORDS)
 
 
@@ -583,9 +591,9 @@ def test_byte_pairs_that_come_seldom_are_left_out_unless_a_number_is_asked_for(t
     model, few = pieces(**run)
     assert "水手早上修理帆船" in few
     assert "船长晚上检查地图" not in few
-    count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with --text.vocabulary"
+    count = f"{len(model.tokenizer):,} BPE tokens (merges with a count of 10 or more); change with text.vocabulary"
     assert any(count in text for text in said)
-    assert any("looks like Chinese" in text and "--text.tokenizer characters" in text for text in said)
+    assert any("looks like Chinese" in text and "text.tokenizer characters" in text for text in said)
     again, _ = pieces(**run)
     assert again.tokenizer.fingerprint() == model.tokenizer.fingerprint()
     asked, many = pieces(out=tmp_path / "asked", vocabulary=Gpt.default_vocab_size)

@@ -86,14 +86,14 @@ def test_that_nothing_was_written_is_said(model: Model) -> None:
     silent, _ = scripted(model, " \nQ: And then?")
     assert keel.ask("The boat lies.", "Where?", model=silent, on_event=hear).text == ""
     assert said.pop() == (
-        "the model wrote nothing before the line ended: another question, or a longer passage, may help"
+        "the model generated nothing before the end of the line: another question or a longer passage may help"
     )
     assert keel.translate("the boat", by_pattern=[("sea", "mer")], model=silent, on_event=hear).text == ""
-    assert "more pairs, or more like this text, may help" in said.pop()
+    assert "more pairs, or pairs more similar to this text, may help" in said.pop()
     silent, script = scripted(replace(model, system=keel.Gpt()), " ")
     script.ids = [BYTES.sep_id]
     assert keel.summarize("The boat lies.", model=silent, on_event=hear).text == ""
-    assert "nothing before the text ended: another --seed, a higher --top-k" in said.pop()
+    assert "nothing before the end of the text: another seed, a higher top_k" in said.pop()
     able, _ = scripted(model, " at anchor\n")
     keel.ask("The boat lies.", "Where?", model=able, on_event=hear)
     assert not said
@@ -124,9 +124,7 @@ def test_what_a_model_of_documents_writes_ends_with_its_document(model: Model) -
 def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
     passage = "The boat lies at anchor. " * 20
     model, script = scripted(model, " at anchor\n", longest=60)
-    with pytest.raises(
-        KeelError, match=r"do not fit into the 60 that the model reads: give a shorter passage .* --cut"
-    ):
+    with pytest.raises(KeelError, match=r"exceed the context window of 60: use a shorter passage .* cut"):
         keel.ask(passage, "Where?", model=model, tokens=10)
     said: list[str] = []
     found = keel.ask(passage, "Where?", model=model, tokens=10, cut=True, on_event=lambda e: said.append(e["text"]))
@@ -134,37 +132,37 @@ def test_a_prompt_that_is_too_long_is_cut_only_if_told_so(model: Model) -> None:
     assert passage.strip().endswith(found.prompt.partition("\n")[0])
     assert len(BYTES.encode(found.prompt).ids) in range(45, 51)
     assert script.prompt == found.prompt
-    assert "at the beginning are left out" in said[0]
-    with pytest.raises(KeelError, match=r"give a shorter passage or fewer --tokens$"):
+    assert "at the beginning are cut" in said[0]
+    with pytest.raises(KeelError, match=r"use a shorter passage or fewer tokens$"):
         keel.ask("A boat.", "Where?" * 60, model=model, tokens=10, cut=True)
 
 
 def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
     able, _ = scripted(model, " yes")
-    with pytest.raises(UsageError, match="the passage is empty: give a text, or a file"):
+    with pytest.raises(UsageError, match="the passage is empty: give a text or a file"):
         keel.ask(" \n", "Who?", model=able)
     with pytest.raises(UsageError, match="there is no question: keel ask PASSAGE"):
         keel.ask("The boat.", "", model=able)
     with pytest.raises(UsageError, match="the text is empty"):
         keel.summarize("", model=able)
-    with pytest.raises(UsageError, match="--sentences must be 1 or more, not 0"):
+    with pytest.raises(UsageError, match="sentences must be 1 or more, not 0"):
         keel.summarize("The boat.", model=able, sentences=0)
     with pytest.raises(UsageError, match="there is nothing to translate"):
         keel.translate("", by_pattern=[("sea", "mer")], model=able)
     empty = tmp_path / "none.tsv"
     empty.write_text("\n\t\n")
-    with pytest.raises(KeelError, match=r"none\.tsv holds no pairs: write a text, a tab and its translation"):
+    with pytest.raises(KeelError, match=r"none\.tsv contains no pairs: a line is a text, a tab and its translation"):
         keel.translate("the boat", by_pattern=empty, model=able)
     for name, line in (("lone.tsv", "lone"), ("half.tsv", "sea\t "), ("commas.csv", "sea,mer")):
         (tmp_path / name).write_text(f"sea\tmer\n\n{line}\n")
-        with pytest.raises(KeelError, match=rf"{name}:3: '.*' is no pair: write a text, a tab and its translation"):
+        with pytest.raises(KeelError, match=rf"{name}:3: '.*' is no pair: a line is a text, a tab and its translation"):
             keel.translate("the boat", by_pattern=tmp_path / name, model=able)
     (tmp_path / "commas.csv").write_text("sea, wide\tmer, large\n")
     found = keel.translate("a", by_pattern=tmp_path / "commas.csv", model=able)
     assert found.prompt == "sea, wide = mer, large\na ="
     with pytest.raises(KeelError, match="pair 2: 'a' is no pair"):
         keel.translate("the boat", by_pattern=[("sea", "mer"), ("a", "")], model=able)
-    with pytest.raises(KeelError, match="the pattern holds no pairs"):
+    with pytest.raises(KeelError, match="the list contains no pairs"):
         keel.translate("the boat", by_pattern=[], model=able)
     for verb in (keel.summarize, lambda text, model: keel.ask(text, "Who?", model=model)):
         with pytest.raises(KeelError, match="ngram does not write text: take a language model"):

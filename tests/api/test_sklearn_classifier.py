@@ -98,10 +98,10 @@ def test_what_it_cannot_do_is_said(folder: Path) -> None:
         with pytest.raises(expected, match="call fit first"):
             Classifier(folder).predict(["a film"])
     with pytest.raises(
-        KeelError, match="the text is nan, not a string: mend or drop it, or choose another text column"
+        KeelError, match="the text is nan, not a string: correct or drop it, or choose another text_column"
     ):
         Classifier(folder).fit(["a", float("nan")], ["x", "y"])
-    with pytest.raises(KeelError, match="2 texts but 1 labels"):
+    with pytest.raises(KeelError, match="2 texts and y 1 labels"):
         Classifier(folder).fit(["a", "b"], ["x"])
     with pytest.raises(KeelError, match="only one class"):
         Classifier(folder, **LEARN).fit(["a", "b"], ["x", "x"])

@@ -60,14 +60,14 @@ def test_a_text_ends_before_a_stop_string(ngram: Model) -> None:
     (one, other) = keel.generate(["The sailor"] * 2, model=ngram, tokens=40, seed=1, stop=[whole[20:29]])
     assert one == whole[:20]
     assert len(other.split()) > 10, "the other row goes on"
-    with pytest.raises(UsageError, match="--stop is empty"):
+    with pytest.raises(UsageError, match="stop is empty"):
         keel.generate("The sailor", model=ngram, stop=[""])
 
 
 def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Model) -> None:
     prompts = ["The sailor", "The judge", "A"]
-    best = continuations(prompts, model=ngram, how=BeamSearch(beams=6, best=4, length_penalty=0), tokens=25)
-    greedy = continuations(prompts, model=ngram, how=BeamSearch(beams=1, length_penalty=0), tokens=25)
+    best = continuations(prompts, model=ngram, strategy=BeamSearch(beams=6, best=4, length_penalty=0), tokens=25)
+    greedy = continuations(prompts, model=ngram, strategy=BeamSearch(beams=1, length_penalty=0), tokens=25)
     for found, (one,) in zip(best, greedy, strict=True):
         assert found[0].score is not None
         assert one.score is not None
@@ -82,11 +82,11 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
     assert_type(listed, list[list[str]])
     best = keel.generate("A", model=ngram, beams=6, best=4, length_penalty=0, tokens=25)
     assert assert_type(best, list[str]) == listed[2]
-    with pytest.raises(UsageError, match="--best is a setting of beam search"):
+    with pytest.raises(UsageError, match="best is a setting of beam search"):
         keel.generate("The judge", model=ngram, best=2)
-    with pytest.raises(UsageError, match="--length-penalty is a setting of beam search"):
+    with pytest.raises(UsageError, match="length_penalty is a setting of beam search"):
         keel.generate("The judge", model=ngram, length_penalty=0.6)
-    with pytest.raises(UsageError, match="--beam must be 1,000 or less, not 5,000"):
+    with pytest.raises(UsageError, match="beams must be 1,000 or less, not 5,000"):
         keel.generate("The judge", model=ngram, beams=5000)
     nothing: Any = None
     for prompt in (nothing, ["The judge", nothing]):
@@ -96,9 +96,9 @@ def test_a_search_finds_a_likelier_text_than_taking_the_likeliest_word(ngram: Mo
 
 def test_a_search_ends_its_texts_before_a_stop_string(ngram: Model, tmp_path: Path) -> None:
     prompts, how = ["The sailor", "The judge"], BeamSearch(beams=8, best=4)
-    whole = continuations(prompts, model=ngram, how=how, tokens=20)
+    whole = continuations(prompts, model=ngram, strategy=how, tokens=20)
     for stop in ([" the"], [".", " a"], ["qwertz"]):
-        found = continuations(prompts, model=ngram, how=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
+        found = continuations(prompts, model=ngram, strategy=how, tokens=20, stop=stop, trace=tmp_path / "t.json")
         for best in found:
             assert len({each.text for each in best}) == 4, "no text is given twice"
             assert not any(end in each.text for end in stop for each in best)
@@ -126,7 +126,7 @@ def test_a_prompt_longer_than_the_context_is_said(ngram: Model, monkeypatch: pyt
         keel.generate("the sailor " * 4, model=ngram)
     said: list[str] = []
     text = keel.generate("The sailor", model=ngram, tokens=9, on_event=lambda event: said.append(event["text"]))
-    assert said == ["after this prompt the model has room for 4 of 9 tokens, and stops there"]
+    assert said == ["the context window has room for 4 of 9 tokens after this prompt"]
     assert len(text.split()) <= 4
 
 
@@ -148,13 +148,13 @@ def test_a_trace_tells_how_each_word_was_chosen(ngram: Model, tmp_path: Path, se
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.json", **settings)
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", **settings)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "one.html", "one.json"]
-    for wrong, why in (("x.png", "neither .html nor .json"), ("nope/x.html", "there is no folder")):
+    for wrong, why in (("x.png", "must end in .html or .json"), ("nope/x.html", "there is no folder")):
         with pytest.raises(UsageError, match=why):
             keel.generate("A", model=ngram, tokens=3, trace=tmp_path / wrong, **settings)
     assert len([*tmp_path.iterdir()]) == 3
     said: list[str] = []
     keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "one.html", on_event=lambda e: said.append(e["text"]))
-    assert said == [f"the trace: {tmp_path / 'one.html'}"]
+    assert said == [f"trace: {tmp_path / 'one.html'}"]
     (tmp_path / "file").write_text("")
     with pytest.raises(KeelError, match="cannot be written"):
         keel.generate("A", model=ngram, tokens=3, trace=tmp_path / "file" / "x", **settings)
@@ -253,7 +253,7 @@ def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus:
     prompts = ["The sailor", "A boat of"]
     found = [
         continuations(
-            prompts, model=Model.load(tmp_path / "wide", device=place), how=BeamSearch(beams=3, best=3), tokens=8
+            prompts, model=Model.load(tmp_path / "wide", device=place), strategy=BeamSearch(beams=3, best=3), tokens=8
         )
         for place in ("cpu", device)
     ]
@@ -293,13 +293,13 @@ def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Mode
 
 
 def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeelError, match="the model knows no word of 'Qwertz uiop': begin with others"):
+    with pytest.raises(KeelError, match="all words of 'Qwertz uiop' are unknown to the model"):
         keel.generate("Qwertz uiop", model=ngram)
     said: list[str] = []
     keel.generate("The qwertz", model=ngram, tokens=2, on_event=lambda event: said.append(event["text"]))
     assert said == ["1 of 2 words of the prompt are unknown to the model"]
     words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
-    with pytest.raises(KeelError, match=r"onehot does not write text: take .* such as ngram, nnlm, rnn, ulmfit or gpt"):
+    with pytest.raises(KeelError, match=r"onehot does not generate text: .* such as ngram, nnlm, rnn, ulmfit or gpt"):
         keel.generate("The", model=words)
     with pytest.raises(UsageError, match="onehot does not foretell"):
         keel.perplexity(words, english_corpus)

@@ -278,5 +278,5 @@ def test_more_minutes_recommend_a_larger_size(
     assert sizes == ["tiny", "mini"]
     with pytest.raises(UsageError, match="raw text"):
         check(write(tmp_path / "labels.tsv", ["a\tx", "b\ty"] * 4), minutes=1)
-    with pytest.raises(UsageError, match="--minutes inf would never end"):
+    with pytest.raises(UsageError, match="minutes inf would never end"):
         check(english_corpus, minutes=float("inf"))

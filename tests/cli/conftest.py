@@ -81,7 +81,7 @@ def refused() -> Callable[..., None]:
 def small() -> list[str]:
     """Flags for a Transformer that is trained in a moment."""
     shape = ["--system.layers", "1", "--system.decoder_layers", "1", "--system.width", "16", "--system.head_dim", "8"]
-    return [*shape, "--system.sequence_length", "24", "--vocabulary", "280", "--batch", "4", "--steps", "2"]
+    return [*shape, "--system.max_positions", "24", "--text.vocabulary", "280", "--batch", "4", "--steps", "2"]
 
 
 @pytest.fixture(scope="session")

@@ -15,20 +15,20 @@ Refused = Callable[..., None]
     ("words", "sentence"),
     [
         (["pretran"], "did you mean 'pretrain'"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "say --system.layers"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "say --system.width"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "say --lr"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "say --train.epsilon"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--layers", "3"], "use --system.layers"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--hidden_size", "64"], "use --system.width"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--learning-rate=1"], "use --lr"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--epsilon", "1"], "use --train.epsilon"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "many"], "--steps must be a whole number, not 'many'"),
-        (["pretrain", "ngram", "x.txt", "--out", "m", "--system.memory", "100MB"], "a number, not '100MB' (GiB"),
-        (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "-5"], "above 0, not by --steps -5"),
+        (["pretrain", "ngram", "x.txt", "--out", "m", "--system.memory", "100MB"], "a number, not '100MB' (Memory"),
+        (["pretrain", "bert", "x.txt", "--out", "m", "--steps", "-5"], "above 0, not --steps -5"),
         (["pretrain", "bert", "x.txt", "--out", "m", "--size", "huge"], "tiny, mini"),
         (["pretrain", "brt", "x.txt", "--out", "m"], "nor a model folder: did you mean 'bert'?"),
-        (["pretrain", "lobster", "x.txt", "--out", "m"], "nor a model folder: take one of onehot, wordclass"),
-        (["layers", "m", "--out", "x"], "--help lists what there is"),
+        (["pretrain", "lobster", "x.txt", "--out", "m"], "nor a model folder: use one of onehot, wordclass"),
+        (["layers", "m", "--out", "x"], "--help lists all flags"),
         (["layers", "m", "--quite"], "did you mean --quiet?"),
         (["pretrain", "bert", "x.txt"], "--out is missing"),
-        (["pretrain"], "say what to train"),
+        (["pretrain"], "give a system and a corpus"),
         (["finetune", "m", "x.tsv"], "--out"),
         (["finetune", "m", "x.tsv", "--out", "n", "--task", "clasify"], "did you mean 'classify'"),
         (["fill", "a [MASK]"], "--model"),
@@ -110,9 +110,9 @@ def test_tagged_words_are_no_labelled_texts(
 ) -> None:
     (tmp_path / "ner.train").write_text(text)
     words = ["finetune", folder / "base", tmp_path / "ner.train", "--task", "classify", "--out", tmp_path / "m"]
-    refused(run(*words), 1, "ner.train looks like words and their tags", "--task tag")
+    refused(run(*words), 1, "ner.train looks like words with tags", "--task tag")
     (tmp_path / "ner.train").write_text("EU\tNNP\tI-NP\tVERB\tB-ORG\n" * 3)
-    refused(run(*words), 1, "ner.train: which columns hold the text is not clear", "--task tag")
+    refused(run(*words), 1, "ner.train: the columns of text are ambiguous", "--task tag")
 
 
 def test_two_files_are_no_two_texts(run: Run, folder: Path, refused: Refused, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_bad_model_folders(run: Run, folder: Path, tmp_path: Path, refused: Refu
     save_file({**tensors, name: tensors[name][:, :1].contiguous()}, weights)
     refused(tried(), 1, str(bad), name)
     weights.write_bytes(whole[: len(whole) // 2])
-    refused(tried(), 1, str(weights), "cut short")
+    refused(tried(), 1, str(weights), "truncated")
     weights.write_bytes(pickle.dumps({"a": 1}))
     refused(tried(), 1, str(weights), "pickle", "keel convert")
     weights.unlink()
@@ -177,7 +177,7 @@ def test_bad_tags(run: Run, folder: Path, tmp_path: Path, refused: Refused) -> N
         return run("finetune", folder / "base", path, "--task", "tag", *flags, "--epochs", "1", "--out", tmp_path / "m")
 
     good = "the O\nsailor B-PER\n\na O\nbaker B-PER\n\n" * 5
-    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 column, but others have 2", "give the word its tag")
+    refused(finetune(good + "boat\n"), 1, "names.txt:31", "1 column, but others have 2", "add the tag of the word")
     refused(finetune("the\nsailor\n\na\nbaker\n"), 1, "names.txt", "words without tags")
     refused(finetune(good, "--label-column", "3"), 2, "--label-column 3", "give 1 to 2")
     refused(finetune(good.replace("O", "B-PER")[:30]), 1, "cannot be held out")

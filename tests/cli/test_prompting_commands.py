@@ -74,7 +74,7 @@ def test_last_words_and_choices_are_evaluated(ngram: Path, run: Run, tmp_path: P
     code, out, _ = run("evaluate", ngram, texts, "--by", "last-word")
     assert code == 0
     assert "accuracy 1.000" in out
-    assert "perplexity is by last word" in out
+    assert "perplexity is per last word" in out
     choices = tmp_path / "choices.jsonl"
     lines = [
         {"question": "The sailor came after", "choices": ["the rain", "winter two"], "label": 0},
@@ -84,19 +84,22 @@ def test_last_words_and_choices_are_evaluated(ngram: Path, run: Run, tmp_path: P
     code, out, _ = run("evaluate", ngram, choices, "--by", "choices", "--json")
     found = json.loads(out)
     assert found["values"]["accuracy by sum"]["value"] == 1
-    assert "guessing gives 0.500" in found["note"]
+    assert "random baseline 0.500" in found["note"]
 
 
 def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_path: Path) -> None:
     refused(run("ask", "", "Who?", "--model", ngram), 2, "the passage is empty")
     refused(run("ask", PASSAGE, "--model", ngram), 2, "there is no question")
     refused(run("ask", PASSAGE, "Who?"), 2, "--model")
-    refused(run("ask", PASSAGE, "Who?", "--model", folder / "base"), 1, "bert does not write text", "such as")
+    refused(run("ask", PASSAGE, "Who?", "--model", folder / "base"), 1, "bert does not generate text", "such as")
     refused(run("summarize", "", "--model", ngram), 2, "the text is empty")
     refused(run("summarize", PASSAGE, "--model", ngram, "--sentences", 0), 2, "--sentences must be 1 or more")
     refused(run("summarize", PASSAGE, "--model", ngram, "--tokens", 0), 2, "--tokens must be 1 or more")
     refused(
-        run("translate", "a boat", "--model", ngram), 2, "name a file of pairs by --by-pattern", "or use keel generate"
+        run("translate", "a boat", "--model", ngram),
+        2,
+        "prompt it with examples by --by-pattern",
+        "or use keel generate",
     )
     (tmp_path / "none.tsv").write_text("no pair\n")
     refused(
@@ -107,11 +110,13 @@ def test_bad_input(ngram: Path, folder: Path, run: Run, refused: Refused, tmp_pa
     pattern = ("translate", "a", "--by-pattern", tmp_path / "none.tsv", "--model", ngram)
     for flag in ("--trace", "--alignment", "--beam", "--best", "--length-penalty"):
         value = "a.html" if flag in ("--trace", "--alignment") else 1
-        refused(run(*pattern, flag, value), 2, f"{flag} does not go with --by-pattern")
-    refused(run("translate", "a", "--model", ngram, "--tokens", 4), 2, "--tokens goes only with --by-pattern")
-    refused(run("translate", "a", "--model", ngram, "--cut"), 2, "--cut goes only with --by-pattern")
+        refused(run(*pattern, flag, value), 2, f"{flag} cannot be combined with --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--tokens", 4), 2, "--tokens needs --by-pattern")
+    refused(run("translate", "a", "--model", ngram, "--cut"), 2, "--cut needs --by-pattern")
     refused(run("translate", "", "--model", ngram), 2, "there is nothing to translate")
     refused(run("evaluate", ngram, folder / "train.tsv", "--by", "words"), 2, "--by")
-    refused(run("evaluate", folder / "base", folder / "train.tsv", "--by", "last-word"), 1, "bert does not write text")
+    refused(
+        run("evaluate", folder / "base", folder / "train.tsv", "--by", "last-word"), 1, "bert does not generate text"
+    )
     (tmp_path / "short.txt").write_text("alone\n")
     refused(run("evaluate", ngram, tmp_path / "short.txt", "--by", "last-word"), 1, "short.txt:1", "two words or more")

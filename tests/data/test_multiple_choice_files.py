@@ -99,7 +99,7 @@ def test_lists_and_columns_by_name(tmp_path: Path):
     path = lines(tmp_path, {"story": "s", "ask": "q", "choices": ["x", "y"], "key": 1})
     columns = Columns(text_column="story", second_column="ask", label_column="key")
     assert [(each.text, each.label) for each in read_choices(path, columns)] == [("s q", 1)]
-    with pytest.raises(KeelError, match=r":1: no column 'tale'.*--text-column"):
+    with pytest.raises(KeelError, match=r":1: no column 'tale'.*text_column"):
         read_choices(path, Columns(text_column="tale"))
 
 

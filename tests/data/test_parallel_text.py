@@ -60,7 +60,7 @@ def test_every_form_gives_the_same_pairs(form: str, tmp_path: Path) -> None:
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     path.write_text("1\ta dog\tein Hund\tCC\n2\ttwo cats\tzwei Katzen\tCC\n", encoding="utf-8")
-    with pytest.raises(KeelError, match="4 columns without names; name them with --text-column and --label-column"):
+    with pytest.raises(KeelError, match="4 columns without names; name them with text_column and label_column"):
         read_aligned(path)
     assert pairs(read_aligned(path, Columns(text_column="3", label_column="2")))[0] == ("ein Hund", "a dog")
 

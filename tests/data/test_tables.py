@@ -250,5 +250,5 @@ def test_records_keep_unicode(tmp_path: Path) -> None:
 def test_two_texts_are_no_two_files(tmp_path: Path) -> None:
     assert plain(read_examples(("good", "bad"), pair=False)) == [("good", None), ("bad", None)]
     one = write(tmp_path, "a.txt", "good\n")
-    with pytest.raises(KeelError, match="two parallel files are for --task seq2seq"):
+    with pytest.raises(KeelError, match="two parallel files are for task='seq2seq'"):
         read_examples((str(one), "b.txt"), pair=False)

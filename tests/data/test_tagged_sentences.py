@@ -55,7 +55,7 @@ def test_columns_and_schemes_can_be_chosen(tmp_path: Path) -> None:
     examples, _ = read(tmp_path / "a.txt", CONLL, text_column="2", label_column="4", scheme="BIOES")
     assert shown(examples) == [("NNP VBZ", "S-ORG O"), ("NNP NNP", "B-PER E-PER")]
     assert len(examples.names) == 9
-    with pytest.raises(KeelError, match="--label-column 5: it has 4 columns"):
+    with pytest.raises(KeelError, match="label_column=5: it has 4 columns"):
         read(tmp_path / "a.txt", CONLL, label_column="5")
     with pytest.raises(KeelError, match="cannot be converted to BIO"):
         read(tmp_path / "a.txt", CONLL, label_column="2", scheme="BIO")
@@ -226,7 +226,7 @@ def test_plain_tags_stay_plain(tmp_path: Path, tags: str) -> None:
     examples, _ = read(tmp_path / "a.txt", text * 3)
     assert examples.names == tuple(sorted({*tags.split()}))
     first = next(number for number, tag in enumerate(tags.split(), 1) if tag not in "OMS")
-    with pytest.raises(KeelError, match=rf"a\.txt:{first}: .* leave out --scheme"):
+    with pytest.raises(KeelError, match=rf"a\.txt:{first}: .* leave out scheme"):
         read(tmp_path / "a.txt", text * 3, scheme="BIO")
 
 

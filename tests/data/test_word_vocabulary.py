@@ -42,7 +42,7 @@ def test_all_text_is_read_whatever_the_sample() -> None:
 
 
 def test_nothing_often_enough_or_nothing_at_all_is_one_sentence() -> None:
-    with pytest.raises(KeelError, match=r"no word of .* has a count of 50 or more: .* --min-count 1"):
+    with pytest.raises(KeelError, match=r"no word of .* has a count of 50 or more: .* min_count=1"):
         Tokenizer.train(Corpus.of(TEXT), kind="words", min_count=50)
     with pytest.raises(KeelError, match="holds no text"):
         Tokenizer.train(Corpus.of(["", " \n "]), kind="words")

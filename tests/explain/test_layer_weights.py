@@ -64,5 +64,5 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
 
 def test_model_without_scalar_mix_is_refused() -> None:
     model = finetune("onehot", EXAMPLES, dev=None, epochs=1)
-    with pytest.raises(UsageError, match="--mix"):
+    with pytest.raises(UsageError, match="mix"):
         layer_weights(model)

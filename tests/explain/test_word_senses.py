@@ -9,7 +9,8 @@ from keel.api.vectors import senses
 from keel.errors import KeelError, UsageError
 from keel.explain.word_senses import WordUse, compare_senses, find_uses, use_vectors
 from keel.formats.vector_files import Vectors
-from keel.model import Model, WordVectors
+from keel.model import Model
+from keel.text_vectors import TokenVectors
 
 TEXTS = ["The bank lends.", "a Bank of mud; the bank, wet", "embankment", "nothing"]
 
@@ -30,7 +31,7 @@ def test_a_word_is_found_wherever_it_stands_by_itself() -> None:
 
 
 def test_use_vector_is_the_mean_of_its_subwords() -> None:
-    words = WordVectors(["the", "ban", "##k", "."], [(0, 3), (4, 7), (7, 8), (8, 9)], np.arange(8.0).reshape(4, 2))
+    words = TokenVectors(["the", "ban", "##k", "."], [(0, 3), (4, 7), (7, 8), (8, 9)], np.arange(8.0).reshape(4, 2))
     found = use_vectors([WordUse("the bank.", 4, 8)], [words])
     assert found.tolist() == [[3.0, 4.0]]
 

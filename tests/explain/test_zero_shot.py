@@ -135,5 +135,5 @@ def test_evaluate_dispatches_language_models(ngram: keel.Model, tmp_path: Path) 
     assert scores.main_value == 1
     assert scores.values == keel.evaluate(ngram, lines, by="last-word").values
     assert (tmp_path / "out" / "scores.json").is_file()
-    with pytest.raises(KeelError, match="--by"):
+    with pytest.raises(KeelError, match="by"):
         keel.evaluate(ngram, texts, by="words")  # type: ignore

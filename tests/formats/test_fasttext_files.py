@@ -1,5 +1,6 @@
 """gensim and we read each other's models of fastText; quantised files are read; what is wrong is said in a sentence."""
 
+import dataclasses
 import struct
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> Non
     for name in ("words.weight", "grams.weight"):
         assert torch.equal(back.encoder.state_dict()[name], ours.encoder.state_dict()[name])
     finetune(ours, [("a sailor", "who"), ("an anchor", "what")] * 3, dev=None, freeze=True, out=tmp_path / "frozen")
-    with pytest.raises(KeelError, match="no head on frozen vectors"):
+    with pytest.raises(KeelError, match="no classifier on frozen vectors"):
         convert(tmp_path / "frozen", tmp_path / "y.bin")
     assert not (tmp_path / "y.bin").exists()
 
@@ -142,7 +143,7 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     model = Model.load(path)
     assert isinstance(model.system, FastText)
     # By hand: what is in the bag of a text, n-grams without a row left out.
-    whole = FastText(**{**vars(model.system), "kept_buckets": -1})
+    whole = dataclasses.replace(model.system, kept_buckets=-1)
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
         ids = np.array(tokenizer.encode_many([text], oov_ids=True)[0], np.int32)
@@ -188,13 +189,13 @@ def small(**changes: Any) -> Contents:
 @pytest.mark.parametrize(
     ("place", "bytes_", "fault"),
     [
-        (0, b"\x80\x02", "is no model of fastText's"),
+        (0, b"\x80\x02", "is no fastText model"),
         (4, b"\x0d", "has version 13"),
-        (8, b"\0\0\0\0", "its settings make no sense"),
-        (32, b"\x09", "its settings make no sense"),
+        (8, b"\0\0\0\0", "its settings are invalid"),
+        (32, b"\x09", "its settings are invalid"),
         (68, b"\x07", "it says 4 entries, 7 words"),
-        (-1, b"\x7f\xff", "something follows the model"),
-        (-2, b"\xc0\x7f", "NaN or infinite"),
+        (-1, b"\x7f\xff", "data follows the model"),
+        (-2, b"\xc0\x7f", "NaN or infinity"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, place: int, bytes_: bytes, fault: str) -> None:
@@ -212,13 +213,13 @@ def test_a_file_cut_short_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     for cut in range(4, len(data)):
         (tmp_path / "cut.bin").write_bytes(data[:cut])
         assert is_fasttext(tmp_path / "cut.bin")
-        with pytest.raises(KeelError, match="cut short"):
+        with pytest.raises(KeelError, match="truncated"):
             Model.load(tmp_path / "cut.bin")
-    with pytest.raises(KeelError, match="cut short"):
+    with pytest.raises(KeelError, match="truncated"):
         convert(tmp_path / "cut.bin", tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.bin", "x.bin"]
     write_contents(tmp_path / "odd.bin", small(words=["a"], word_counts=np.array([1])))
-    with pytest.raises(KeelError, match="is 2 x 6, but its dictionary asks for 1 x 6"):
+    with pytest.raises(KeelError, match="is 2 x 6, but its dictionary needs 1 x 6"):
         read_contents(tmp_path / "odd.bin")
 
 

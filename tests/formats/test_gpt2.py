@@ -148,10 +148,10 @@ def test_what_gpt2_does_not_have_is_not_called_gpt2(
     ("change", "message"),
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-        ({"n_head": 7}, "no multiple"),
+        ({"n_head": 7}, "not a multiple"),
         ({"n_positions": "many"}, "n_positions"),
         ({"activation_function": "mish"}, "mish"),
-        ({"n_embd": 48}, "not of one model"),
+        ({"n_embd": 48}, "different models"),
     ],
 )
 def test_what_cannot_be_held_is_refused(

@@ -10,11 +10,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from keel.api.conversion import convert
 from keel.data.examples import Labels
 from keel.data.label_kinds import MultiLabel
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError
-from keel.formats import huggingface
 from keel.model import Model
 from keel.systems.bert import Bert, BertPretraining
 from keel.tasks.classify import TextClassification
@@ -130,10 +130,10 @@ def test_equal_outputs_and_back_again(tmp_path: Path, settings: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("kind", "missing"),
     [
-        ("BertModel", ("masked word head", "next sentence head")),
+        ("BertModel", ("masked language model head", "next sentence head")),
         ("BertForMaskedLM", ("pooler", "next sentence head")),
         ("BertForPreTraining", ()),
-        ("BertForSequenceClassification", ("masked word head", "next sentence head")),
+        ("BertForSequenceClassification", ("masked language model head", "next sentence head")),
     ],
 )
 def test_every_class_is_read_and_what_it_lacks_is_known(tmp_path: Path, kind: str, missing: tuple[str, ...]) -> None:
@@ -286,7 +286,7 @@ def test_no_model_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
     whole = (folder / "model.safetensors").read_bytes()
     for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
         (folder / "model.safetensors").write_bytes(whole[:size])
-        assert_refused(folder, "model.safetensors", "cut short or damaged")
+        assert_refused(folder, "model.safetensors", "truncated or damaged")
     (folder / "model.safetensors").unlink()
     assert_refused(folder, "no model.safetensors")
     (folder / "config.json").write_text("{")
@@ -316,7 +316,7 @@ def test_a_pickle_is_never_opened(tmp_path: Path, name: str, monkeypatch: pytest
     (folder / name).write_bytes(pickle.dumps(Bomb(), protocol=2))
     assert_refused(folder, "pickle", "keel convert")
     with pytest.raises(KeelError):
-        huggingface.convert(folder, tmp_path / "out")
+        convert(folder, tmp_path / "out")
     assert not (tmp_path / "opened").exists()
     assert not (tmp_path / "out").exists()
 
@@ -331,14 +331,14 @@ def test_convert_makes_an_ordinary_folder_of_a_pickled_one(tmp_path: Path, kind:
     (source / "model.safetensors").unlink()
     torch.save(peer.state_dict(), source / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     assert_refused(source, "keel convert")
-    huggingface.convert(source, target)
+    convert(source, target)
     assert_same_as(target, peer)
     _, report = getattr(transformers, kind).from_pretrained(target, output_loading_info=True)
     assert not any(report.values())
     assert (target / "tokenizer.json").exists()
     with pytest.raises(KeelError, match="not empty"):
-        huggingface.convert(source, target)
-    huggingface.convert(source, target, overwrite=True)
+        convert(source, target)
+    convert(source, target, overwrite=True)
 
 
 def test_a_flipped_bit_is_found_and_named(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from gensim.models import KeyedVectors
 from keel.errors import KeelError, UsageError
 from keel.events import Event
 from keel.formats import vector_files as module
-from keel.formats.vector_files import Vectors, looks_like_vectors, read_vectors, write_vectors
+from keel.formats.vector_files import Vectors, layout_of, read_vectors, write_vectors
 
 THEIRS = Path(gensim.__file__).parent / "test" / "test_data"
-Form = Literal["text", "binary", "glove"]
-FORMS: tuple[Form, ...] = ("text", "binary", "glove")
+Layout = Literal["text", "binary", "glove"]
+LAYOUTS: tuple[Layout, ...] = ("text", "binary", "glove")
 WORDS = ["the", "of", "naïve", "皇帝", "2000", "</s>", "nan", "\u00a0", "\u3000", "%s", "x" * 100_000, "🙂"]
 
 
@@ -47,55 +47,55 @@ def read(path: Path, **settings: Any) -> tuple[Vectors, list[str]]:
     return vectors, [event["text"] for event in events]
 
 
-def load(path: Path, form: Form, **settings: Any) -> Any:
+def load(path: Path, layout: Layout, **settings: Any) -> Any:
     """What gensim makes of a file."""
-    headless = {"no_header": True} if form == "glove" else {}
-    return KeyedVectors.load_word2vec_format(path, binary=form == "binary", **headless, **settings)
+    headless = {"no_header": True} if layout == "glove" else {}
+    return KeyedVectors.load_word2vec_format(path, binary=layout == "binary", **headless, **settings)
 
 
 def as_ours(peer: Any) -> Vectors:
     return Vectors(list(peer.index_to_key), peer.vectors)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [1, 2, 50, 300])
 @pytest.mark.parametrize("block", [1 << 8, 1 << 22])
-def test_round_trip(tmp_path: Path, form: Form, width: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_trip(tmp_path: Path, layout: Layout, width: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(module, "SAMPLE", max(block, 1 << 14))
     vectors = made(WORDS + [f"word{number}" for number in range(500)], width)
-    write_vectors(tmp_path / "vectors", vectors, form=form)
+    write_vectors(tmp_path / "vectors", vectors, layout=layout)
     again, said = read(tmp_path / "vectors")
     assert_equal(again, vectors)
-    assert said == [f"{tmp_path / 'vectors'} is {module.FORMS[form]}: 512 words of {width} numbers"]
+    assert said == [f"{tmp_path / 'vectors'}: {module.LAYOUTS[layout]}, 512 words of {width} dimensions"]
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # gensim forgets to close a file without header
-@pytest.mark.parametrize("form", FORMS)
-def test_gensim_reads_what_we_write(tmp_path: Path, form: Form) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gensim_reads_what_we_write(tmp_path: Path, layout: Layout) -> None:
     vectors = made(WORDS, 20)
-    write_vectors(tmp_path / "vectors", vectors, form=form)
-    peer = as_ours(load(tmp_path / "vectors", form))
+    write_vectors(tmp_path / "vectors", vectors, layout=layout)
+    peer = as_ours(load(tmp_path / "vectors", layout))
     assert peer.words == vectors.words
-    np.testing.assert_allclose(peer.matrix, vectors.matrix, rtol=0 if form == "binary" else 1e-6)
+    np.testing.assert_allclose(peer.matrix, vectors.matrix, rtol=0 if layout == "binary" else 1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_we_read_what_gensim_writes(tmp_path: Path, form: Form) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_we_read_what_gensim_writes(tmp_path: Path, layout: Layout) -> None:
     vectors = made(WORDS, 20)
     peer = KeyedVectors(20)
     peer.add_vectors(vectors.words, vectors.matrix)
-    peer.save_word2vec_format(tmp_path / "vectors", binary=form == "binary", write_header=form != "glove")
+    peer.save_word2vec_format(tmp_path / "vectors", binary=layout == "binary", write_header=layout != "glove")
     ours, said = read(tmp_path / "vectors")
     assert ours.words == vectors.words
-    np.testing.assert_allclose(ours.matrix, vectors.matrix, rtol=0 if form == "binary" else 1e-6)
-    assert module.FORMS[form] in said[0]
+    np.testing.assert_allclose(ours.matrix, vectors.matrix, rtol=0 if layout == "binary" else 1e-6)
+    assert module.LAYOUTS[layout] in said[0]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize(
-    ("name", "form"),
+    ("name", "layout"),
     [
         ("euclidean_vectors.bin", "binary"),
         ("poincare_vectors.bin", "binary"),
@@ -110,11 +110,11 @@ def test_we_read_what_gensim_writes(tmp_path: Path, form: Form) -> None:
         ("test_glove.txt", "glove"),
     ],
 )
-def test_files_in_gensims_wheel(name: str, form: Form) -> None:
-    assert looks_like_vectors(THEIRS / name)
+def test_files_in_gensims_wheel(name: str, layout: Layout) -> None:
+    assert layout_of(THEIRS / name)
     ours, said = read(THEIRS / name)
-    assert_equal(ours, as_ours(load(THEIRS / name, form)))
-    assert module.FORMS[form] in said[0]
+    assert_equal(ours, as_ours(load(THEIRS / name, layout)))
+    assert module.LAYOUTS[layout] in said[0]
     assert len(said) == 1
 
 
@@ -124,35 +124,35 @@ def test_files_in_gensims_wheel(name: str, form: Form) -> None:
 def test_bytes_that_are_not_utf8_are_replaced_as_gensim_does_it(name: str, count: int) -> None:
     ours, said = read(THEIRS / name)
     assert_equal(ours, as_ours(load(THEIRS / name, "text", unicode_errors="replace")))
-    assert said[-1] == f"{THEIRS / name}: {count} words are not UTF-8; what was wrong in them became U+FFFD"
+    assert said[-1] == f"{THEIRS / name}: invalid UTF-8 in {count} words replaced by U+FFFD"
 
 
 @pytest.mark.parametrize("name", ["toy-model.bin", "varembed_morfessor.bin", "questions-words.txt", "testcorpus.txt"])
 def test_files_in_gensims_wheel_that_are_no_vectors(name: str) -> None:
-    assert not looks_like_vectors(THEIRS / name)
-    with pytest.raises(KeelError, match=f"{name}.* is no file of word vectors"):
+    assert not layout_of(THEIRS / name)
+    with pytest.raises(KeelError, match=f"{name}.* is no word vector file"):
         read_vectors(THEIRS / name)
 
 
 def test_a_file_whose_header_is_wrong_in_gensims_wheel() -> None:
-    with pytest.raises(KeelError, match=r"pretrained\.vec:1: the first line says 3 words, but 1 follow: get the file"):
+    with pytest.raises(KeelError, match=r"pretrained\.vec:1: the first line says 3 words, but 1 follow"):
         read_vectors(THEIRS / "pretrained.vec")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, "zst"])
-def test_compressed(tmp_path: Path, form: Form, pack: Callable[[bytes], bytes] | str) -> None:
+def test_compressed(tmp_path: Path, layout: Layout, pack: Callable[[bytes], bytes] | str) -> None:
     if isinstance(pack, str):
         pack = pytest.importorskip("zstandard").ZstdCompressor().compress
     assert not isinstance(pack, str)
     path = tmp_path / "vectors"
     vectors = made([f"word{number}" for number in range(2000)], 40)
-    write_vectors(path, vectors, form=form)
+    write_vectors(path, vectors, layout=layout)
     path.write_bytes(packed := pack(path.read_bytes()))
-    assert looks_like_vectors(path)
+    assert layout_of(path)
     assert_equal(read_vectors(path), vectors)
     path.write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(KeelError, match=r"vectors is damaged or cut short .*: fetch or compress it again"):
+    with pytest.raises(KeelError, match=r"vectors is damaged or truncated .*: download or compress it again"):
         read_vectors(path)
 
 
@@ -187,13 +187,13 @@ def test_ways_to_write_a_line(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "vectors").write_bytes(text)
     expected = Vectors(["a", "b"], np.array([[1, 2, 3], [4, 5, 6]], np.float32))
     assert_equal(read_vectors(tmp_path / "vectors"), expected)
-    assert looks_like_vectors(tmp_path / "vectors")
+    assert layout_of(tmp_path / "vectors")
 
 
 def test_words_with_spaces_in_glove(tmp_path: Path) -> None:
     """As in the file of 840 billion words."""
     vectors = made([". . .", "the", "at name@domain.com", "2 b", "a"], 5)
-    write_vectors(tmp_path / "vectors", vectors, form="glove")
+    write_vectors(tmp_path / "vectors", vectors, layout="glove")
     assert_equal(read_vectors(tmp_path / "vectors"), vectors)
 
 
@@ -212,42 +212,42 @@ def test_small_binary_files_are_never_taken_for_text(tmp_path: Path) -> None:
         generator = np.random.default_rng(seed)
         shape = (int(generator.integers(2, 5)), int(generator.integers(2, 5)))
         vectors = Vectors(["1", "b", "3", "d"][: shape[0]], generator.normal(size=shape).astype(np.float32))
-        write_vectors(path, vectors, form="binary")
-        assert looks_like_vectors(path)
+        write_vectors(path, vectors, layout="binary")
+        assert layout_of(path)
         assert_equal(read_vectors(path), vectors)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_only_the_first_words(tmp_path: Path, form: Form) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_only_the_first_words(tmp_path: Path, layout: Layout) -> None:
     path = tmp_path / "vectors"
     vectors = made([f"word{number}" for number in range(100)])
-    write_vectors(path, vectors, form=form)
-    assert_equal(read_vectors(path, most=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
-    assert_equal(read_vectors(path, most=100), vectors)
-    assert_equal(read_vectors(path, most=1000), vectors)
+    write_vectors(path, vectors, layout=layout)
+    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
+    assert_equal(read_vectors(path, limit=100), vectors)
+    assert_equal(read_vectors(path, limit=1000), vectors)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])  # what is not asked for is not looked at
-    assert_equal(read_vectors(path, most=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
+    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
     with pytest.raises(UsageError, match="first -1 words"):
-        read_vectors(path, most=-1)
+        read_vectors(path, limit=-1)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("block", [16, 1 << 22])
 def test_of_duplicates_the_first_is_kept(
-    tmp_path: Path, form: Form, block: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, layout: Layout, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     path = tmp_path / "vectors"
     vectors = made(["a", "b", "c", "d", "e"])
-    write_vectors(path, vectors, form=form)
+    write_vectors(path, vectors, layout=layout)
     path.write_bytes(path.read_bytes().replace(b"c ", b"a ").replace(b"d ", b"a "))
     monkeypatch.setattr(module, "SAMPLE", max(block, 200))
     kept = Vectors(["a", "b", "e"], vectors.matrix[[0, 1, 4]])
     ours, said = read(path)
     assert_equal(ours, kept)
-    assert said[1:] == [f"{path}: 2 words came again; the first vector of each was kept"]
-    assert_equal(read_vectors(path, most=3), kept)
+    assert said[1:] == [f"{path}: 2 duplicate words skipped; the first vector of each counts"]
+    assert_equal(read_vectors(path, limit=3), kept)
 
 
 def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,12 +255,12 @@ def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "SAMPLE", 1 << 16)
     words = [str(number) for number in range(8000)]
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32))
-    for form in FORMS:
-        write_vectors(tmp_path / form, vectors, form=form)
-        read_vectors(tmp_path / form, most=1)  # compiles
+    for layout in LAYOUTS:
+        write_vectors(tmp_path / layout, vectors, layout=layout)
+        read_vectors(tmp_path / layout, limit=1)  # compiles
         tracemalloc.start()
         try:
-            read_vectors(tmp_path / form)
+            read_vectors(tmp_path / layout)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -276,37 +276,40 @@ BINARY = b"2 3\nthe " + np.arange(3, dtype="<f4").tobytes() + b"of " + np.ones(3
     [
         (b"", " is empty: give a file of word vectors"),
         (b"\n \n", " is empty: give a file"),
-        (b"once upon a time\nthere was\n", " is no file of word vectors .* give another file"),
-        (b"\x00\x01\x02" * 100, " is no file of word vectors"),
-        (b"5 3\n" + GOOD, ":1: the first line says 5 words, but 3 follow: get the file again if"),
+        (b"once upon a time\nthere was\n", " is no word vector file .* give another file"),
+        (b"\x00\x01\x02" * 100, " is no word vector file"),
+        (b"5 3\n" + GOOD, ":1: the first line says 5 words, but 3 follow: download the file again if"),
         (b"2 3\n" + GOOD, ":1: the first line says 2 words, but 3 follow: .* correct that line"),
         (b"3 3\n", ":1: the first line says 3 words, but 0 follow"),
-        (b"0 3\n", ":1: the first line says 0 words of 3 numbers, which no vectors are"),
+        (b"0 3\n", ":1: the first line says 0 words of 3 numbers, which is not plausible"),
         (b"3 0\n" + GOOD, ":1: the first line says 3 words of 0 numbers"),
-        (b"3 4\n" + GOOD, ":2: here stand 3 numbers, but 4 in the rest of the file .*first line says"),
-        (b"3 3 3 3 3\n" + GOOD, ":1: here stand 4 numbers, but 3"),
-        (GOOD + b"a 1 2", ":4: here stand 2 numbers, but 3 in the rest of the file .* cut short"),
-        (GOOD + b"a", ":4: here stand 0 numbers, but 3"),
-        (b"4 3\n" + GOOD + b"a 1 2", ":5: here stand 2 numbers, but 3"),
-        (b"the 1 2 3\nof 4 5 6 7\nand 7 8 9", ":2: here stand 4 numbers, but 3"),
-        (b"the 1 2\nof 4 5 6\nand 7 8 9", ":1: here stand 2 numbers, but 3"),
-        (b"the 1 2 3\nof 4 x 6\nand 7 8 9", ":2: a word and 3 numbers must stand here, but 'x' is no number"),
+        (b"3 4\n" + GOOD, ":2: the line has 3 numbers, but 4 are expected"),
+        (b"3 3 3 3 3\n" + GOOD, ":1: the line has 4 numbers, but 3"),
+        (GOOD + b"a 1 2", ":4: the line has 2 numbers, but 3 are expected .* truncated"),
+        (GOOD + b"a", ":4: the line has 0 numbers, but 3"),
+        (b"4 3\n" + GOOD + b"a 1 2", ":5: the line has 2 numbers, but 3"),
+        (b"the 1 2 3\nof 4 5 6 7\nand 7 8 9", ":2: the line has 4 numbers, but 3"),
+        (b"the 1 2\nof 4 5 6\nand 7 8 9", ":1: the line has 2 numbers, but 3"),
+        (b"the 1 2 3\nof 4 x 6\nand 7 8 9", ":2: expected a word and 3 numbers, but 'x' is no number"),
         (b"the 1 2 3\nof 4 1e 6\nand 7 8 9", ":2: .* but '1e' is no number"),
         (b"the 1 2 3\nof 4 - 6\nand 7 8 9", ":2: .* but '-' is no number"),
         (b"the 1 2 3\n 4 5 6\nand 7 8 9", ":2: the word is empty: remove the line"),
         (b"the 1 2 3\n\nand 7 8 9", ":2: the word is empty"),
-        (b"the 1 2 3\nof 4 nan 6\nand 7 8 9", ":2: the vector of 'of' holds a number that is NaN, infinite or too"),
-        (b"the 1 2 3\nof 4 5 6\nand 7 8 -inf", ":3: the vector of 'and' holds a number that is NaN, infinite"),
-        (b"the 1 2 3\nof 4 1e39 6\nand 7 8 9", ":2: the vector of 'of' holds a number .* too large: remove that"),
-        (b"the 1 2 3\nof 4 1e399 6\nand 7 8 9", ":2: the vector of 'of' holds a number .* too large"),
-        (BINARY[:-1], ":1: the first line says 2 words of 3 numbers, but the file ends after 1: .* get it again"),
+        (b"the 1 2 3\nof 4 nan 6\nand 7 8 9", ":2: the vector of 'of' contains NaN, infinity"),
+        (b"the 1 2 3\nof 4 5 6\nand 7 8 -inf", ":3: the vector of 'and' contains NaN, infinity"),
+        (b"the 1 2 3\nof 4 1e39 6\nand 7 8 9", ":2: the vector of 'of' contains .* too large for float32: remove that"),
+        (b"the 1 2 3\nof 4 1e399 6\nand 7 8 9", ":2: the vector of 'of' contains .* too large"),
+        (BINARY[:-1], ":1: the first line says 2 words of 3 numbers, but the file ends after 1: .* download it again"),
         (BINARY[:-14], ":1: the first line says 2 words of 3 numbers, but the file ends after 1"),
         (BINARY[:8] + b"\x00", ":1: .* but the file ends after 0"),
-        (BINARY + b"and", ":1: the first line says 2 words of 3 numbers, but more follows them"),
+        (BINARY + b"and", ":1: the first line says 2 words of 3 numbers, but more data follows"),
         (BINARY.replace(b"2 3", b"999999999999999 3"), ":1: the first line says 9{15} words .* ends after 2"),
-        (BINARY.replace(b"2 3", b"2 999999999999999"), ":1: the first line says 2 words of 9{15} numbers, which no"),
+        (
+            BINARY.replace(b"2 3", b"2 999999999999999"),
+            ":1: the first line says 2 words of 9{15} numbers, which is not plausible",
+        ),
         (BINARY.replace(b"of ", b" "), ", word 2: the word is empty: remove it"),
-        (BINARY.replace(b"\x00\x00\x80?", b"\x00\x00\xc0\x7f"), ", word 1: the vector of 'the' holds a number that"),
+        (BINARY.replace(b"\x00\x00\x80?", b"\x00\x00\xc0\x7f"), ", word 1: the vector of 'the' contains NaN"),
     ],
 )
 @pytest.mark.parametrize("block", [5, 1 << 22])
@@ -339,7 +342,7 @@ def test_no_line_and_no_word_is_endless(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(KeelError, match="text has a line of more than 1000 bytes"):
         read_vectors(tmp_path / "text")
     (tmp_path / "binary").write_bytes(BINARY.replace(b"2 3", b"9 3") + b"\x00" * 5000)
-    with pytest.raises(KeelError, match="binary, word 3: the word has no end; the file is damaged: get it again"):
+    with pytest.raises(KeelError, match="binary, word 3: the word has no end; the file is damaged: download it again"):
         read_vectors(tmp_path / "binary")
 
 
@@ -347,7 +350,7 @@ def test_what_is_no_file_of_vectors(tmp_path: Path) -> None:
     (tmp_path / "prose").write_text("12 5\nand then a line of prose\n")
     (tmp_path / "list").write_text("chapter 1\nchapter 2\n")
     (tmp_path / "empty").touch()
-    assert not any(looks_like_vectors(tmp_path / name) for name in ("prose", "list", "empty", "missing", "."))
+    assert not any(layout_of(tmp_path / name) for name in ("prose", "list", "empty", "missing", "."))
     with pytest.raises(KeelError, match=r"there is no file .*missing: check the name"):
         read_vectors(tmp_path / "missing")
     with pytest.raises(KeelError, match="is a folder"):
@@ -355,59 +358,59 @@ def test_what_is_no_file_of_vectors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "form", "message"),
+    ("word", "layout", "message"),
     [
         ("", "glove", "'' is empty"),
-        ("a b", "text", "'a b' has a space or line end in it, which .* cannot hold as word2vec text: rename it"),
-        ("a b", "binary", "'a b' has a space"),
-        ("a\nb", "glove", "has a space or line end"),
-        ("a\tb", "glove", "has a space or line end"),
-        (" a", "glove", "has a space"),
-        ("a 5", "glove", "'a 5' has a space"),
-        ("\ud800", "text", "has half a letter"),
-        ("the", "text", "'the' is there twice"),
+        ("a b", "text", "'a b' contains whitespace, which word2vec text cannot represent .*: rename it"),
+        ("a b", "binary", "'a b' contains whitespace"),
+        ("a\nb", "glove", "contains whitespace"),
+        ("a\tb", "glove", "contains whitespace"),
+        (" a", "glove", "contains whitespace"),
+        ("a 5", "glove", "'a 5' contains whitespace"),
+        ("\ud800", "text", "has a lone surrogate"),
+        ("the", "text", "'the' is a duplicate"),
     ],
 )
-def test_words_that_cannot_be_written(tmp_path: Path, word: str, form: Form, message: str) -> None:
+def test_words_that_cannot_be_written(tmp_path: Path, word: str, layout: Layout, message: str) -> None:
     with pytest.raises(KeelError, match=message):
-        write_vectors(tmp_path / "vectors", made(["the", word]), form=form)
+        write_vectors(tmp_path / "vectors", made(["the", word]), layout=layout)
     assert not [*tmp_path.iterdir()]
 
 
 def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
     vectors = made(["the", "of"])
-    with pytest.raises(KeelError, match="the vector of 'of' holds a number that is NaN"):
+    with pytest.raises(KeelError, match="the vector of 'of' contains NaN"):
         write_vectors(
-            tmp_path / "vectors", Vectors(vectors.words, np.array([[1.0], [np.nan]], np.float32)), form="text"
+            tmp_path / "vectors", Vectors(vectors.words, np.array([[1.0], [np.nan]], np.float32)), layout="text"
         )
     with pytest.raises(KeelError, match="no vectors to write"):
-        write_vectors(tmp_path / "vectors", Vectors([], np.empty((0, 5), np.float32)), form="text")
+        write_vectors(tmp_path / "vectors", Vectors([], np.empty((0, 5), np.float32)), layout="text")
     with pytest.raises(UsageError, match=r"leave out \.gz"):
-        write_vectors(tmp_path / "vectors.gz", vectors, form="text")
-    with pytest.raises(UsageError, match="there is no form 'bin'"):
-        write_vectors(tmp_path / "vectors", vectors, form="bin")  # pyright: ignore[reportArgumentType]
+        write_vectors(tmp_path / "vectors.gz", vectors, layout="text")
+    with pytest.raises(UsageError, match="there is no vector file layout 'bin'"):
+        write_vectors(tmp_path / "vectors", vectors, layout="bin")  # pyright: ignore[reportArgumentType]
     (tmp_path / "file").touch()
     with pytest.raises(KeelError, match=r"cannot write .*file/vectors: "):
-        write_vectors(tmp_path / "file" / "vectors", vectors, form="text")
+        write_vectors(tmp_path / "file" / "vectors", vectors, layout="text")
     (tmp_path / "folder").mkdir()
     with pytest.raises(KeelError, match=r"cannot write .*folder: Is a directory"):
-        write_vectors(tmp_path / "folder", vectors, form="text")
+        write_vectors(tmp_path / "folder", vectors, layout="text")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "vectors"
     old = made(["the", "of"])
-    write_vectors(path, old, form=form)
+    write_vectors(path, old, layout=layout)
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(KeelError, match=r"no (room|space) left on the disk to write .*vectors: free some"):
-            write_vectors(path, made(["a", "b", "c"]), form=form)
+        with pytest.raises(KeelError, match=r"no space left on the disk to write .*vectors: free some"):
+            write_vectors(path, made(["a", "b", "c"]), layout=layout)
     assert [one.name for one in tmp_path.iterdir()] == ["vectors"]
     assert_equal(read_vectors(path), old)
 
@@ -418,5 +421,5 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(module, "_encode", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(tmp_path / "vectors", made(["the"]), form="text")
+        write_vectors(tmp_path / "vectors", made(["the"]), layout="text")
     assert not [*tmp_path.iterdir()]

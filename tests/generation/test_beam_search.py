@@ -280,7 +280,7 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], sentence: str) -
 
 @pytest.mark.parametrize("tokens", [0, [3, 0]])
 def test_zero_tokens_are_refused(tokens: Any) -> None:
-    with pytest.raises(UsageError, match="--tokens must be 1 or more, not 0"):
+    with pytest.raises(UsageError, match="tokens must be 1 or more, not 0"):
         beam_search(Tables(), [[], []], max_new_tokens=tokens)
 
 

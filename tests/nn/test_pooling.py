@@ -98,5 +98,5 @@ def test_another_way_is_another_run(make_task: MakeTask, reviews: Examples, tmp_
 
 
 def test_what_has_no_vector_for_each_word_is_refused(reviews: Examples) -> None:
-    with pytest.raises(UsageError, match="leave out --pool"):
+    with pytest.raises(UsageError, match="leave out pool"):
         finetune("onehot", reviews, pool="max", **SETTINGS)

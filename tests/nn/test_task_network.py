@@ -114,7 +114,7 @@ def test_what_has_no_vectors_of_words_takes_no_network(system: Any) -> None:
 
 
 def test_flags_that_do_not_fit_are_refused(vectors: Model) -> None:
-    with pytest.raises(UsageError, match="--characters is for --task tag"):
+    with pytest.raises(UsageError, match="characters is for task='tag'"):
         finetune(vectors, EXAMPLES, characters="cnn", dev=None)
     with pytest.raises(UsageError, match="network_layers"):
         finetune(vectors, EXAMPLES, network="cnn", network_layers=0, dev=None)

@@ -191,7 +191,7 @@ def test_train_save_load_and_finetune(english_corpus: Path, tmp_path: Path) -> N
     assert len(analogy("farmerish - farmer + pilot", model=again, top=3)) == 3
     assert len(odd("farmer farmerish pilot", model=again)) == 3
     assert np.isfinite(again.encode("the " + "x" * 100_000)).all()
-    assert again.encode(["farmerish"], pool="none")[0].pieces == ["farmerish"]
+    assert again.encode(["farmerish"], pool="none")[0].tokens == ["farmerish"]
     examples = [("the farmer is good", "good"), ("the pilotlike was bad", "bad")] * 10
     for freeze in (False, True):
         tuned = finetune(again, examples, dev=None, epochs=30, lr=0.1, freeze=freeze)

@@ -144,5 +144,5 @@ def test_the_head_is_what_hugging_face_calls_sequence_classification(make_task: 
 )
 def test_texts_without_labels_are_not_taken_for_tagged_words(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(KeelError, match=r"a\.txt has no labels: name their column with --label-column"):
+    with pytest.raises(KeelError, match=r"a\.txt has no labels: name their column with label_column"):
         TextClassification.label_schema(read_examples(tmp_path / "a.txt", pair=False))

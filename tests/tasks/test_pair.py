@@ -95,9 +95,9 @@ def test_it_is_kept_with_the_model_and_others_do_not_take_it_for_theirs(tmp_path
 
 def test_where_there_is_no_order_it_is_refused():
     data = [("a b", "c", "yes"), ("a", "b", "no")] * 4
-    with pytest.raises(UsageError, match="leave out --orders"):
+    with pytest.raises(UsageError, match="leave out orders"):
         keel.finetune("fasttext", data, task="pair", orders="both", dev=None)
-    with pytest.raises(UsageError, match="--orders is for --task pair, not for classify"):
+    with pytest.raises(UsageError, match="orders is for task='pair', not for classify"):
         keel.finetune("cnn", [("a", "yes"), ("b", "no")] * 4, orders="both", dev=None)
 
 

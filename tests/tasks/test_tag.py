@@ -302,7 +302,7 @@ def test_entities_are_scored_whatever_the_scheme_of_the_file() -> None:
     plain, message = [(["rome", "is"], ["NOUN", "VERB"])], "item 0 of the list: 'NOUN' is not a BIO"
     with pytest.raises(KeelError, match=f"{message}ES tag"):
         evaluate(model, plain)
-    with pytest.raises(KeelError, match=f"{message} tag, .* --label-column"):
+    with pytest.raises(KeelError, match=f"{message} tag, .* label_column"):
         finetune("word2vec", pairs * 10, task="tag", dev=plain, epochs=1, width=8)
 
 
@@ -359,7 +359,7 @@ def test_a_frozen_tagger_has_nothing_to_say_about_nothing(subwords: Tokenizer, m
 
 
 def test_only_tags_have_a_chain() -> None:
-    with pytest.raises(UsageError, match="--crf is for --task tag, not for classify"):
+    with pytest.raises(UsageError, match="crf is for task='tag', not for classify"):
         finetune("onehot", [("a b", "x"), ("c d", "y")], crf=True)
 
 

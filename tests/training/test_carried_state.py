@@ -117,7 +117,7 @@ def test_a_state_of_other_rows_is_refused(data: Tensor, tmp_path: Path) -> None:
         def initial_state(self, batch_size: int) -> Numbers:
             return Numbers(values=torch.zeros(batch_size, 2))
 
-    with pytest.raises(KeelError, match=r"state of shape \(4, 2\).*holds one of shape \(4,\).*--overwrite"):
+    with pytest.raises(KeelError, match=r"state of shape \(4, 2\).*holds one of shape \(4,\).*overwrite"):
         fit(Wider(), data, replace(TRAIN, checkpoint_every=1), tmp_path)
 
 

@@ -319,7 +319,7 @@ def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
     other = [sys.executable, "-c", code, str(tmp_path / "run")]
     with run_lock(tmp_path / "run"):
         refused = subprocess.run(other, capture_output=True, text=True)
-        with pytest.raises(KeelError, match=r"another run is writing into .*run: wait for it, or choose another --out"):
+        with pytest.raises(KeelError, match=r"another run is writing into .*run: wait for it, or choose another out"):
             run_lock(tmp_path / "run").__enter__()
     assert "another run is writing into" in refused.stderr
     assert not refused.stdout

@@ -229,7 +229,7 @@ def test_no_number_stops_the_run_and_is_never_saved(
     data: Tensor, spoil: Callable[[Tensor], Tensor], clip: float, tmp_path: Path
 ) -> None:
     train = replace(TRAIN, steps=20, clip=clip, checkpoint_every=1, keep=20)
-    with pytest.raises(KeelError, match="not finite before step 5; the last checkpoint is of step 4: try a lower --lr"):
+    with pytest.raises(KeelError, match="not finite before step 5; the last checkpoint is of step 4: try a lower lr"):
         fit(Spoiled(spoil), data, train, tmp_path)
     assert saved_steps(tmp_path) == [1, 2, 3, 4]
     assert all(value.isfinite().all() for value in weights(tmp_path, 4).values())
@@ -277,7 +277,7 @@ def test_changed_setting_is_refused_by_name(data: Tensor, name: str, value: Any,
     fit(Plane(), data, TRAIN, tmp_path)
     before = weights(tmp_path, 6)
     with pytest.raises(
-        UsageError, match=rf"started with {name} = .*, not {value!r}: use the old value to resume, or --ov"
+        UsageError, match=rf"started with {name} = .*, not {value!r}: use the old value to resume, or ov"
     ):
         fit(Plane(), data, replace(TRAIN, **{name: value}), tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in weights(tmp_path, 6).items())
@@ -302,7 +302,7 @@ def test_changed_identity_is_refused_by_name(data: Tensor, tmp_path: Path) -> No
 def test_what_a_fingerprint_is_of_is_told(data: Tensor, tmp_path: Path, before: str, now: str, told: str) -> None:
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": before} if before else {})
     with pytest.raises(
-        UsageError, match=f"^this run was started {told} to resume, or --overwrite to start from scratch$"
+        UsageError, match=f"^this run was started {told} to resume, or overwrite to start from scratch$"
     ):
         fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "b" * 16}, sources={"corpus": now})
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": now})
@@ -406,13 +406,13 @@ def test_device_that_is_not_there_is_refused(
     data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, told: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
-    with pytest.raises(UsageError, match=f"no device 'cuda:77': this machine has {told}; use --device cpu or auto"):
+    with pytest.raises(UsageError, match=f"no device 'cuda:77': this machine has {told}; use device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", ""])
 def test_a_name_of_no_device_is_refused(data: Tensor, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=f"there is no device '{name}': use --device cpu, cuda, cuda:1 or auto"):
+    with pytest.raises(UsageError, match=f"there is no device '{name}': use device cpu, cuda, cuda:1 or auto"):
         fit(Plane(), data, replace(TRAIN, device=name), tmp_path)
 
 

@@ -181,9 +181,9 @@ def test_what_has_one_level_has_nothing_to_tell_apart() -> None:
         def input_parameters(self) -> list[nn.Parameter]:
             return []
 
-    with pytest.raises(UsageError, match="--layer-decay"):
+    with pytest.raises(UsageError, match="layer_decay"):
         fit(Flat(), DATA, replace(TRAIN, layer_decay=0.5))
-    with pytest.raises(UsageError, match="--unfreeze"):
+    with pytest.raises(UsageError, match="unfreeze"):
         fit(Flat(), DATA, replace(TRAIN, unfreeze="gradual"))
 
 

@@ -1,1 +1,1 @@
-"""The verbs of the public API, one module per family."""
+"""The verbs of the public API: a module per family."""

@@ -2,52 +2,57 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal, Unpack
 
-from keel.api.finetuning import Source
-from keel.api.inference import _asked, _refuse_others
-from keel.api.model_loading import load_model, load_vectors
-from keel.api.prompting import choose, last_words
+from keel.api.inference import refuse_unused, task_with_decoding
+from keel.api.keywords import EvaluateKeywords
+from keel.api.model_loading import ModelSource, load_model, load_vectors
+from keel.api.prompting import score_choices, score_last_words
+from keel.api.settings import Source, merge_settings
 from keel.api.text_generation import perplexity
-from keel.config import unknown_name
+from keel.config import Doc, unknown_name
+from keel.data.examples import Columns
 from keel.events import OnEvent, ignore, note
 from keel.explain.vector_benchmarks import evaluate_vectors, published_form
+from keel.generation.beam_search import BeamSearch
 from keel.metrics.scores import Scores
-from keel.model import Model
 from keel.systems.capabilities import LanguageModelSystem
+
+ZERO_SHOT = {"last-word": score_last_words, "choices": score_choices}
 
 
 def evaluate(
-    model: Model | str | Path,
+    model: ModelSource,
     data: Source,
     *,
-    out: str | Path | None = None,
-    by: Literal["", "last-word", "choices"] = "",
+    out: Annotated[str | Path | None, Doc("Folder for scores.json, confusion.tsv and errors.tsv.")] = None,
+    by: Annotated[Literal["", "last-word", "choices"], Doc("Zero-shot score of a language model.")] = "",
+    columns: Columns | None = None,
+    search: BeamSearch | None = None,
     on_event: OnEvent = ignore,
-    **settings: Any,
+    **settings: Unpack[EvaluateKeywords],
 ) -> Scores:
-    """Scores on labelled examples, with intervals; with `out` also scores.json, confusion.tsv and errors.tsv there.
+    """Scores on a labelled dataset, with confidence intervals; `out` gets scores.json, confusion.tsv and errors.tsv.
 
-    Vectors of words, which know no task, are scored on published files of similar words (WordSim-353, SimLex-999, MEN,
-    wordsim-240) and of analogies (Google's, CA8): which it is, the file shows. A language model without a task gets the
-    perplexity of a text or, where told so, is scored `by` the last word of each text or by which of some choices it
-    finds likeliest.
+    Word vectors are scored on published benchmark files of word similarity (WordSim-353, SimLex-999, MEN, wordsim-240)
+    and analogies (Google's, CA8), detected by their contents. A language model without a task gets the perplexity of a
+    text, or a zero-shot score: `by` "last-word" (LAMBADA) or "choices" (multiple choice).
     """
     known = load_model(model, on_event)
-    published = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
-    _refuse_others(known, settings, by)
+    values = merge_settings(settings, columns=columns, search=search)
+    refuse_unused(known, values, by)
+    benchmark = known.task is None and isinstance(data, str | Path) and os.path.isfile(data) and published_form(data)
     if by:
-        next_token_loss = {"last-word": last_words, "choices": choose}
-        if by not in next_token_loss:
-            raise unknown_name(by, next_token_loss, "--by")
-        scores = next_token_loss[by](known, data, on_event=on_event, **settings)
-    elif published and known.encoder.width:
+        if by not in ZERO_SHOT:
+            raise unknown_name(by, ZERO_SHOT, "--by")
+        scores = ZERO_SHOT[by](known, data, on_event=on_event, **values)
+    elif benchmark and known.encoder.width:
         scores = evaluate_vectors(load_vectors(known), data, on_event=on_event)
     elif known.task is None and isinstance(known.system, LanguageModelSystem):
-        scores = perplexity(known, data, on_event=on_event, **settings)
+        scores = perplexity(known, data, on_event=on_event, **values)
     else:
-        task, columns = _asked(known, settings)
-        examples = task.read_examples(data, columns, on_event)
+        task, roles = task_with_decoding(known, values)
+        examples = task.read_examples(data, roles, on_event)
         task.check_scorable(examples, task.labels)
         scores = task.score(examples, task.predict(examples, on_event=on_event))
         if scores.warning:

@@ -1,4 +1,4 @@
-"""Fine-tuning, run by run: several seeds, several folds, the best kept."""
+"""The runs of one fine-tuning: several seeds or folds, and the choice of the best run."""
 
 import math
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ import torch
 from keel.config import replace, to_dict
 from keel.data.collation import EncodedExamples
 from keel.data.examples import Examples, Labels, cross_validation_folds
-from keel.events import OnEvent, note
+from keel.events import OnEvent, counted, note
 from keel.metrics.scores import Scores
 from keel.model import Model
 from keel.tasks import Task
@@ -27,16 +27,16 @@ from keel.training.objective import Objective
 from keel.training.plan import Train
 
 FEW_STEPS, FEW_TEXTS = 30, 10_000
-"""Updates by batches, and by single texts, below which a run learns little."""
+"""Updates by batches, and by single texts, below which a run is likely to underfit."""
 LEAST_BATCH = 8
-"""That is worth taking instead of more epochs."""
+"""The smallest batch that is recommended instead of more epochs."""
 MOST_EPOCHS = 100
-"""That are advised: more are learned by heart."""
+"""The most epochs that are recommended: more overfit."""
 
 
 @dataclass(frozen=True)
 class FineTuningRun:
-    """One run of fine-tuning: what it made, how it went, and its scores on dev if there is one."""
+    """The result of one run: the task, its history, and its scores on dev, if there is one."""
 
     task: Task
     history: History
@@ -45,7 +45,7 @@ class FineTuningRun:
 
 @dataclass(frozen=True)
 class FineTuningRuns:
-    """What the runs of one `finetune` share."""
+    """The common settings of all runs of one `finetune`."""
 
     parent: Model
     kind: type[Task]
@@ -54,14 +54,14 @@ class FineTuningRuns:
     head: HeadSettings
     freeze: bool
     from_scratch: bool
-    say: OnEvent
+    report: OnEvent
 
     @cached_property
     def parent_fingerprint(self) -> str:
         return self.parent.fingerprint()
 
     def new_task(self, seed: int) -> Task:
-        """A new head on the parent's encoder or, from scratch, on a new one."""
+        """A new head on a copy of the parent's encoder or, from scratch, on a new one."""
         torch.manual_seed(derive_seed(seed, "weights"))
         system = self.parent.system
         if self.from_scratch:
@@ -77,11 +77,11 @@ class FineTuningRuns:
         return task.to(pick_device(self.train.device))
 
     def auxiliary_objective(self, task: Task) -> Objective:
-        """What teaches a task and, on the same rows, goes on with what the parent was pre-trained by."""
+        """The task's loss plus the parent's pre-training loss on the same batches."""
         objective = task.system.build_objective(task.encoder, task.tokenizer)
         known = {} if self.parent.objective is None or self.from_scratch else self.parent.objective.state_dict()
         for name, weight in objective.state_dict().items():
-            if not name.startswith("encoder.") and name in known:  # of marks that came later there is nothing to take
+            if not name.startswith("encoder.") and name in known:  # new special tokens have no weights yet
                 (weight[: len(known[name])] if weight.dim() else weight).copy_(known[name])
         return AuxiliaryLM(task, objective.to(pick_device(self.train.device)), self.head.lm_loss)
 
@@ -103,23 +103,23 @@ class FineTuningRuns:
         sources = {"examples": f"the examples of {data.examples.source}"}
         if self.parent.card.title:
             sources["parent"] = f"the model {self.parent.card.title}"
-        learner = None if self.freeze or task.network else task.system.finetuning_policy.custom_update(task)
+        objective = None if self.freeze or task.network else task.system.finetuning_policy.custom_update(task)
         if self.head.lm_loss:
-            learner = self.auxiliary_objective(task)
+            objective = self.auxiliary_objective(task)
         seeded = replace(self.train, seed=seed)
-        # Where every word may be foretold, every word learns.
+        # A language model predicts any word, so no embeddings can be left out.
         with nullcontext(data) if self.head.lm_loss else task.restrict_embeddings(data) as narrow:
-            history = fit(learner or task, narrow, seeded, run, self.say, identity=identity, sources=sources)
+            history = fit(objective or task, narrow, seeded, run, self.report, identity=identity, sources=sources)
         if dev is None:
             return FineTuningRun(task, history, None)
-        scores = task.score(dev, task.predict(dev, on_event=self.say))
-        self.say({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
+        scores = task.score(dev, task.predict(dev, on_event=self.report))
+        self.report({"event": "scores", "on": "dev", "seed": seed, **scores.to_dict()})
         return FineTuningRun(task, history, scores)
 
     def best_of(
         self, seeds: int, examples: Examples, dev: Examples | None, run: Path | None, scores: dict[str, Any]
     ) -> FineTuningRun:
-        """The run that is best on dev (without one: the first); what dev said goes into `scores`."""
+        """The best run on dev (the first if there is no dev); its scores are added to `scores`."""
         data = self.prepare(examples)
         best: FineTuningRun | None = None
         found: list[Scores] = []
@@ -129,19 +129,19 @@ class FineTuningRuns:
             if best is None or (tuned.scores and best.scores and tuned.scores.main_value > best.scores.main_value):
                 best = tuned
         assert best is not None
-        if self.train.epochs and (remark := self.too_short(best.history.steps, len(examples))):
-            note(self.say, remark)
+        if self.train.epochs and (advice := self.advice(best.history.steps, len(examples))):
+            note(self.report, advice)
         if best.scores:
             scores["dev"] = best.scores.brief()
             if best.scores.warning:
-                note(self.say, f"on dev {best.scores.warning}")
+                note(self.report, f"on dev {best.scores.warning}")
         if len(found) > 1:
             scores["seeds"] = self.aggregate("seeds", found)
         return best
 
-    def too_short(self, steps: int, examples: int) -> str:
-        """What to say of a run by epochs that is over before much can be learned; of any other nothing."""
-        own = self.train.optimizer == "own"  # every text is an update, whatever the batch
+    def advice(self, steps: int, examples: int) -> str:
+        """What to change in a run of too few updates; empty for any other."""
+        own = self.train.optimizer == "own"  # an update per text, whatever the batch
         made, few = (max(1, round(self.train.epochs * examples)), FEW_TEXTS) if own else (steps, FEW_STEPS)
         if made >= few or self.train.epochs >= MOST_EPOCHS:
             return ""
@@ -151,22 +151,21 @@ class FineTuningRuns:
             remedies.append("a higher --lr")
         elif batch >= LEAST_BATCH:
             remedies.append(f"--batch {batch}")
-        what = f"{made:,} updates" if made > 1 else "one update"
-        return f"it has made only {what}: {' or '.join(remedies)} may teach more"
+        return f"the run made only {counted(made, 'update')}: try {' or '.join(remedies)}"
 
     def prepare(self, examples: Examples) -> EncodedExamples:
-        """Tokenized once for all seeds; a frozen encoder runs once."""
+        """Encode the examples once for all seeds; with a frozen encoder, compute its features."""
         if self.freeze:
             task = self.new_task(self.train.seed)
-        else:  # no weight is read, and a task may change what learns of its encoder: the parent's own is left alone
+        else:  # no weights are needed, and a task may freeze parameters of its encoder
             system = self.parent.system
             with torch.device("meta"):
                 encoder = system.build_encoder(self.parent.encoder.vocab_size)
             task = self.kind(system, encoder, self.parent.tokenizer, self.labels, **self.head.non_default())
-        return task.encode_examples(examples, batch_size=self.train.batch, on_event=self.say)
+        return task.encode_examples(examples, batch_size=self.train.batch, on_event=self.report)
 
     def cross_validate(self, examples: Examples, count: int, run: Path | None) -> dict[str, Any]:
-        """Every example scored once, by a run that learned from the other folds."""
+        """Score every example once, by a run trained on the other folds."""
         scores: list[Scores] = []
         for number, (rest, fold) in enumerate(cross_validation_folds(examples, count, self.train.seed)):
             tuned = self.train_once(self.prepare(rest), fold, self.train.seed, run and run / f"fold-{number}")
@@ -174,8 +173,8 @@ class FineTuningRuns:
         return self.aggregate("folds", scores)
 
     def aggregate(self, what: str, scores: list[Scores]) -> dict[str, Any]:
-        """The mean of the main score over several runs, and each."""
+        """The mean of the main score over several runs, and each value."""
         values = [found.main_value for found in scores]
         listed = ", ".join(f"{value:.3f}" for value in values)
-        note(self.say, f"{scores[0].main} over {len(values)} {what}: {mean(values):.3f} on average ({listed})")
+        note(self.report, f"mean {scores[0].main} of {len(values)} {what}: {mean(values):.3f} ({listed})")
         return {"main": scores[0].main, "mean": mean(values), "values": values}

@@ -1,77 +1,99 @@
-"""Inference: predictions for examples, masked tokens filled in, embeddings of texts."""
+"""Inference: predictions for a dataset, masked words, embeddings."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Unpack, overload
 
-from keel.api.finetuning import Source
-from keel.api.model_loading import load_model
-from keel.api.settings import route_settings
+import numpy as np
+
+from keel.api.keywords import PredictKeywords
+from keel.api.model_loading import ModelSource, load_model
+from keel.api.settings import Source, merge_settings, route_settings
+from keel.config import Doc
 from keel.data.examples import Columns
 from keel.data.label_kinds import TextTarget
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.model import Candidate, Model, Pool
+from keel.generation.beam_search import BeamSearch
+from keel.model import Candidate, Model
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks import Task
+from keel.text_vectors import Pool, TokenVectors
 
-SEARCHING = {"beams": "beam", "best": "best", "length_penalty": "length-penalty"}
-"""Settings of a search, and their flags."""
+SEARCH_FLAGS = {"beams": "beam", "best": "best", "length_penalty": "length-penalty"}
+"""Settings of beam search, and their flags."""
 
 
 def predict(
-    model: Model | str | Path, data: Source, *, on_event: OnEvent = ignore, **settings: Any
+    model: ModelSource,
+    data: Source,
+    *,
+    columns: Columns | None = None,
+    search: BeamSearch | None = None,
+    on_event: OnEvent = ignore,
+    **settings: Unpack[PredictKeywords],
 ) -> Iterator[dict[str, Any]]:
-    """One record for each text of a source: where it stands, the text and what the model says of it."""
+    """Predictions for a dataset: a record per example with its position, its text and the prediction."""
     known = load_model(model, on_event)
-    _refuse_others(known, settings)
-    task, columns = _asked(known, settings)
-    examples = task.read_examples(data, columns, on_event)
+    values = merge_settings(settings, columns=columns, search=search)
+    refuse_unused(known, values)
+    task, roles = task_with_decoding(known, values)
+    examples = task.read_examples(data, roles, on_event)
     found = task.predict(examples, on_event=on_event).to_dicts()
     for example, record in zip(examples, found, strict=True):
         second = {} if example.second is None else {"second": example.second}
-        # What is known beforehand stands beside what is said, so that others' scorers can count.
+        # True tags next to the predicted ones, for other scorers.
         gold = {"gold": list(example.names)} if example.words and example.label else {}
         yield {"where": example.location, "text": example.text, **second, **record, **gold}
 
 
-def fill(text: str, *, model: Model | str | Path, top: int = 5, on_event: OnEvent = ignore) -> list[list[Candidate]]:
-    """The likeliest words for every [MASK] (or ___) of a text."""
+def fill(
+    text: str, *, model: ModelSource, top: Annotated[int, Doc("Words per mask.")] = 5, on_event: OnEvent = ignore
+) -> list[list[Candidate]]:
+    """The most probable words for every [MASK] (or ___) of a text."""
     return load_model(model, on_event).fill(text, top=top)
 
 
+@overload
+def embed(
+    texts: str | Sequence[str], *, model: ModelSource, layer: int = -1, pool: Literal["mean", "cls"] = "mean",
+    on_event: OnEvent = ignore,
+) -> np.ndarray: ...  # fmt: skip
+@overload
+def embed(
+    texts: str | Sequence[str], *, model: ModelSource, layer: int = -1, pool: Pool, on_event: OnEvent = ignore,
+) -> np.ndarray | TokenVectors | list[TokenVectors]: ...  # fmt: skip
 def embed(
     texts: str | Sequence[str],
     *,
-    model: Model | str | Path,
-    layer: int = -1,
-    pool: Pool = "mean",
+    model: ModelSource,
+    layer: Annotated[int, Doc("Layer of the encoder: 0 for the embeddings, -1 for the top.")] = -1,
+    pool: Annotated[Pool, Doc("Pooling over tokens; cls: the first token, none: a vector per token.")] = "mean",
     on_event: OnEvent = ignore,
-) -> Any:
-    """Vectors of texts: one for each, or with pool="none" one for each piece in its context."""
+) -> np.ndarray | TokenVectors | list[TokenVectors]:
+    """Embeddings of texts: a vector per text, or with pool="none" a vector per token in context."""
     return load_model(model, on_event).encode(texts, layer=layer, pool=pool, on_event=on_event)
 
 
-def _asked(model: Model, settings: dict[str, Any]) -> tuple[Task, Columns]:
-    """The model's task, with the way to answer that the settings ask for, and where data keeps what."""
+def task_with_decoding(model: Model, settings: Mapping[str, Any]) -> tuple[Task, Columns]:
+    """The model's task with the decoding settings, and the columns of the dataset."""
     if model.task is None:
-        raise UsageError(f"{model.card.title or 'the model'} knows no task yet: fine-tune it first (keel finetune)")
+        raise UsageError(f"{model.card.title or 'the model'} has no task: fine-tune it first (keel finetune)")
     columns, search = route_settings(settings, Columns(), model.task.decoding)
     return model.task.with_decoding(search), columns
 
 
-def _refuse_others(model: Model, settings: dict[str, Any], by: str = "") -> None:
-    """Refuse the settings of a search where nothing is searched for, and a stride where no text is foretold."""
+def refuse_unused(model: Model, settings: Mapping[str, Any], by: str = "") -> None:
+    """Refuse beam search settings for a model without a decoder, and a stride where no perplexity is computed."""
     searches = model.task is not None and isinstance(model.task.labels.kind, TextTarget)
-    foretells = model.task is None and isinstance(model.system, LanguageModelSystem) and not by
-    is_what = f"is a model of {model.system.name}"
+    has_perplexity = model.task is None and isinstance(model.system, LanguageModelSystem) and not by
+    is_what = f"is a {model.system.name} without a task"
     if model.task is not None:
-        is_what = f"has learned to {model.task.name}"
+        is_what = f"was fine-tuned for {model.task.name}"
     elif isinstance(model.system, LanguageModelSystem):
         is_what = f"is a language model{f', scored by {by}' if by else ''}"
-    for name, flag in SEARCHING.items():
-        if name in settings and not searches:
-            raise UsageError(f"--{flag} is for models that rewrite; {model.card.title or 'this one'} {is_what}")
-    if "stride" in settings and not foretells:
-        what = "--stride is for language models and the perplexity of a text"
-        raise UsageError(f"{what}; {model.card.title or 'this one'} {is_what}")
+    name = model.card.title or "this model"
+    for setting, flag in SEARCH_FLAGS.items():
+        if setting in settings and not searches:
+            raise UsageError(f"--{flag} is for seq2seq models; {name} {is_what}: leave it out")
+    if "stride" in settings and not has_perplexity:
+        raise UsageError(f"--stride is for the perplexity of a language model; {name} {is_what}: leave it out")

@@ -1,25 +1,25 @@
-"""The model that a verb names: a Model, its folder or a vector file."""
+"""The model that a verb is given: a Model, its folder or file, or a word vector file."""
 
 from pathlib import Path
 
 from keel.events import OnEvent, ignore
 from keel.explain.nearest_neighbors import VectorSpace
-from keel.formats.vector_files import looks_like_vectors, read_vectors
+from keel.formats.registry import find_format
+from keel.formats.vector_files import read_vectors
 from keel.model import Model
 
+ModelSource = Model | str | Path
+"""A model, or the path of its folder or file."""
 
-def _is_file_of_vectors(model: Model | str | Path) -> bool:
-    return not isinstance(model, Model) and looks_like_vectors(model)
 
-
-def load_model(model: Model | str | Path, on_event: OnEvent = ignore) -> Model:
-    """A model, read from its folder if that is what is given."""
+def load_model(model: ModelSource, on_event: OnEvent = ignore) -> Model:
+    """Load a model, unless it is one already."""
     return model if isinstance(model, Model) else Model.load(model, device="auto", on_event=on_event)
 
 
-def load_vectors(model: Model | str | Path, on_event: OnEvent = ignore) -> VectorSpace:
-    """The words of a model, or of a file of vectors, which needs to be no model for this."""
-    if not isinstance(model, Model) and _is_file_of_vectors(model):
+def load_vectors(model: ModelSource, on_event: OnEvent = ignore) -> VectorSpace:
+    """The word vectors of a model, or of a word vector file, for which no network is built."""
+    if not isinstance(model, Model) and (found := find_format(model)) and found.vectors:
         vectors = read_vectors(model, on_event=on_event)
         return VectorSpace(vectors.words, vectors.matrix)
     known = load_model(model, on_event)

@@ -1,14 +1,15 @@
-"""What a language model does because it is asked in plain text, untaught, as verbs: ask, summarize, translate by
-pattern; and how well, by the likelihood of given answers."""
+"""Zero-shot prompting of language models: ask, summarize, translate by few-shot examples; and zero-shot scores."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Unpack
 
-from keel.api.model_loading import load_model
-from keel.api.settings import route_settings
-from keel.api.text_generation import continuations
+from keel.api.keywords import ColumnKeywords
+from keel.api.model_loading import ModelSource, load_model
+from keel.api.settings import Source, route_settings
+from keel.api.text_generation import MAX_TOKENS, continuations
+from keel.config import Doc
 from keel.data.examples import Columns, Labels, read_examples
 from keel.data.label_kinds import ChoiceLabel
 from keel.data.multiple_choice_files import read_choices
@@ -22,11 +23,13 @@ from keel.metrics.scores import Scores
 from keel.model import Model
 
 Pairs = str | Path | Iterable[tuple[str, str]]
+"""Examples of few-shot prompting: a tsv file or a list of pairs."""
+CUT = Doc("Leave out the beginning of a prompt that exceeds the context window.")
 
 
 @dataclass(frozen=True)
 class Prompted:
-    """What a model wrote, and what it went on from."""
+    """A generated text and its prompt."""
 
     prompt: str
     text: str
@@ -39,47 +42,47 @@ def ask(
     passage: str,
     question: str,
     *,
-    model: Model | str | Path,
-    tokens: int = 30,
-    cut: bool = False,
+    model: ModelSource,
+    tokens: Annotated[int, MAX_TOKENS] = 30,
+    cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> Prompted:
-    """What a model says to a question about a passage: it goes on from passage, "Q: ...", "A:", by the likeliest word
-    each time, to the end of the line. With `cut` a passage that is too long loses its beginning.
+    """Answer a question about a passage: greedy decoding after the passage, "Q: ..." and "A:", to the end of the line.
 
-    Passage and questions may also be a talk: "Q: ...", "A: ..." in turns, the last question apart.
+    The passage may end with earlier questions and answers. With `cut` the beginning of a passage that is too long for
+    the context window is left out.
     """
-    _given(passage, "the passage is empty: give a text, or a file of it")
-    _given(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
+    _require(passage, "the passage is empty: give a text or a file")
+    _require(question, 'there is no question: keel ask PASSAGE "Who came first?" --model M')
     known = load_model(model, on_event)
-    prompt = _fitting(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
-    remedy = "another question, or a longer passage, may help"
-    return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
+    prompt = _fit_prompt(known, passage.strip(), f"\nQ: {question.strip()}\nA:", tokens, cut, on_event)
+    remedy = "another question or a longer passage may help"
+    return _generate(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
 
 
 def summarize(
     text: str,
     *,
-    model: Model | str | Path,
-    tokens: int = 100,
-    top_k: int = 2,
-    sentences: int = 3,
-    cue: str = "TL;DR:",
-    seed: int = 0,
-    cut: bool = False,
+    model: ModelSource,
+    tokens: Annotated[int, MAX_TOKENS] = 100,
+    top_k: Annotated[int, Doc("Top-k sampling: sample from the k most probable tokens; 0: from all.")] = 2,
+    sentences: Annotated[int, Doc("Sentences of the summary.")] = 3,
+    cue: Annotated[str, Doc("Prompt after the text.")] = "TL;DR:",
+    seed: Annotated[int, Doc("Random seed of sampling.")] = 0,
+    cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> Prompted:
-    """The first sentences of what a model writes after a text and "TL;DR:", as GPT-2's authors did: 100 tokens, each
-    drawn from the two likeliest, three sentences; without a `cue` it just goes on."""
-    _given(text, "the text is empty: give one, or a file of it")
+    """Summarize a text as in the GPT-2 paper: the first three `sentences` of 100 `tokens`, sampled with top-k 2 after
+    the text and the `cue` "TL;DR:"."""
+    _require(text, "the text is empty: give a text or a file")
     if sentences < 1:
         raise UsageError(f"--sentences must be 1 or more, not {sentences}")
     known = load_model(model, on_event)
-    prompt = _fitting(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
-    remedy = "another --seed, a higher --top-k, or a longer text may help"
-    found = _prompted(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, remedy, on_text, on_event)
+    prompt = _fit_prompt(known, text.strip(), f"\n{cue}" if cue else "", tokens, cut, on_event)
+    remedy = "another --seed, a higher --top-k or a longer text may help"
+    found = _generate(known, prompt, Sampling(top_k=top_k, seed=seed), tokens, remedy, on_text, on_event)
     end = 0
     for sentence in split_sentences(found.text)[:sentences]:
         end = found.text.index(sentence, end) + len(sentence)
@@ -90,24 +93,26 @@ def translate_by_pattern(
     text: str,
     pairs: Pairs,
     *,
-    model: Model | str | Path,
-    tokens: int = 50,
-    cut: bool = False,
+    model: ModelSource,
+    tokens: Annotated[int, MAX_TOKENS] = 50,
+    cut: Annotated[bool, CUT] = False,
     on_text: Callable[[str], object] = str,
     on_event: OnEvent = ignore,
 ) -> Prompted:
-    """What a model puts after "text =" when lines of "english = french" stand before: pairs, or a tsv of them. With
-    `cut` the first of too many pairs are left out."""
-    _given(text, "there is nothing to translate: give a text")
+    """Few-shot translation: greedy decoding after lines of "source = target" and "text =". `pairs` are examples or a
+    tsv file of them; with `cut` the first of too many pairs are left out."""
+    _require(text, "there is nothing to translate: give a text")
     known = load_model(model, on_event)
     lines = "\n".join(f"{first} = {second}" for first, second in pairs_of(pairs, on_event))
-    prompt = _fitting(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
-    remedy = "more pairs, or more like this text, may help"
-    return _prompted(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
+    prompt = _fit_prompt(known, lines, f"\n{' '.join(text.split())} =", tokens, cut, on_event, "fewer pairs")
+    remedy = "more pairs, or pairs more similar to this text, may help"
+    return _generate(known, prompt, GREEDY, tokens, remedy, on_text, on_event, line=True)
 
 
-def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
-    """How often a model foretells the last word of a text from all before it (LAMBADA), and its perplexity."""
+def score_last_words(
+    model: ModelSource, source: Source, *, on_event: OnEvent = ignore, **settings: Unpack[ColumnKeywords]
+) -> Scores:
+    """Accuracy of predicting the last word of each text (LAMBADA), and its perplexity."""
     known = load_model(model, on_event)
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
@@ -115,8 +120,10 @@ def last_words(model: Model | str | Path, source: Any, *, on_event: OnEvent = ig
     return predict_last_words(known, [(each.location, each.text) for each in examples], on_event=on_event)
 
 
-def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore, **settings: Any) -> Scores:
-    """How often a model that was taught no task finds the right one of some choices likeliest."""
+def score_choices(
+    model: ModelSource, source: Source, *, on_event: OnEvent = ignore, **settings: Unpack[ColumnKeywords]
+) -> Scores:
+    """Zero-shot accuracy on multiple choice: the choice of the highest likelihood."""
     known = load_model(model, on_event)
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
@@ -129,55 +136,55 @@ def choose(model: Model | str | Path, source: Any, *, on_event: OnEvent = ignore
     return choose_most_probable(known, questions, on_event=on_event)
 
 
-def _given(text: str, otherwise: str) -> None:
+def _require(text: str, otherwise: str) -> None:
     if not text.strip():
         raise UsageError(otherwise)
 
 
 def pairs_of(pairs: Pairs, on_event: OnEvent = ignore) -> list[tuple[str, str]]:
-    """The pairs of a pattern, or of a file with a tab between the two of each line; further columns are left out."""
+    """Pairs of source and target from a list or a tsv file; further columns are ignored."""
     if isinstance(pairs, str | Path):
         source, lines = str(pairs), open_text(pairs, "auto", on_event)
         listed = [(f"{pairs}:{number}", line.split("\t")) for number, line in lines if line.strip()]
     else:
-        source, listed = "the pattern", [(f"pair {number}", [*pair]) for number, pair in enumerate(pairs, 1)]
+        source, listed = "the list", [(f"pair {number}", [*pair]) for number, pair in enumerate(pairs, 1)]
     found: list[tuple[str, str]] = []
     for where, (first, *rest) in listed:
         if not (first.strip() and rest and rest[0].strip()):
-            raise KeelError(f"{where}: {first!r:.80} is no pair: write a text, a tab and its translation")
+            raise KeelError(f"{where}: {first!r:.80} is no pair: a line is a text, a tab and its translation")
         found.append((first.strip(), rest[0].strip()))
     if not found:
-        raise KeelError(f"{source} holds no pairs: write a text, a tab and its translation in each line")
+        raise KeelError(f"{source} contains no pairs: a line is a text, a tab and its translation")
     return found
 
 
-def _fitting(
+def _fit_prompt(
     model: Model, passage: str, rest: str, tokens: int, cut: bool, on_event: OnEvent, remedy: str = "a shorter passage"
 ) -> str:
-    """The prompt, which fits into what the model reads together with what it is to write."""
+    """The prompt, cut if allowed so that it and the generated tokens fit into the context window."""
     longest, encode = next_token_model(model).max_context, model.tokenizer.encode
     if longest is None:
         return passage + rest
-    most = longest - tokens  # the opening mark is read, the last token is not
+    most = longest - tokens  # the BOS token is read, the last token is not
     size = len(encode(passage + rest).ids)
     if size <= most:
         return passage + rest
-    what = f"the prompt of {size:,} tokens and {tokens:,} to write do not fit into the {longest:,} that the model reads"
+    what = f"the prompt of {size:,} tokens and {tokens:,} to generate exceed the context window of {longest:,}"
     starts = [start for start, _ in encode(passage).offsets][size - most :]
     words = [start for start in starts if passage[start - 1 : start + 1].strip() != passage[start - 1 : start + 1]]
-    shorter = (passage[start:].lstrip() for start in words or starts)  # cut elsewhere, a word may be of more pieces
+    shorter = (passage[start:].lstrip() for start in words or starts)  # elsewhere a word may be split into more tokens
     kept = next((text for text in shorter if text and len(encode(text + rest).ids) <= most), "")
     if not cut or not kept:
         other = "" if cut else ", or --cut to leave out the beginning"
-        raise KeelError(f"{what}: give {remedy} or fewer --tokens{other}")
-    note(on_event, f"{what}: {len(passage) - len(kept):,} characters at the beginning are left out")
+        raise KeelError(f"{what}: use {remedy} or fewer --tokens{other}")
+    note(on_event, f"{what}: {len(passage) - len(kept):,} characters at the beginning are cut")
     return kept + rest
 
 
-def _prompted(
+def _generate(
     model: Model,
     prompt: str,
-    how: Sampling,
+    sampling: Sampling,
     tokens: int,
     remedy: str,
     on_text: Callable[[str], object],
@@ -185,14 +192,19 @@ def _prompted(
     *,
     line: bool = False,
 ) -> Prompted:
-    """What follows the prompt: the rest of a `line`, or all up to the end of the text. If that is nothing, it is
-    said with what may help."""
+    """Generate after the prompt: the rest of the `line`, or up to the end of the text."""
     on_event({"event": "prompt", "text": prompt})
     ((found, *_),) = continuations(
-        [prompt], model=model, how=how, tokens=tokens, stop=["\n"] if line else [],
-        closes=line or None, on_text=lambda _, text: on_text(text), on_event=on_event,
-    )  # fmt: skip
+        [prompt],
+        model=model,
+        strategy=sampling,
+        tokens=tokens,
+        stop=["\n"] if line else [],
+        stop_at_eos=line or None,
+        on_text=lambda _, text: on_text(text),
+        on_event=on_event,
+    )
     text = found.text.strip()
     if not text:
-        note(on_event, f"the model wrote nothing before the {'line' if line else 'text'} ended: {remedy}")
+        note(on_event, f"the model generated nothing before the end of the {'line' if line else 'text'}: {remedy}")
     return Prompted(prompt, text)

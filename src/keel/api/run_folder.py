@@ -1,4 +1,4 @@
-"""A run of a verb: its settings, each put where it belongs, and its folder, for one run alone."""
+"""The run/ folder inside a model folder: log, recipe, tokenizer and checkpoints of one run, locked for one process."""
 
 import json
 import os
@@ -13,41 +13,44 @@ import torch
 
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.events import Event, OnEvent, counted, ignore
-from keel.formats.model_folder import OURS, TARGET
+from keel.formats.huggingface import is_keel_folder
+from keel.formats.model_folder import MODEL_FILES, TARGET
 from keel.training.checkpoint import run_lock
 from keel.training.distributed import World
 
-SLIGHT = {".lock", "log.jsonl", "recipe.toml"}
-"""What a run writes before it has done anything."""
-LEARNING = ("step", "checkpoint")
-"""Events of a run that has taken steps."""
+INITIAL_FILES = {".lock", "log.jsonl", "recipe.toml"}
+"""Files that a run writes before training."""
+TRAINING_EVENTS = ("step", "checkpoint")
+"""Events of a run that has made updates."""
 TOKENIZER = "tokenizer-"
-"""How the names of tokenizers in run/ begin."""
+"""Prefix of tokenizer folders in run/."""
 
 
 @contextmanager
 def run_folder(
     out: str | Path | None, verb: str, overwrite: bool, world: World, on_event: OnEvent
 ) -> Iterator[tuple[Path | None, OnEvent]]:
-    """The run/ folder inside `out`, if there is to be one, and an on_event that also writes run/log.jsonl; of a run
-    that is refused before it starts to learn nothing is left, and what it was to overwrite stands as it did. What
-    another verb has begun is gone on with by that verb alone."""
+    """The run/ folder inside `out`, if given, and an on_event that also writes run/log.jsonl.
+
+    A run that fails before training leaves nothing behind, and what it was to overwrite stays. Only the verb that
+    started a run resumes it.
+    """
     run = None if out is None else Path(out) / "run"
     if run is None or not world.is_main:
         if run:
-            world.barrier()  # until an old run is out of the way, or back in its place
+            world.barrier()  # until an old run is moved aside or back
         yield run, on_event if world.is_main else ignore
         return
-    _refuse_foreign(run.parent, verb, overwrite)
+    _check_folder(run.parent, verb, overwrite)
     new = [folder for folder in (run, *run.parents) if not folder.exists()]
-    planned = learned = False
+    planned = trained = False
     with ExitStack() as locks:
         locks.enter_context(run_lock(run))
         shutil.rmtree(_replaced(run), ignore_errors=True)
-        if _aside(run).exists():  # the run that was to replace it was killed before it learned
-            _put_back(run)
+        if _aside(run).exists():  # the run that was to replace it was killed before training
+            _restore(run)
             locks.enter_context(run_lock(run))
-        replacing = overwrite and (len([*run.iterdir()]) > 1 or _is_model_of_ours(run.parent))  # one is the lock
+        replacing = overwrite and (len([*run.iterdir()]) > 1 or is_keel_folder(run.parent))  # one is the lock
         if replacing:
             run.rename(_aside(run))
             locks.enter_context(run_lock(run))
@@ -61,13 +64,13 @@ def run_folder(
                     log.write(json.dumps({"time": round(time.time(), 3), **event}, ensure_ascii=False) + "\n")
                     log.flush()
 
-                def say(event: Event) -> None:
-                    nonlocal planned, learned, replacing
+                def report(event: Event) -> None:
+                    nonlocal planned, trained, replacing
                     planned = planned or event["event"] == "plan"
-                    learned = learned or event["event"] in LEARNING
-                    if replacing and event["event"] in LEARNING:
+                    trained = trained or event["event"] in TRAINING_EVENTS
+                    if replacing and event["event"] in TRAINING_EVENTS:
                         replacing = False
-                        old = _aside(run).rename(_replaced(run))  # a name from which nothing comes back
+                        old = _aside(run).rename(_replaced(run))  # from here on it is not restored
                         _drop_model(run.parent)
                         shutil.rmtree(old, ignore_errors=True)
                     record(event)
@@ -75,21 +78,21 @@ def run_folder(
 
                 if not log.tell():
                     record({"event": "start", "verb": verb})
-                yield run, say
+                yield run, report
         except BaseException as error:
             if replacing:
-                _put_back(run)
-            if isinstance(error, Interrupted) and overwrite and str(error).endswith("to resume"):
-                raise Interrupted(f"{error}, without --overwrite, which starts from scratch") from None
-            # A tokenizer may have taken long to learn, and the next run finds it there.
+                _restore(run)
+            if isinstance(error, Interrupted) and overwrite:
+                raise Interrupted(f"{error}, without --overwrite, which starts over") from None
+            # A tokenizer may have taken long to train: the next run reuses it.
             refused = isinstance(error, KeelError) and not isinstance(error, Interrupted) and not planned
-            if refused and run in new and {path.name for path in run.iterdir()} <= SLIGHT:
+            if refused and run in new and {path.name for path in run.iterdir()} <= INITIAL_FILES:
                 shutil.rmtree(run)
-                with suppress(OSError):  # somebody else has begun to use them
+                with suppress(OSError):  # another process uses them
                     for folder in new[1:]:
                         folder.rmdir()
-            elif refused and not learned and not replacing and any(run.rglob("checkpoints")):
-                # They are of a run that this is not: it stays as it was.
+            elif refused and not trained and not replacing and any(run.rglob("checkpoints")):
+                # The checkpoints belong to another run: leave it as it was.
                 for tokenizer in run.glob(f"{TOKENIZER}*"):
                     if tokenizer.name not in before:
                         shutil.rmtree(tokenizer)
@@ -98,72 +101,67 @@ def run_folder(
 
 
 def _aside(run: Path) -> Path:
-    """Where a run waits until the one that is to replace it learns; its model stays in place as long."""
+    """Where an old run is kept until the run that replaces it starts training."""
     return run.with_name(".run.waiting")
 
 
 def _replaced(run: Path) -> Path:
-    """Where a run lies that is being removed."""
+    """Where a replaced run is moved before it is removed."""
     return run.with_name(".run.replaced")
 
 
-def _put_back(run: Path) -> None:
-    """Let the run that waits take its place again; of the other no more is kept than tokenizers."""
+def _restore(run: Path) -> None:
+    """Move the old run back; of the new one only tokenizers are kept."""
     aside = _aside(run)
-    for learned in run.glob(f"{TOKENIZER}*"):
-        if not (aside / learned.name).exists():
-            learned.rename(aside / learned.name)
+    for tokenizer in run.glob(f"{TOKENIZER}*"):
+        if not (aside / tokenizer.name).exists():
+            tokenizer.rename(aside / tokenizer.name)
     shutil.rmtree(run)
     aside.rename(run)
 
 
 def _drop_model(out: Path) -> None:
-    """Remove an earlier model, and nothing of anybody else's."""
-    for name in OURS:
+    """Remove an earlier model's files, and no others."""
+    for name in MODEL_FILES:
         (out / name).unlink(missing_ok=True)
     if (out / TARGET / "tokenizer.json").exists():
         shutil.rmtree(out / TARGET)
 
 
-def _refuse_foreign(out: Path, verb: str, overwrite: bool) -> None:
-    """A run of ours is gone on with, or replaced if that is allowed; anything else that stands there stays."""
+def _check_folder(out: Path, verb: str, overwrite: bool) -> None:
+    """Refuse a folder that is neither free, nor the same run (which resumes), nor to be overwritten."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file: name a folder to write to")
     contents = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
     logs = [log for run in (_aside(out / "run"), out / "run") if (log := run / "log.jsonl").exists()]
-    begun = bool(logs)
-    if contents and not begun and not _is_model_of_ours(out):
-        raise UsageError(f"{out} is not empty (it holds {contents[0]}) and no folder of Keel's: choose another --out")
-    if contents and not begun and not overwrite:
-        raise UsageError(f"{out} holds a model: choose another --out, or --overwrite to replace it")
-    if logs and not overwrite and (other := _begun_by(logs[0])) not in ("", verb):
-        raise UsageError(f"{out} holds what keel {other} made: choose another --out, or --overwrite to replace it")
+    started = bool(logs)
+    if contents and not started and not is_keel_folder(out):
+        raise UsageError(f"{out} is not empty (it contains {contents[0]}) and not a Keel model: choose another --out")
+    if contents and not started and not overwrite:
+        raise UsageError(f"{out} contains a model: choose another --out, or pass --overwrite to replace it")
+    if logs and not overwrite and (other := _started_by(logs[0])) not in ("", verb):
+        raise UsageError(
+            f"{out} contains a run of keel {other}: choose another --out, or pass --overwrite to replace it"
+        )
 
 
-def _begun_by(log: Path) -> str:
-    """The verb of a run, "" if its log does not say."""
+def _started_by(log: Path) -> str:
+    """The verb that started a run, "" if its log does not say."""
     with open(log, encoding="utf-8") as lines:
         try:
             return json.loads(lines.readline()).get("verb", "")
-        except ValueError:  # nothing was written yet
+        except ValueError:  # the log is empty
             return ""
 
 
-def _is_model_of_ours(folder: Path) -> bool:
-    try:
-        return "keel" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-
-
 def refuse_same(parent: str | Path, out: str | Path) -> None:
-    """A model is never written over the one that it starts from."""
+    """Refuse to overwrite the model that training starts from."""
     if Path(parent).resolve() == Path(out).resolve():
-        raise UsageError(f"{out} is the model to start from: choose another --out, so that it is not lost")
+        raise UsageError(f"{out} is the model that training starts from: choose another --out")
 
 
 def hardware(device: torch.device) -> str:
-    """What a run runs on."""
+    """The device of a run, for the model card."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {counted(torch.get_num_threads(), 'thread')}"

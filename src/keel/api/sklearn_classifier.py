@@ -1,4 +1,4 @@
-"""Fine-tuning with the face of a scikit-learn estimator, for pipelines, cross-validation and searches."""
+"""Fine-tuning as a scikit-learn estimator, for pipelines, cross-validation and grid search."""
 
 import sys
 from collections.abc import Iterable
@@ -7,15 +7,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from keel.api.pretraining import finetune
+from keel.api.finetuning import finetune
 from keel.errors import KeelError
 from keel.model import Model
 
 
 class Classifier:
-    """A pre-trained model that learns classes of texts or, with task="pair", of (text, text) tuples.
+    """A classifier of texts or, with task="pair", of (text, text) tuples.
 
-    `settings` are those of `keel.finetune`. Every example given to `fit` is learned from, unless `dev` says otherwise.
+    `settings` are those of `keel.finetune`. `fit` trains on all examples unless `dev` is given.
     """
 
     def __init__(self, base: Model | str | Path, task: str = "classify", **settings: Any):
@@ -24,28 +24,28 @@ class Classifier:
         self.settings = settings
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What it was made with, by name."""
+        """The constructor's arguments by name."""
         return {"base": self.base, "task": self.task, **self.settings}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change what it was made with."""
+        """Change constructor arguments."""
         self.base = parameters.pop("base", self.base)
         self.task = parameters.pop("task", self.task)
         self.settings |= parameters
         return self
 
     def fit(self, X: Iterable[Any], y: Iterable[Any]) -> Self:  # noqa: N803
-        """Learn from texts and the class of each."""
+        """Fine-tune on texts and their classes."""
         texts, classes = list(X), list(y)
         if len(texts) != len(classes):
-            raise KeelError(f"there are {len(texts)} texts but {len(classes)} labels: give one label for each text")
+            raise KeelError(f"X has {len(texts)} texts and y {len(classes)} labels: give one label per text")
         settings = {"task": self.task, "dev": None, "labels": "single", **self.settings}
         self.model_ = finetune(self.base, list(zip(texts, classes, strict=True)), **settings)
         self.classes_ = np.unique(np.asarray(classes))
         return self
 
     def predict_proba(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
-        """[texts, classes]: how probable each class is, in the order of `classes_`."""
+        """[texts, classes] class probabilities, in the order of `classes_`."""
         if not hasattr(self, "model_"):
             raise _unfitted()
         task = self.model_.task
@@ -55,16 +55,16 @@ class Classifier:
         return found[:, [number_of[str(name)] for name in self.classes_.tolist()]]
 
     def predict(self, X: Iterable[Any]) -> np.ndarray:  # noqa: N803
-        """[texts]: the likeliest class of each, as it was given to `fit`."""
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        """[texts] the most probable class of each."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def score(self, X: Iterable[Any], y: Iterable[Any]) -> float:  # noqa: N803
-        """The share of texts whose class is predicted rightly."""
+        """Accuracy."""
         return float(np.mean(self.predict(X) == np.asarray(list(y))))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn, the only caller, that this is a classifier of texts."""
+        """scikit-learn's estimator tags: a classifier of texts."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
         return Tags(
@@ -79,12 +79,12 @@ class Classifier:
 
 
 def _unfitted() -> KeelError:
-    """The error for what has not learned yet, which where scikit-learn is in use is its NotFittedError too."""
-    said = "this Classifier has learned nothing yet: call fit first"
+    """The error of an unfitted classifier; a NotFittedError too if scikit-learn is imported."""
+    message = "this Classifier is not fitted: call fit first"
     if "sklearn" not in sys.modules:
-        return KeelError(said)
+        return KeelError(message)
     from sklearn.exceptions import NotFittedError
 
     class UnfittedError(KeelError, NotFittedError): ...
 
-    return UnfittedError(said)
+    return UnfittedError(message)

@@ -1,15 +1,17 @@
-"""What a model does that learned to rewrite texts, as a verb: translate; or, by examples, one that learned to write."""
+"""Translation with a seq2seq model or, by few-shot examples, with a language model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, Unpack, overload
 
-from keel.api.model_loading import load_model
+from keel.api.keywords import BeamSearchKeywords, TranslateKeywords
+from keel.api.model_loading import ModelSource, load_model
 from keel.api.prompting import Pairs, pairs_of, translate_by_pattern
 from keel.api.settings import route_settings
-from keel.api.text_generation import trace_files, write_trace
+from keel.api.trace_files import TRACE, trace_files, write_trace
+from keel.config import Doc
 from keel.data.examples import Examples
 from keel.data.predictions import GeneratedText
 from keel.errors import UsageError
@@ -22,62 +24,51 @@ from keel.model import Model
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
-BY_PATTERN = ("tokens", "cut")
-"""Settings of a language model that goes on from a pattern; all others are of a search."""
+PROMPT_SETTINGS = ("tokens", "cut")
+"""Settings of few-shot prompting; all others are of beam search."""
 
 
-@overload  # a str is one text, though also many strs
+@overload  # a str is one text, though also an iterable of strs
 def translate(  # pyright: ignore[reportOverlappingOverload]
-    texts: str,
-    *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
-    length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
-    tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
-) -> GeneratedText: ...  # fmt: skip
+    texts: str, *, model: ModelSource, **options: Unpack[TranslateKeywords]
+) -> GeneratedText: ...
 @overload
 def translate(
-    texts: Iterable[str],
-    *, model: Model | str | Path, beams: int | None = None, best: int | None = None,
-    length_penalty: float | None = None, trace: str | Path | None = None, by_pattern: Pairs | None = None,
-    tokens: int | None = None, cut: bool = False, on_event: OnEvent = ignore,
-) -> list[GeneratedText]: ...  # fmt: skip
+    texts: Iterable[str], *, model: ModelSource, **options: Unpack[TranslateKeywords]
+) -> list[GeneratedText]: ...
 def translate(
     texts: str | Iterable[str],
     *,
-    model: Model | str | Path,
-    beams: int | None = None,
-    best: int | None = None,
-    length_penalty: float | None = None,
-    trace: str | Path | None = None,
-    by_pattern: Pairs | None = None,
-    tokens: int | None = None,
-    cut: bool = False,
+    model: ModelSource,
+    by_pattern: Annotated[
+        Pairs | None, Doc("Few-shot prompting of a language model: a tsv file of pairs, source and target.")
+    ] = None,
+    tokens: Annotated[int | None, Doc("With --by-pattern, maximum number of tokens to generate; default: 50.")] = None,
+    cut: Annotated[
+        bool, Doc("With --by-pattern, leave out the first pairs if they exceed the context window.")
+    ] = False,
+    trace: Annotated[str | Path | None, TRACE] = None,
     on_event: OnEvent = ignore,
+    **search: Unpack[BeamSearchKeywords],
 ) -> GeneratedText | list[GeneratedText]:
-    """What a model that learned to rewrite makes of a text, or of many: `text` is what it wrote, and so is `str` of it,
-    as in `[each.text for each in translate(texts, model=model)]`.
+    """Translate a text, or several, with a seq2seq model; `str` of a result is its text.
 
-    It searches as it was told when it learned, unless `beams` and `length_penalty` are given; with `best` above 1 each
-    has `others`. `trace` is an .html or .json file, or a folder for both, that shows how each word was chosen. With
-    pairs in `by_pattern` a language model is asked to go on from them instead, by at most so many `tokens` (50), and
-    with `cut` the first of too many pairs are left out.
+    The beam search is as in fine-tuning unless `beams` or `length_penalty` is given; with `best` above 1 each result
+    has `alternatives`. `trace` is an .html or .json file, or a folder, for how tokens were chosen. With `by_pattern`,
+    pairs or a tsv file of them, a language model is prompted with these examples and generates at most `tokens` (50);
+    `cut` leaves out the first pairs if they exceed the context window.
     """
-    given = {
-        "beams": beams,
-        "best": best,
-        "length_penalty": length_penalty,
-        "tokens": tokens,
-        "cut": cut or None,
-    }
+    given = {**search, "tokens": tokens, "cut": cut or None}
     settings = {name: value for name, value in given.items() if value is not None}
     if not isinstance(texts, Iterable):
         raise UsageError(f"{texts!r} cannot be translated: give a text, or several")
-    many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     if isinstance(texts, str) and not texts.strip():
         raise UsageError("there is nothing to translate: give a text")
+    many: Iterable[str] = [texts] if isinstance(texts, str) else texts
     found = [
         replace(first, alternatives=tuple(others))
         for first, *others in translations(
-            many, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event, **settings
+            many, settings, model=model, by_pattern=by_pattern, trace=trace, on_event=on_event
         )
     ]
     return found[0] if isinstance(texts, str) else found
@@ -85,60 +76,62 @@ def translate(
 
 def translations(
     texts: Iterable[str],
+    settings: Mapping[str, Any],
     *,
-    model: Model | str | Path,
+    model: ModelSource,
     by_pattern: Pairs | None = None,
-    at_once: int = 0,
+    batch_size: int = 0,
     trace: str | Path | None = None,
     on_event: OnEvent = ignore,
-    **settings: Any,
 ) -> Iterator[list[GeneratedText]]:
-    """The best texts for each of many, in their order, so many written `at_once` (0: as many as is fast); what is blank
-    stays so. Of a trace, all texts are one batch. Interrupted, it raises `Stopped` with what it has of those that it
-    was to give next."""
+    """The best translations of each text, in order, in batches (0: the fastest size); an empty text stays empty.
+
+    A trace holds all texts in one batch. An interruption raises `SearchInterrupted` with the finished texts.
+    """
     for name in [*settings, *([] if trace is None else ["trace"])]:
-        if (name in BY_PATTERN) == (by_pattern is None):
-            goes = "goes only" if by_pattern is None else "does not go"
+        if (name in PROMPT_SETTINGS) == (by_pattern is None):
+            applies = "needs" if by_pattern is None else "cannot be combined with"
             flag = {"beams": "beam"}.get(name, name).replace("_", "-")
-            raise UsageError(f"--{flag} {goes} with --by-pattern: leave it out")
+            raise UsageError(f"--{flag} {applies} --by-pattern: leave it out")
     if by_pattern is not None:
-        return _prompted(load_model(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
+        return _by_prompt(load_model(model, on_event), texts, pairs_of(by_pattern, on_event), on_event, settings)
     if trace is not None:
         trace_files(trace)
     task = _task(model, on_event)
     (search,) = route_settings(settings, task.decoding)
     task = task.with_decoding(search)
     if trace is None:
-        return _written(task, iter(texts), at_once or task.inference_batch_size, on_event)
+        return _by_search(task, iter(texts), batch_size or task.inference_batch_size, on_event)
     few = list(islice(texts, task.inference_batch_size + 1))
     if len(few) > task.inference_batch_size:
-        raise UsageError(f"a trace shows at most {task.inference_batch_size} texts: give fewer, or leave out --trace")
+        most = task.inference_batch_size
+        raise UsageError(f"--trace shows at most {most} texts: give fewer, or leave it out")
     return _traced(task, few, trace, on_event)
 
 
-def aligned(
-    text: str, written: str, *, model: Model | str | Path, on_event: OnEvent = ignore, **settings: Any
-) -> Alignment:
-    """Which words of a text the model looks at when it writes each word of another one, which it need not have written
-    itself. `settings` are `layer` and `head` of a transformer, and `subwords` instead of whole words."""
+def aligned(text: str, generated: str, *, model: ModelSource, on_event: OnEvent = ignore, **settings: Any) -> Alignment:
+    """Cross-attention between the words of a text and of a translation, which may be by anybody.
+
+    `settings` are `layer` and `head` of a transformer, and `subwords` for subwords instead of words.
+    """
     task = _task(model, on_event)
     return align_words(
-        task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, written, **settings
+        task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, generated, **settings
     )
 
 
-def _task(model: Model | str | Path, on_event: OnEvent) -> SequenceToSequence:
+def _task(model: ModelSource, on_event: OnEvent) -> SequenceToSequence:
     known = load_model(model, on_event)
     if not isinstance(known.task, SequenceToSequence):
-        remedy = "make one by keel finetune transformer SOURCES TARGETS --task seq2seq"
+        remedy = f"train one with keel finetune transformer SOURCES TARGETS --task {SequenceToSequence.name}"
         if known.task is None and isinstance(known.system, LanguageModelSystem):
-            remedy = "name a file of pairs by --by-pattern, and it goes on from them, or use keel generate"
-        raise UsageError(f"{known.card.title or 'the model'} has not learned to rewrite texts: {remedy}")
+            remedy = "prompt it with examples by --by-pattern, or use keel generate"
+        raise UsageError(f"{known.card.title or 'the model'} is no seq2seq model: {remedy}")
     return known.task
 
 
-def _prompted(
-    model: Model, texts: Iterable[str], pairs: Pairs, on_event: OnEvent, settings: dict[str, Any]
+def _by_prompt(
+    model: Model, texts: Iterable[str], pairs: Pairs, on_event: OnEvent, settings: Mapping[str, Any]
 ) -> Iterator[list[GeneratedText]]:
     for text in texts:
         if text.strip():
@@ -148,43 +141,45 @@ def _prompted(
             yield [GeneratedText("")]
 
 
-def _written(
-    task: SequenceToSequence, texts: Iterator[str], at_once: int, on_event: OnEvent
+def _by_search(
+    task: SequenceToSequence, texts: Iterator[str], batch_size: int, on_event: OnEvent
 ) -> Iterator[list[GeneratedText]]:
-    while some := list(islice(texts, at_once)):
+    while batch := list(islice(texts, batch_size)):
         try:
-            found = task.predict(_asked(task, some), on_event=on_event).generated if any(map(str.strip, some)) else []
+            found = (
+                task.predict(_examples(task, batch), on_event=on_event).generated if any(map(str.strip, batch)) else []
+            )
         except SearchInterrupted as stopped:
-            raise SearchInterrupted(_with_blanks(some, stopped.found)) from None
-        yield from _with_blanks(some, found)
+            raise SearchInterrupted(_with_empty(batch, stopped.found)) from None
+        yield from _with_empty(batch, found)
 
 
-def _with_blanks(texts: list[str], found: list[list[GeneratedText]]) -> list[list[GeneratedText]]:
-    left = iter(found)
-    return [next(left) if text.strip() else [GeneratedText("", 0.0, 0.0)] for text in texts]
+def _with_empty(texts: list[str], found: list[list[GeneratedText]]) -> list[list[GeneratedText]]:
+    rest = iter(found)
+    return [next(rest) if text.strip() else [GeneratedText("", 0.0, 0.0)] for text in texts]
 
 
 def _traced(
     task: SequenceToSequence, texts: list[str], path: str | Path, on_event: OnEvent
 ) -> Iterator[list[GeneratedText]]:
-    seen = DecodingTrace()
-    if blank := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
-        raise UsageError(f"a trace shows how texts are written, and text {blank} is blank: leave it out")
-    data = task.encode_examples(_asked(task, texts), labelled=False, on_event=on_event)
-    found, paths = task.predict_traced(data, seen, on_event)
-    pieces = [readable_tokens(task.tokenizer, row) for row in data.id_lists()]
+    if empty := next((number for number, text in enumerate(texts, 1) if not text.strip()), 0):
+        raise UsageError(f"--trace cannot show text {empty}, which is empty: leave it out")
+    steps = DecodingTrace()
+    data = task.encode_examples(_examples(task, texts), labelled=False, on_event=on_event)
+    found, paths = task.predict_traced(data, steps, on_event)
+    sources = [readable_tokens(task.tokenizer, ids) for ids in data.id_lists()]
     answers = [
         [{"text": each.text, "score": each.score, "log_probability": each.log_probability} for each in best]
         for best in found
     ]
     prompts: list[list[int]] = [[] for _ in texts]
-    told = decoding_data(
-        seen, task.target_tokenizer, task.decoding, prompts=prompts, answers=answers, written=paths, sources=pieces
+    shown = decoding_data(
+        steps, task.target_tokenizer, task.decoding, prompts=prompts, answers=answers, written=paths, sources=sources
     )
-    write_trace(path, told, on_event)
+    write_trace(path, shown, on_event)
     yield from found
 
 
-def _asked(task: SequenceToSequence, texts: list[str]) -> Examples:
+def _examples(task: SequenceToSequence, texts: list[str]) -> Examples:
     items = [task.make_example(text, number) for number, text in enumerate(texts) if text.strip()]
     return Examples(items, None, "the texts")

@@ -12,7 +12,7 @@ from keel.data.examples import Example, Examples
 from keel.data.label_kinds import ChoiceLabel, MultiLabel, Regression, SingleLabel, TagLabels, TextTarget
 from keel.errors import KeelError
 from keel.events import counted
-from keel.model import UNREADABLE, Model
+from keel.model import MAX_UNKNOWN, Model
 from keel.tasks.task import Task
 
 BATCH = 32
@@ -57,7 +57,7 @@ def label_facts(examples: Examples, model: Model | None) -> dict[str, Any]:
 
 def label_findings(examples: Examples, model: Model | None, task: type[Task] | None = None) -> Iterator[Finding]:
     """Problems within one file, including tokens unknown to the model; with a `task` the file must have labels."""
-    if model is not None and (unknown := model.unknown_share(examples)) > UNREADABLE:
+    if model is not None and (unknown := model.unknown_share(examples)) > MAX_UNKNOWN:
         what = f"{unknown:.1%} of the tokens are unknown to the model"
         yield Finding("warning", examples.source, what, "use a model pre-trained on such text")
     empty = [example for example in examples if not example.text.strip() or example.second == ""]

@@ -79,9 +79,9 @@ def two_lines(say: Say) -> Finding:
     say("model = keel.Model.load(folder)")
     say('vectors, words = model.encode(sentences), model.encode(sentences[0], pool="none")')
     say(f"vectors: {vectors.shape}, one per sentence; words: {words.vectors.shape}, one per token")
-    say(f"tokens: {', '.join(words.pieces)}")
+    say(f"tokens: {', '.join(words.tokens)}")
     return Finding(
-        vectors.shape == (len(sentences), 64) and words.vectors.shape == (len(words.pieces), 64),
+        vectors.shape == (len(sentences), 64) and words.vectors.shape == (len(words.tokens), 64),
         "the second line returns sentence vectors and contextual word vectors",
     )
 

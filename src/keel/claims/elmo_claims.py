@@ -52,7 +52,7 @@ def five_banks(say: Say) -> Finding:
         for line in found.lines()[1:]:
             say(f"{name}: {line}")
         cosines[name] = found.cosines.min()
-        vectors = np.array([it.vectors[it.pieces.index("bank")] for it in model.encode(texts, pool="none")])
+        vectors = np.array([it.vectors[it.tokens.index("bank")] for it in model.encode(texts, pool="none")])
         right[name] = _probe_accuracy(vectors, truth)
         say(f"{name}: accuracy of a linear probe for three senses of 'bank' in new sentences: {right[name]:.0%}")
     return Finding(
@@ -70,7 +70,7 @@ def three_tokens(say: Say) -> Finding:
     texts = [BANKS[0], BANKS[2], BANKS[4]]
     difference = []
     for layer in range(3):
-        vectors = [it.vectors[it.pieces.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
+        vectors = [it.vectors[it.tokens.index("bank")] for it in model.encode(texts, layer=layer, pool="none")]
         difference.append(min(float(np.abs(vectors[a] - vectors[b]).max()) for a, b in ((0, 1), (0, 2), (1, 2))))
         say(
             f"layer {layer}: smallest difference between the vectors of 'bank' in three sentences: {difference[-1]:.2g}"
@@ -131,7 +131,7 @@ def one_side_each(say: Say) -> Finding:
     model = _random_elmo()
     texts = ["the river bank to fish", "the river bank yet"]
     one, other = model.encode(texts, pool="none")
-    position = one.pieces.index("bank")
+    position = one.tokens.index("bank")
     moved = np.abs(one.vectors[position] - other.vectors[position])
     half = len(moved) // 2
     forwards, backwards = float(moved[:half].max()), float(moved[half:].max())

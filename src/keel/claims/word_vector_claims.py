@@ -236,7 +236,7 @@ def one_vector(say: Say) -> Finding:
         ("BERT", learn_sentences(sentences, TINY, steps=100)),
     ):
         found = model.encode(queried, pool="none")
-        vectors = [it.vectors[it.pieces.index("bank")] for it in found]
+        vectors = [it.vectors[it.tokens.index("bank")] for it in found]
         moved[name] = max(float(np.abs(one - vectors[0]).max()) for one in vectors[1:])
         say(f"{name}: largest difference between the vectors of 'bank' in {len(queried)} texts: {moved[name]:.2g}")
     return Finding(
@@ -261,7 +261,7 @@ def no_senses(say: Say) -> Finding:
     right = {}
     for name, model in (("word2vec", words), ("BERT", learn_sentences(sentences, TINY, steps=300))):
         found = model.encode(sentences, pool="none")
-        vectors = np.array([it.vectors[it.pieces.index("bank")] for it in found])
+        vectors = np.array([it.vectors[it.tokens.index("bank")] for it in found])
         right[name] = _probe_accuracy(vectors, np.array([sense == "river" for sense in truth]))
         say(f"{name}: accuracy of a linear probe for the sense of 'bank' in new sentences: {right[name]:.0%}")
     return Finding(

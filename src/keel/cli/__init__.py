@@ -1,4 +1,4 @@
-"""The verbs as commands. Nothing heavy is imported before a verb is known: `keel --help` is instant."""
+"""The command line. Heavy modules are imported only for the verb that runs: `keel --help` is instant."""
 
 import errno
 import json
@@ -8,58 +8,87 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from keel.errors import Interrupted, KeelError, UsageError
+from keel.errors import Interrupted, KeelError, UsageError, naming_flags
+
+if TYPE_CHECKING:
+    from keel.cli.command_output import Command
 
 
-class Line(NamedTuple):
-    """How a command is listed."""
+class Verb(NamedTuple):
+    """A command in the overview: its usage, what it does, and the module that declares it."""
 
     usage: str
-    does: str
+    summary: str
+    module: str
 
 
 GROUPS = {
-    "learn": {
-        "check": Line(
-            "FILE...", "read data before any compute is spent: encoding, labels, overlap, duplicates, lengths"
+    "train": {
+        "check": Verb(
+            "FILE...", "check data before training: encoding, labels, overlap, duplicates, lengths", "tool_commands"
         ),
-        "pretrain": Line("SYSTEM|FOLDER CORPUS... --out DIR", "learn from raw text, or go on with a model on new text"),
-        "finetune": Line("MODEL FILE [FILE] --task TASK --out DIR", "teach a model a task by labelled examples"),
+        "pretrain": Verb(
+            "SYSTEM|FOLDER CORPUS... --out DIR",
+            "pre-train a system on raw text, or continue to pre-train a model",
+            "training_commands",
+        ),
+        "finetune": Verb(
+            "MODEL FILE [FILE] --task TASK --out DIR", "fine-tune a model on labelled examples", "training_commands"
+        ),
     },
     "use": {
-        "evaluate": Line(
-            "MODEL FILE [FILE]", "scores with intervals, confusion, the surest errors; perplexity of a text"
+        "evaluate": Verb(
+            "MODEL FILE [FILE]",
+            "scores with confidence intervals, confusion matrix, errors; perplexity of a language model",
+            "evaluation_commands",
         ),
-        "predict": Line("MODEL FILE", "what a model says of each text, as JSON lines"),
-        "fill": Line("TEXT --model FOLDER", "the likeliest words for each [MASK] of a text"),
-        "translate": Line("TEXT|FILE|- --model FOLDER", "what a model that rewrites makes of each line"),
-        "generate": Line("PROMPT|FILE|- --model FOLDER", "text that goes on from a prompt, as it is drawn"),
-        "ask": Line("PASSAGE|FILE QUESTION --model FOLDER", "what a language model says to a question about a text"),
-        "summarize": Line("TEXT|FILE --model FOLDER", "what a language model writes after a text and TL;DR:"),
-        "embed": Line("TEXT|FILE|- --model FOLDER", "vectors of texts, or of words in their context"),
-        "nearest": Line("WORD|TEXT --model M [--in FILE]", "the nearest words, or texts of your own"),
-        "analogy": Line('"A - B + C" --model M', "what words come to, added and taken away"),
-        "map": Line('MODEL [--words "A B C"] [--out FILE]', "words as points of a plane: SVG or HTML"),
-        "odd": Line("WORD WORD WORD... --model M", "which of some words does not belong"),
-        "senses": Line("WORD --in FILE --model M", "which uses of a word mean the same, by its vectors there"),
-        "similarity": Line("A B --model M", "how near two words or texts are"),
+        "predict": Verb("MODEL FILE", "predictions for each text, as JSON lines", "evaluation_commands"),
+        "fill": Verb("TEXT --model FOLDER", "the most probable words for each [MASK] of a text", "evaluation_commands"),
+        "translate": Verb(
+            "TEXT|FILE|- --model FOLDER", "translate each line with a seq2seq model", "generation_commands"
+        ),
+        "generate": Verb(
+            "PROMPT|FILE|- --model FOLDER", "continue a prompt with a language model", "generation_commands"
+        ),
+        "ask": Verb(
+            "PASSAGE|FILE QUESTION --model FOLDER",
+            "answer a question about a text with a language model, zero-shot",
+            "prompting_commands",
+        ),
+        "summarize": Verb(
+            "TEXT|FILE --model FOLDER", "summarize a text with a language model, zero-shot", "prompting_commands"
+        ),
+        "embed": Verb(
+            "TEXT|FILE|- --model FOLDER", "embeddings of texts, or of tokens in context", "evaluation_commands"
+        ),
+        "nearest": Verb("WORD|TEXT --model M [--in FILE]", "nearest neighbours of a word or a text", "vector_commands"),
+        "analogy": Verb('"A - B + C" --model M', "word analogies by vector arithmetic", "vector_commands"),
+        "map": Verb('MODEL [--words "A B C"] [--out FILE]', "2D map of word vectors: SVG or HTML", "vector_commands"),
+        "odd": Verb("WORD WORD WORD... --model M", "the odd one out of several words", "vector_commands"),
+        "senses": Verb(
+            "WORD --in FILE --model M", "word senses: clusters of a word's contextual vectors", "vector_commands"
+        ),
+        "similarity": Verb("A B --model M", "cosine similarity of two words or texts", "vector_commands"),
     },
-    "look inside": {
-        "layers": Line("MODEL", "which layers a fine-tuned model's task likes"),
+    "inspect": {
+        "layers": Verb("MODEL", "layer weights of a fine-tuned model's scalar mix", "tool_commands"),
     },
-    "look after": {
-        "info": Line("[FOLDER]", "what a folder, a file of word vectors or this machine holds"),
-        "convert": Line("IN OUT", "another's model folder to one of Keel's, with a check that nothing changed"),
+    "manage": {
+        "info": Verb(
+            "[FOLDER]", "describe a model, a run, tokens, a word vector file or this machine", "tool_commands"
+        ),
+        "convert": Verb("IN OUT", "convert another format to a Keel folder, without loss", "tool_commands"),
     },
-    "see for yourself": {
-        "demo": Line("[--out DIR]", "the tour, from raw text to a fine-tuned BERT in five minutes"),
-        "claim": Line("[N]", "run the experiment behind a claim; without N, list them"),
+    "learn": {
+        "demo": Verb("[--out DIR]", "the tour: from raw text to a fine-tuned BERT in five minutes", "tool_commands"),
+        "claim": Verb("[N]", "run the experiment behind a claim; without N, list all claims", "tool_commands"),
     },
 }
 NO_MEMORY = ("OutOfMemoryError", "can't allocate memory")
-VERBS = {name: line for group in GROUPS.values() for name, line in group.items()}
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 EXAMPLE = """\
   keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
   keel finetune models/wiki train.tsv --task classify --out models/reviews
@@ -67,14 +96,18 @@ EXAMPLE = """\
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; gives the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    words = sys.argv[1:] if arguments is None else arguments
+    """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    with naming_flags():
+        return _main(sys.argv[1:] if arguments is None else arguments)
+
+
+def _main(words: list[str]) -> int:
     try:
-        with _terminated_as_interrupted():
+        with _sigterm_as_interrupt():
             code = _run(words)
             sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:
@@ -83,17 +116,17 @@ def main(arguments: list[str] | None = None) -> int:
 
             print_exc()
         sentence, code = _explain(error)
-        if _leads():
+        if _is_main_process():
             sys.stderr.write(f"keel: {sentence}\n")
         return code
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does, so that what was written is printed; whoever mutes or answers it goes first."""
-    # One of several processes may stand in a barrier, where no handler of Python's is ever called.
-    ours = threading.current_thread() is threading.main_thread() and int(os.environ.get("WORLD_SIZE", "1")) == 1
-    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C, so that partial results are printed; an existing handler stays."""
+    # One of several processes may wait in a barrier, where no Python handler is ever called.
+    handled = threading.current_thread() is threading.main_thread() and int(os.environ.get("WORLD_SIZE", "1")) == 1
+    if not handled or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -119,18 +152,17 @@ def _run(words: list[str]) -> int:
         from difflib import get_close_matches
 
         near = get_close_matches(name, VERBS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists them"
+        remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists all commands"
         raise UsageError(f"there is no command {name!r}: {remedy}")
-    from keel.cli.commands import COMMANDS
     from keel.cli.flags import Flags
 
-    flags = Flags(name, *VERBS[name], line=words[1:])
-    command = COMMANDS[name]
+    flags = Flags(name, VERBS[name].usage, VERBS[name].summary, line=words[1:])
+    command = load_command(name)
     command.add_flags(flags)
     options = flags.read(flags.line)
-    options.quiet |= not _leads()
+    options.quiet |= not _is_main_process()
     answer = command.run(options)
-    if not _leads():
+    if not _is_main_process():
         return answer.code
     lines = [json.dumps(answer.data, ensure_ascii=False)] if options.json and answer.data is not None else answer.lines
     for line in lines:
@@ -138,8 +170,13 @@ def _run(words: list[str]) -> int:
     return answer.code
 
 
-def _leads() -> bool:
-    """Whether this process speaks for all that torchrun started; a misspelled command does not load torch to ask."""
+def load_command(name: str) -> "Command":
+    """The command of a verb."""
+    return import_module(f"keel.cli.{VERBS[name].module}").COMMANDS[name]
+
+
+def _is_main_process() -> bool:
+    """Whether this process prints for all that torchrun started; torch is not imported to find out."""
     parallel = sys.modules.get("keel.training.distributed")
     return parallel is None or parallel.is_main_process()
 
@@ -154,16 +191,16 @@ def _explain(error: BaseException) -> tuple[str, int]:
         case OSError(filename=str(path), strerror=str(reason)):
             return f"{path}: {reason}", 1
         case OSError(errno=errno.ENOSPC):
-            return "no room is left where this is written to: free some, or write it elsewhere", 1
+            return "no space left on the disk: free some, or write elsewhere", 1
         case _ if isinstance(error, MemoryError) or any(sign in repr(error) for sign in NO_MEMORY):
-            return "out of memory: lower --batch, or cut a batch into parts with --train.accumulate", 1
+            return "out of memory: lower --batch, or use gradient accumulation with --train.accumulate", 1
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"this is a bug in Keel: {what} (run it with --debug and report what it prints)", 1
+    return f"this is a bug in Keel: {what} (run it with --debug and report the output)", 1
 
 
 def _overview() -> str:
-    lines = ["usage: keel COMMAND ...     (keel COMMAND --help says more)"]
+    lines = ["usage: keel COMMAND ...     (keel COMMAND --help shows its flags)"]
     for group, verbs in GROUPS.items():
-        lines += ["", group, *(f"  {name:11}{line.does}" for name, line in verbs.items())]
-    lines += ["", "Results go to stdout, messages to stderr; --json for machines, - for stdin.", "", EXAMPLE]
+        lines += ["", group, *(f"  {name:11}{verb.summary}" for name, verb in verbs.items())]
+    lines += ["", "Results go to stdout, messages to stderr. --json prints JSON, - reads stdin.", "", EXAMPLE]
     return "\n".join(lines) + "\n"

@@ -1,14 +1,24 @@
-"""What a command says in the end."""
+"""A command and its output."""
 
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from keel.cli.flags import Flags
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What goes to stdout: `lines` for a person or, with --json, `data` for a machine (none: lines that are JSON)."""
+    """The output on stdout: `lines`, or with --json `data` (None: the lines are JSON already)."""
 
     lines: Iterable[str] = ()
     data: Any = None
     code: int = 0
+
+
+class Command(NamedTuple):
+    """A verb on the command line: its flags and what it runs."""
+
+    add_flags: Callable[[Flags], None]
+    run: Callable[[Namespace], Answer]

@@ -1,98 +1,133 @@
-"""Settings as flags: a field of a dataclass is `--section.field`, common ones are bare; a recipe is a file of flags."""
+"""Command-line flags from the arguments of verbs and the fields of settings dataclasses; recipes are files of flags."""
 
 import argparse
 import dataclasses
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
-from keel.config import SYNONYMS, help_of, parse_value, read_toml
+from keel.config import SYNONYMS, Doc, help_of, parse_value, read_toml
 from keel.errors import UsageError
+from keel.formats.upgrades import RENAMED_TASKS, new_names
 
-BARE = {
-    **{f"train.{name}": name for name in ("minutes", "steps", "epochs", "batch", "lr", "seed", "threads", "device")},
-    **{f"train.{name}": name.replace("_", "-") for name in ("schedule", "layer_decay", "unfreeze")},
-    "text.text_column": "text-column",
-    "text.dedup": "dedup",
-    "text.min_count": "min-count",
-    "text.encoding": "encoding",
-    "columns.text_column": "text-column",
-    "columns.second_column": "second-column",
-    "columns.label_column": "label-column",
-    "columns.labels": "labels",
-    "columns.encoding": "encoding",
-    "columns.format": "format",
-    "columns.scheme": "scheme",
-    "pieces.tokenizer": "tokenizer",
-    "pieces.vocabulary": "vocabulary",
-    "pieces.separate": "separate",
-    "search.beams": "beam",
-    "search.best": "best",
-    "search.length_penalty": "length-penalty",
-    "head.crf": "crf",
-    "head.orders": "orders",
-    "head.lm_loss": "lm-loss",
-    "head.pool": "pool",
-    "head.network": "network",
-    "head.characters": "characters",
-    "head.mix": "mix",
+BARE_SECTIONS = ("columns", "head", "search", "sampling")
+"""Sections whose fields have flags without the section's name: data columns, task head, decoding."""
+BARE_FIELDS = {
+    *("train.minutes", "train.steps", "train.epochs", "train.batch", "train.lr", "train.seed", "train.threads"),
+    *("train.device", "train.schedule", "train.layer_decay", "train.unfreeze"),
+    *("text.text_column", "text.dedup", "text.min_count", "text.encoding"),
 }
+SECTION_FIELDS = {"head.network_width", "head.network_layers", "head.network_dropout"}
+"""Fields of bare sections that keep the section's name."""
+FLAG_NAMES = {"beams": "beam", "among": "in"}
+"""Arguments whose flag has another name."""
+RENAMED_FLAGS = {
+    "--tokenizer": "--text.tokenizer",
+    "--vocabulary": "--text.vocabulary",
+    "--separate": "--text.separate",
+    **{f"--pieces.{name}": f"--text.{name}" for name in ("tokenizer", "vocabulary", "separate")},
+}
+"""Flags of earlier versions; renamed settings are in formats/upgrades.py."""
 NEAR = 0.7
-"""How alike a flag must be to be suggested: the dashes, which all share, make unlike ones alike."""
+"""Similarity from which a flag is suggested; the dashes alone make flags similar."""
 METAVARS = {int: "N", float: "X", str: "NAME", bool: "true|false"}
 
 
 class Flags(argparse.ArgumentParser):
-    """The arguments of one verb on one `line`: its own, and those made from settings."""
+    """The flags of one verb: its own, and those of its arguments and settings."""
 
-    def __init__(self, verb: str, usage: str = "", does: str = "", line: Sequence[str] = (), *, add_help: bool = True):
+    def __init__(
+        self, verb: str, usage: str = "", summary: str = "", line: Sequence[str] = (), *, add_help: bool = True
+    ):
         super().__init__(
             prog=f"keel {verb}",
             usage=f"keel {verb} {usage} [FLAGS]",
-            description=does,
+            description=summary,
             add_help=add_help,
             allow_abbrev=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=36, width=110),
         )
         self.verb, self.line = verb, line
         self.annotations: dict[str, Any] = {}
+        """By "section.field", or by the name of an argument."""
+        self.names: dict[str, str] = {}
+        """The flag of each."""
         self.meanings: dict[str, str] = {}
-        everywhere = self.add_argument_group("everywhere")
-        everywhere.add_argument("--json", action="store_true", help="print the result as JSON")
-        everywhere.add_argument("--quiet", action="store_true", help="no messages, only the result")
-        everywhere.add_argument("--debug", action="store_true", help="show where in the program an error came from")
+        every = self.add_argument_group("every command")
+        every.add_argument("--json", action="store_true", help="Print the result as JSON.")
+        every.add_argument("--quiet", action="store_true", help="Print no messages, only the result.")
+        every.add_argument("--debug", action="store_true", help="Print the traceback of an error.")
 
-    def section(self, name: str, *settings: Any, without: Collection[str] = ()) -> None:
-        """Make flags of the fields of settings, which are the defaults shown; of several, of all their fields."""
+    def arguments(self, verb: Callable[..., Any], **metavars: str) -> None:
+        """Flags of a verb's arguments that have a `Doc`; defaults are the verb's."""
+        hints = get_type_hints(verb, include_extras=True)
+        for name, parameter in inspect.signature(verb).parameters.items():
+            doc = [each for each in get_args(hints[name])[1:] if isinstance(each, Doc)] if name in hints else []
+            if doc:
+                annotation = get_args(hints[name])[0]
+                flag = f"--{FLAG_NAMES.get(name, name).replace('_', '-')}"
+                metavar, default = metavars.get(name, ""), parameter.default
+                self._add(self, name, flag, annotation, doc[0].text, default, metavar, doc[0].repeated)
+
+    def section(
+        self,
+        name: str,
+        *settings: Any,
+        only: Collection[str] | None = None,
+        without: Collection[str] = (),
+        defaults: bool = True,
+    ) -> None:
+        """Flags of the fields of settings, whose values are the defaults; of several, all their fields."""
         common = self.add_argument_group("common") if name == "train" else None
         group = self.add_argument_group(name)
         for each in settings:
             annotations, texts = get_type_hints(type(each), include_extras=True), help_of(type(each))
             for field in dataclasses.fields(each):
                 place = f"{name}.{field.name}"
-                if place in self.annotations or field.name in without:
+                if place in self.annotations or field.name in without or (only and field.name not in only):
                     continue
-                # The verbs take settings by the names of their fields alone.
+                # Verbs take settings by the names of their fields.
                 assert field.name not in map(_name, self.annotations), f"two settings are called {field.name}"
-                self.annotations[place] = annotation = annotations[field.name]
-                self.meanings[place] = texts.get(field.name, "")
-                text = (self.meanings[place] + _shown(getattr(each, field.name))).replace("%", "%%")
-                if place in BARE:
-                    bare = common or group
-                    bare.add_argument(f"--{BARE[place]}", dest=place, metavar=_metavar(annotation), help=text)
+                bare = place in BARE_FIELDS or (name in BARE_SECTIONS and place not in SECTION_FIELDS)
+                flag = f"--{FLAG_NAMES.get(field.name, field.name).replace('_', '-')}" if bare else f"--{place}"
+                default = getattr(each, field.name) if defaults else None
+                target = (common or group) if bare else group
+                self._add(target, place, flag, annotations[field.name], texts.get(field.name, ""), default)
+                if bare:
                     group.add_argument(f"--{place}", dest=place, help=argparse.SUPPRESS)
-                else:
-                    group.add_argument(f"--{place}", metavar=_metavar(annotation), help=text)
 
-    def glance(self) -> argparse.Namespace:
-        """The arguments of the line as far as they are there: none is required."""
+    def _add(
+        self,
+        group: Any,
+        place: str,
+        flag: str,
+        annotation: Any,
+        text: str,
+        default: Any,
+        metavar: str = "",
+        repeated: bool = False,
+    ) -> None:
+        self.annotations[place], self.names[place], self.meanings[place] = annotation, flag, text
+        help = (text + _shown(default)).replace("%", "%%")
+        if "." not in place and _is_switch(annotation):
+            group.add_argument(flag, dest=place, action="store_const", const="true", help=help)
+            if annotation == bool | None:  # a default that depends on the model
+                off = f"--no-{flag.removeprefix('--')}"
+                group.add_argument(off, dest=place, action="store_const", const="false", help=argparse.SUPPRESS)
+            return
+        action = "append" if repeated else "store"
+        group.add_argument(flag, dest=place, action=action, metavar=metavar or _metavar(annotation), help=help)
+
+    def peek(self) -> argparse.Namespace:
+        """The arguments of the line, where none is required."""
         for action in self._actions:
             action.required = False
-        return self.parse_known_intermixed_args(self._switched(self.line))[0]
+        return self.parse_known_intermixed_args(self._with_switches(self.line))[0]
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The arguments by name; in `settings` the fields that were given, by their names as the verbs take them."""
-        options, rest = self.parse_known_intermixed_args(self._switched(arguments))
+        """The arguments by name; `settings` has those given of verbs and settings, by the names that verbs take."""
+        options, rest = self.parse_known_intermixed_args(self._with_switches(arguments))
         for flag in rest:
             raise self._unknown(flag.partition("=")[0])
         options.settings = {
@@ -102,9 +137,11 @@ class Flags(argparse.ArgumentParser):
         }
         return options
 
-    def _value(self, place: str, annotation: Any, text: str) -> Any:
+    def _value(self, place: str, annotation: Any, text: Any) -> Any:
+        if isinstance(text, list):
+            return text
         try:
-            return parse_value(annotation, text, self._flag(place))
+            return parse_value(annotation, text, self.names[place])
         except UsageError as error:
             means = self.meanings[place].partition(";")[0].rstrip(".")
             raise UsageError(f"{error} ({means})" if means else str(error)) from None
@@ -112,12 +149,9 @@ class Flags(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def _flag(self, place: str) -> str:
-        return f"--{BARE.get(place, place)}"
-
-    def _switched(self, arguments: Iterable[str]) -> list[str]:
+    def _with_switches(self, arguments: Iterable[str]) -> list[str]:
         """`--train.compile` alone means true."""
-        switches = {self._flag(place) for place, annotation in self.annotations.items() if annotation is bool}
+        switches = {self.names[place] for place, kind in self.annotations.items() if "." in place and kind is bool}
         words = list(arguments)
         following = [*words[1:], ""]
         return [
@@ -129,22 +163,24 @@ class Flags(argparse.ArgumentParser):
         if not flag.startswith("-"):
             return UsageError(f"{self.prog}: one argument too many, {flag!r} (see {self.prog} --help)")
         name = flag.lstrip("-").replace("-", "_").rpartition(".")[2]
-        meant = [
-            self._flag(place)
-            for place in self.annotations
-            if name == (field := _name(place)) or name in SYNONYMS.get(field, "").split()
-        ]
+        known = {_name(place): self.names[place] for place in self.annotations}
+        renamed = [known[new] for new in new_names(name) if new in known]
+        if flag in RENAMED_FLAGS and RENAMED_FLAGS[flag] in known.values():
+            renamed = [RENAMED_FLAGS[flag]]
+        meant = [known[each] for each in known if each == name or name in SYNONYMS.get(each, "").split()]
+        if renamed:
+            return UsageError(f"{flag} was renamed: use {' or '.join(renamed)}")
         if meant:
-            remedy = f"say {' or '.join(meant)}"
+            remedy = f"use {' or '.join(meant)}"
         elif near := difflib.get_close_matches(flag, self._option_string_actions, n=1, cutoff=NEAR):
             remedy = f"did you mean {near[0]}?"
         else:
-            remedy = f"{self.prog} --help lists what there is"
+            remedy = f"{self.prog} --help lists all flags"
         return UsageError(f"{flag}: {self.prog} has no such flag; {remedy}")
 
 
 class Recipe(NamedTuple):
-    """What a TOML file says: what to train and on what text, and all else as flags."""
+    """A TOML file with a system, a corpus, and flags."""
 
     system: str = ""
     corpus: Sequence[str] = ()
@@ -152,12 +188,14 @@ class Recipe(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> Self:
-        """`system` is a name, or a table with a name in it; its tables are the sections of flags."""
+        """`system` is a name, or a table with a name in it; other tables are sections of flags."""
         recipe = read_toml(path)
         system, corpus = recipe.pop("system", {}), recipe.pop("corpus", [])
         if not isinstance(system, dict):
             system = {"name": system}
         name = system.pop("name", "")
+        if (task := recipe.get("task")) in RENAMED_TASKS:
+            raise UsageError(f"{path}: the task {task} was renamed: use {RENAMED_TASKS[str(task)]}")
         flags: dict[str, Any] = {}
         for key, value in {**recipe, "system": system}.items():
             flags |= (
@@ -174,16 +212,23 @@ def _name(place: str) -> str:
     return place.rpartition(".")[2]
 
 
+def _is_switch(annotation: Any) -> bool:
+    return annotation is bool or annotation == bool | None
+
+
 def _metavar(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _metavar(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
-        return "|".join(map(str, get_args(annotation)))
-    return METAVARS.get(annotation, "VALUE")
+        return "|".join(str(each) for each in get_args(annotation) if each != "")
+    members = [each for each in get_args(annotation) if each is not type(None)]
+    return (
+        _metavar(members[0]) if members and get_origin(annotation) is not tuple else METAVARS.get(annotation, "VALUE")
+    )
 
 
 def _shown(default: Any) -> str:
-    text = f"{default:g}" if isinstance(default, float) else _text(default)
+    text = "" if default is None or default is False else f"{default:g}" if type(default) is float else _text(default)
     return f" [{text}]" if text else ""
 
 

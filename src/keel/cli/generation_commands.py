@@ -1,4 +1,4 @@
-"""The verbs that write text as commands."""
+"""Commands of text generation: generate and translate."""
 
 import json
 import sys
@@ -9,180 +9,147 @@ from dataclasses import asdict
 from typing import Any
 
 from keel.api import text_generation, translation
-from keel.cli.command_output import Answer
+from keel.cli.command_output import Answer, Command
 from keel.cli.console import Console
 from keel.cli.flags import Flags
-from keel.cli.model_arguments import device_flags, encoding_flag, lines_of, load
+from keel.cli.model_arguments import device_flags, encoding_flag, lines_of, load, model_flag
 from keel.data.predictions import GeneratedText
 from keel.errors import Interrupted, KeelError, UsageError
-from keel.events import Event, note
+from keel.events import Event, counted, note
 from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
+from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
 from keel.report.heatmap import picture_file, write_alignment
 
-
-def drawing_flags(flags: Flags) -> None:
-    """How each next word is drawn."""
-    flags.add_argument(
-        "--temperature", type=float, default=1.0, metavar="X", help="below 1 prefers the likely; 0 the likeliest [1]"
-    )
-    flags.add_argument("--top-k", type=int, default=0, metavar="N", help="draw from the N likeliest; 0: from all [0]")
-    flags.add_argument(
-        "--top-p", type=float, default=1.0, metavar="X", help="of these, from as few as hold this share [1]"
-    )
-    what = "above 1, what came before is less likely to come again [1]"
-    flags.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help=what)
-    flags.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same text [0]")
+DECODING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "beams", "best", "length_penalty")
+TOKENS = 50
 
 
-def search_flags(flags: Flags, usual: str = "; nothing is drawn then") -> None:
-    """How the best texts are searched for."""
-    flags.add_argument("--beam", type=int, metavar="N", help=f"search for the best text, N open at each step{usual}")
-    flags.add_argument("--best", type=int, metavar="N", help="texts to give, of those that were found [1]")
-    flags.add_argument("--length-penalty", type=float, metavar="X", help="above 0 favours long texts; 0: none [0.6]")
-
-
-def trace_flag(flags: Flags) -> None:
-    what = "also write how each word was chosen: a folder, or an .html or .json file"
-    flags.add_argument("--trace", metavar="DIR|FILE", help=what)
-
-
-def generate_flags(flags: Flags) -> None:
-    flags.add_argument("text", nargs="?", default="", metavar="PROMPT|FILE|-", help="what to go on from [nothing]")
+def _generate_flags(flags: Flags) -> None:
+    help = "The prompt; or a file or stdin that contains it."
+    flags.add_argument("text", nargs="?", default="", metavar="PROMPT|FILE|-", help=help)
     encoding_flag(flags)
-    flags.add_argument("--model", metavar="FOLDER", help="the folder of a language model")
-    flags.add_argument("--tokens", type=int, default=50, metavar="N", help="words or pieces to write [50]")
-    drawing_flags(flags)
-    search_flags(flags)
-    what = "end the text before this string; may be given several times"
-    flags.add_argument("--stop", action="append", default=[], metavar="TEXT", help=what)
-    trace_flag(flags)
+    model_flag(flags, "The folder of a causal language model.")
+    flags.arguments(text_generation.generate, stop="TEXT", trace="DIR|FILE")
+    flags.section("sampling", Sampling())
+    flags.section("search", BeamSearch(), defaults=False)
     device_flags(flags)
 
 
-def generate(options: Namespace) -> Answer:
-    how = decoding_strategy(
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        repetition_penalty=options.repetition_penalty,
-        seed=options.seed,
-        beams=options.beam,
-        best=options.best,
-        length_penalty=options.length_penalty,
-    )
-    streams = not options.json and (options.best or 1) == 1
-    parts: list[str] = []
-    open_line = False
+class _Stream:
+    """Prints a generated text as it comes; a message in between gets a line of its own."""
 
-    def show(row: int, text: str) -> None:
-        nonlocal open_line
-        open_line = streams
-        if not parts and streams:
-            sys.stdout.write(prompt)
-        parts.append(text if parts or prompt else text.lstrip())
-        if streams:
-            sys.stdout.write(parts[-1])
+    def __init__(self, prompt: str, *, shown: bool, console: Console):
+        self.prompt, self.shown, self.console = prompt, shown, console
+        self.parts: list[str] = []
+        self.open = False
+
+    def add(self, index: int, text: str) -> None:
+        if not self.parts and self.shown:
+            sys.stdout.write(self.prompt)
+        self.parts.append(text if self.parts or self.prompt else text.lstrip())
+        if self.shown:
+            self.open = True
+            sys.stdout.write(self.parts[-1])
             sys.stdout.flush()
 
-    def end_line() -> None:
-        nonlocal open_line
-        if open_line:
+    def end_line(self) -> None:
+        if self.open:
             sys.stdout.write("\n")
             sys.stdout.flush()
-            open_line = False
+            self.open = False
 
-    def hear(event: Event) -> None:
-        end_line()  # a message has a line of its own
-        console(event)
+    def on_event(self, event: Event) -> None:
+        self.end_line()
+        self.console(event)
 
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"prompt": self.prompt, "text": "".join(self.parts)}
+
+
+def generate(options: Namespace) -> Answer:
+    settings = dict(options.settings)
+    strategy = decoding_strategy(**{name: settings.pop(name) for name in DECODING if name in settings})
+    shown = not options.json and (not isinstance(strategy, BeamSearch) or strategy.best == 1)
     with Console(quiet=options.quiet) as console:
         prompt = "\n".join(lines_of(options, console))
-        if prompt != options.text:  # a file's, whose last line has an end
+        if prompt != options.text:  # a file ends with a line break
             prompt = prompt.strip()
+        stream = _Stream(prompt, shown=shown, console=console)
         try:
             (found,) = text_generation.continuations(
                 [prompt],
                 model=load(options, console),
-                how=how,
-                tokens=options.tokens,
-                stop=options.stop,
-                trace=options.trace,
-                on_text=show,
-                on_event=hear,
+                strategy=strategy,
+                on_text=stream.add,
+                on_event=stream.on_event,
+                **settings,
             )
         except KeyboardInterrupt:
-            if not parts:
+            if not stream.parts:
                 raise
-            end_line()
-            written = {"prompt": prompt, "text": "".join(parts)}
-            if not streams:
-                shown = json.dumps(written, ensure_ascii=False) if options.json else prompt + written["text"]
-                sys.stdout.write(f"{shown}\n")
+            stream.end_line()
+            if not shown:
+                text = json.dumps(stream.data, ensure_ascii=False) if options.json else prompt + stream.data["text"]
+                sys.stdout.write(f"{text}\n")
                 sys.stdout.flush()
-            if isinstance(how, BeamSearch):
+            if isinstance(strategy, BeamSearch):
                 raise Interrupted("stopped before the search had ended; this is its best text so far") from None
-            raise Interrupted(f"stopped after {len(parts)} of {options.tokens} tokens") from None
+            most = settings.get("tokens", TOKENS)
+            raise Interrupted(f"stopped after {len(stream.parts)} of {most} tokens") from None
         except Exception:
-            end_line()
+            stream.end_line()
             raise
-        if why := text_generation.silence(found[0], how):
-            note(hear, why)
-    end_line()
-    data: dict[str, Any] = {"prompt": prompt, "text": "".join(parts)}
-    if isinstance(how, BeamSearch):
-        data |= {"best": [asdict(each) for each in found]}
-    lines = [] if streams else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
-    return Answer(lines=lines, data=data)
+        if reason := text_generation.empty_reason(found[0], strategy):
+            note(stream.on_event, reason)
+    stream.end_line()
+    best = {"best": [asdict(each) for each in found]} if isinstance(strategy, BeamSearch) else {}
+    lines = [] if shown else [f"{each.score or 0:8.3f}  {prompt}{each.text}" for each in found]
+    return Answer(lines=lines, data=stream.data | best)
 
 
-def translate_flags(flags: Flags) -> None:
-    flags.add_argument("text", metavar="TEXT|FILE|-", help="a text; or a file or stdin, whose lines are texts")
+def _translate_flags(flags: Flags) -> None:
+    flags.add_argument("text", metavar="TEXT|FILE|-", help="A text; or a file or stdin with a text per line.")
     encoding_flag(flags)
-    flags.add_argument("--model", metavar="FOLDER", help="the folder of a model that learned to rewrite")
-    search_flags(flags, " [5]")
-    flags.add_argument("--alignment", metavar="FILE", help="draw where each word was looked for: .html, .svg")
-    trace_flag(flags)
-    what = 'pairs of texts, a tab between: a language model then goes on from "english = french" lines'
-    flags.add_argument("--by-pattern", metavar="FILE.tsv", help=what)
-    flags.add_argument("--tokens", type=int, metavar="N", help="by pattern: to write at most [50]")
-    flags.add_argument("--cut", action="store_true", help="by pattern: leave out the first of too many pairs")
-    flags.set_defaults(cut=None)  # what was not given is the model's own
+    model_flag(flags, "The folder of a seq2seq model.")
+    flags.section("search", BeamSearch())
+    help = "Draw the cross-attention between source and target words: .html or .svg."
+    flags.add_argument("--alignment", metavar="FILE", help=help)
+    flags.arguments(translation.translate, trace="DIR|FILE", by_pattern="FILE.tsv")
     device_flags(flags)
 
 
-SETTINGS = ("best", "length_penalty", "tokens", "cut")
-
-
 def translate(options: Namespace) -> Answer:
-    """A line for each text as soon as it is there; several best ones are numbered by their scores."""
+    """Print a line per text as soon as it is translated; several best ones with their scores."""
+    settings = dict(options.settings)
+    by_pattern, trace = settings.pop("by_pattern", None), settings.pop("trace", None)
     if not options.text.strip():
         raise UsageError("there is nothing to translate: give a text, a file or -")
-    if options.by_pattern and options.alignment:
-        raise UsageError("--alignment does not go with --by-pattern: leave it out")
-    given = {"beams": options.beam, **{name: getattr(options, name) for name in SETTINGS}}
+    if by_pattern and options.alignment:
+        raise UsageError("--alignment cannot be combined with --by-pattern: leave it out")
     done = 0
     picture = options.alignment and picture_file(options.alignment)
-    looks: list[Alignment] = []
+    alignments: list[Alignment] = []
     with Console(quiet=options.quiet) as console:
         model = load(options, console)
         texts = lines_of(options, console)
-        waiting: deque[str] = deque()  # what is being written
+        waiting: deque[str] = deque()
 
-        def heard() -> Iterator[str]:
+        def listed() -> Iterator[str]:
             for text in texts:
                 waiting.append(text)
                 yield text
 
-        written = translation.translations(
-            heard(),
+        translated = translation.translations(
+            listed(),
+            settings,
             model=model,
-            by_pattern=options.by_pattern,
-            at_once=int(options.text == "-" and sys.stdin.isatty()),  # whoever types waits for each
-            trace=options.trace,
+            by_pattern=by_pattern,
+            batch_size=int(options.text == "-" and sys.stdin.isatty()),  # interactive: one at a time
+            trace=trace,
             on_event=console,
-            **{name: value for name, value in given.items() if value is not None},
         )
 
         def show(text: str, found: list[GeneratedText]) -> None:
@@ -198,11 +165,11 @@ def translate(options: Namespace) -> Answer:
             done += 1
 
         try:
-            for found in written:
+            for found in translated:
                 text = waiting.popleft()
                 show(text, found)
                 if picture and text.strip():
-                    looks.append(translation.aligned(text, str(found[0]), model=model))
+                    alignments.append(translation.aligned(text, str(found[0]), model=model))
         except KeyboardInterrupt as stopped:
             rest = stopped.found if isinstance(stopped, SearchInterrupted) else []
             last = max((number for number, found in enumerate(rest) if found), default=-1)
@@ -211,16 +178,19 @@ def translate(options: Namespace) -> Answer:
                 text = waiting.popleft()
                 if found:
                     show(text, found)
-                elif not options.json:  # so that the lines after it stand where their sources do
+                elif not options.json:  # keeps the output aligned with the input, line by line
                     sys.stdout.write("\n")
                     gaps += 1
             sys.stdout.flush()
-            empty = f"; {gaps} lines are empty, as their texts were not finished" if gaps else ""
+            empty = f"; {counted(gaps, 'line')} of unfinished texts left empty" if gaps else ""
             raise Interrupted(f"stopped after {done} texts, which are printed{empty}") from None
         if not done:
             if options.text != "-":
                 raise KeelError(f"{options.text} is empty: there is nothing to translate")
             note(console, "stdin was empty: there was nothing to translate")
-        if looks:
-            note(console, f"the picture: {write_alignment(picture, looks)}")
+        if alignments:
+            note(console, f"alignment: {write_alignment(picture, alignments)}")
     return Answer(lines=[])
+
+
+COMMANDS = {"generate": Command(_generate_flags, generate), "translate": Command(_translate_flags, translate)}

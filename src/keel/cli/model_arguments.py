@@ -1,4 +1,4 @@
-"""The model that a command names, where it runs, and what it reads."""
+"""Arguments that many commands share: the model, the device, and the text."""
 
 import sys
 from argparse import Namespace
@@ -13,43 +13,52 @@ from keel.data.text_files import open_text
 from keel.errors import UsageError
 from keel.model import Model
 
-NAMES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
-"""A word that ends so is the name of a file, not a text."""
+FILE_SUFFIXES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
+"""An argument with such an ending is a file name, not a text."""
+
+
+def model_flag(flags: Flags, what: str = "A model folder, or a word vector file.") -> None:
+    flags.add_argument("--model", metavar="MODEL", help=what)
 
 
 def device_flags(flags: Flags) -> None:
-    flags.add_argument("--device", default="auto", help="cpu, cuda, cuda:1; auto takes the GPU if there is one [auto]")
-    flags.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads; 0 leaves torch's own number [0]"
-    )
-
-
-def load(options: Namespace, console: Console) -> Model:
-    if not options.model:
-        raise UsageError("no default model ships with Keel yet: say which one by --model FOLDER")
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    return Model.load(options.model, device=options.device, on_event=console)
+    help = "Device: cpu, cuda, cuda:1; auto: the GPU if there is one. [auto]"
+    flags.add_argument("--device", default="auto", help=help)
+    flags.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: torch's default. [0]")
 
 
 def encoding_flag(flags: Flags) -> None:
-    flags.add_argument("--encoding", default="auto", metavar="NAME", help="of a file: utf-8, gb18030, ... [auto]")
+    help = "Character encoding of a file; auto: UTF-8, else GB18030. [auto]"
+    flags.add_argument("--encoding", default="auto", metavar="NAME", help=help)
+
+
+def model_of(options: Namespace) -> str:
+    if not options.model:
+        raise UsageError("no default model ships with Keel yet: choose one with --model FOLDER")
+    return options.model
+
+
+def load(options: Namespace, console: Console) -> Model:
+    path = model_of(options)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return Model.load(path, device=options.device, on_event=console)
 
 
 def file_of(given: str) -> Path | None:
-    """The file that is meant, if it is no text itself; the name of one that is not there is refused."""
+    """The file that an argument names, None if it is a text; the name of a missing file is refused."""
     try:
         if Path(given).is_file():
             return Path(given)
-    except (OSError, ValueError):  # too long for a path, or with a zero in it
+    except (OSError, ValueError):  # too long for a path, or with a null byte
         return None
-    if given.lower().endswith(NAMES) and not any(map(str.isspace, given)):
-        raise UsageError(f"there is no file {given}: name one that exists, or give a text")
+    if given.lower().endswith(FILE_SUFFIXES) and not any(map(str.isspace, given)):
+        raise UsageError(f"there is no file {given}: give an existing file, or a text")
     return None
 
 
 def lines_of(options: Namespace, console: Console) -> Iterable[str]:
-    """A text, or the lines of a file or, as "-", of stdin."""
+    """The text itself, or the lines of the file that it names, or of stdin for "-"."""
     if options.text == "-":
         return (line.rstrip("\n") for line in sys.stdin)
     path = file_of(options.text)

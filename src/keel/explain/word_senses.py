@@ -11,7 +11,7 @@ from keel.data.sentence_splitting import CJK
 from keel.errors import KeelError, UsageError
 from keel.events import counted
 from keel.explain.nearest_neighbors import unit_vectors
-from keel.model import WordVectors
+from keel.text_vectors import TokenVectors
 
 EQUAL = 0.995
 """Vectors with a cosine above this count as equal (shown as 1.00)."""
@@ -79,7 +79,7 @@ def find_uses(word: str, texts: Sequence[str]) -> list[WordUse]:
     return found
 
 
-def use_vectors(uses: Sequence[WordUse], encoded: Sequence[WordVectors]) -> np.ndarray:
+def use_vectors(uses: Sequence[WordUse], encoded: Sequence[TokenVectors]) -> np.ndarray:
     """Vectors [uses, width]: the mean over the subwords of each use in its encoded text."""
     found = []
     for use, words in zip(uses, encoded, strict=True):

@@ -1,4 +1,4 @@
-"""ELMo's published files, options.json and weights in hdf5, as AllenNLP and bilm-tf write them."""
+"""Published ELMo models: options.json and weights.hdf5, as AllenNLP and bilm-tf write them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,17 +12,18 @@ from torch import Tensor
 from keel.config import from_dict
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.formats.hf_architectures import LEARNING_HEAD
-from keel.formats.huggingface import Stored
+from keel.events import OnEvent, ignore
+from keel.formats.architecture import OBJECTIVE_HEAD
+from keel.formats.stored_model import Format, StoredModel
 from keel.systems.elmo import EMPTY, Elmo
 
 OPTIONS, WEIGHTS = "*options.json", "*weights.hdf5"
 GATES = (0, 2, 3, 1)
-"""Theirs are i, g, f, o."""
+"""Our order of the LSTM gates in theirs, which is i, g, f, o."""
 
 
 def is_elmo(folder: str | Path) -> bool:
-    """Whether this is a folder of ELMo's published files."""
+    """Whether this is a folder of published ELMo files."""
     folder = Path(folder)
     return (
         folder.is_dir()
@@ -31,8 +32,8 @@ def is_elmo(folder: str | Path) -> bool:
     )
 
 
-def read(folder: Path) -> Stored:
-    """A published model in our words; it takes text in words with blanks between, and knows none by heart."""
+def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
+    """Read a published ELMo; it has no vocabulary: words are separated by whitespace and read as characters."""
     system = _read_options(_one(folder, OPTIONS))
     tokenizer = Tokenizer.from_whitespace_words([])
     with torch.device("meta"):
@@ -41,13 +42,13 @@ def read(folder: Path) -> Stored:
     tensors = {f"encoder.{name}": value for name, value in found.items()}
     for name, wanted in encoder.state_dict().items():
         assert tensors[f"encoder.{name}"].shape == wanted.shape
-    return Stored(
+    return StoredModel(
         system=system,
         tokenizer=tokenizer,
-        vocabulary=len(tokenizer),
+        vocab_size=len(tokenizer),
         tensors=tensors,
         config={"model_type": system.name},
-        missing=(LEARNING_HEAD,),
+        missing=(OBJECTIVE_HEAD,),
     )
 
 
@@ -55,15 +56,15 @@ def _one(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         fault = f"several ({found[0].name}, {found[1].name})" if found else "none"
-        raise KeelError(f"{folder}: an ELMo folder has one {pattern.lstrip('*')}, and here is {fault}")
+        raise KeelError(f"{folder}: an ELMo folder has one {pattern.lstrip('*')}, this one has {fault}")
     return found[0]
 
 
 def _read_options(path: Path) -> Elmo:
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
-        lstm, letters = options["lstm"], options["char_cnn"]
-        windows = [window for window, _ in letters["filters"]]
+        lstm, characters = options["lstm"], options["char_cnn"]
+        windows = [window for window, _ in characters["filters"]]
         values = {
             "width": lstm["projection_dim"],
             "cell_size": lstm["dim"],
@@ -71,25 +72,24 @@ def _read_options(path: Path) -> Elmo:
             "residual": lstm.get("use_skip_connections", False),
             "cell_clip": float(lstm.get("cell_clip") or 0),
             "projection_clip": float(lstm.get("proj_clip") or 0),
-            "max_characters": letters["max_characters_per_token"],
-            "character_dim": letters["embedding"]["dim"],
-            "character_filters": [count for _, count in letters["filters"]],
-            "highway_layers": letters.get("n_highway") or 0,
-            "activation": letters["activation"],
+            "max_characters": characters["max_characters_per_token"],
+            "character_dim": characters["embedding"]["dim"],
+            "character_filters": [count for _, count in characters["filters"]],
+            "highway_layers": characters.get("n_highway") or 0,
+            "activation": characters["activation"],
             "bos_token": True,
         }
     except KeyError as error:
-        raise KeelError(f"{path}: the options lack {error}; are they those of an ELMo?") from None
+        raise KeelError(f"{path}: the options lack {error}: give the options.json of an ELMo model") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise KeelError(f"{path} cannot be read as ELMo's options ({error}): get it again") from None
+        raise KeelError(f"{path} is no valid ELMo options file ({error}): download it again") from None
     if windows != [*range(1, len(windows) + 1)]:
-        what = f"filters are over {windows} letters, and Keel's ELMo has them over 1, 2, 3, ..."
-        raise KeelError(f"{path}: {what}: take a model that has them so")
+        raise KeelError(f"{path}: filter widths are {windows}; Keel's ELMo supports 1, 2, 3, ... characters only")
     return from_dict(Elmo, values, str(path))
 
 
 def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
-    """Our encoder's tensors, made of all that is there, or an error that names theirs."""
+    """The encoder's tensors, from every array of the file."""
     try:
         import h5py
     except ImportError:
@@ -101,29 +101,31 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
 
             def get(name: str, *shape: int) -> Tensor:
                 if name not in file:
-                    raise KeelError(f"{path}: the weights lack {name}; the options are not of this file")
+                    raise KeelError(f"{path}: the weights lack {name}; the options belong to another model")
                 values: Any = file[name]
                 if getattr(values, "shape", None) != shape:
                     raise KeelError(
-                        f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options ask for "
-                        f"{_times(shape)}; the two files are not of one model"
+                        f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options need "
+                        f"{_times(shape)}; the two files belong to different models"
                     )
                 arrays.discard(name)
                 array = np.asarray(values, np.float32)
                 if not np.isfinite(array).all():
-                    raise KeelError(f"{path}: {name} holds numbers that are not finite: get it again")
+                    raise KeelError(f"{path}: {name} contains NaN or infinity: download it again")
                 return torch.from_numpy(array)
 
-            found = {**_letters(get, system), **_stacks(get, system)}
+            found = {**_character_cnn(get, system), **_stacks(get, system)}
             if arrays:
-                what = f"holds {min(arrays)}, which the options do not account for"
-                raise KeelError(f"{path} {what}; the two files are not of one model")
+                what = f"contains {min(arrays)}, which the options do not describe"
+                raise KeelError(f"{path} {what}; the two files belong to different models")
             return found
     except OSError as error:
-        raise KeelError(f"{path} cannot be read as hdf5, it is cut short or damaged: get it again ({error})") from None
+        raise KeelError(
+            f"{path} is no valid hdf5 file, it is truncated or damaged: download it again ({error})"
+        ) from None
 
 
-def _letters(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
+def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
     tensors = {"characters.weight": get("char_embed", EMPTY + 1, system.character_dim)}
     for number, count in enumerate(system.character_filters):
         weight = get(f"CNN/W_cnn_{number}", 1, number + 1, system.character_dim, count)
@@ -151,7 +153,7 @@ def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
         cell = [f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell" for direction in (0, 1)]
         whole = torch.stack([ordered(get(f"{name}/W_0", 2 * width, 4 * cells)) for name in cell])
         bias = torch.stack([ordered(get(f"{name}/B", 4 * cells)) for name in cell])
-        bias[:, cells : 2 * cells] += 1.0  # which TensorFlow's cell adds when it runs
+        bias[:, cells : 2 * cells] += 1.0  # the forget bias, which TensorFlow's cell adds at run time
         tensors[f"stack.{number}.into"], tensors[f"stack.{number}.recurrent"] = whole.split(width, 1)
         tensors[f"stack.{number}.bias"] = bias
         tensors[f"stack.{number}.projection"] = torch.stack([get(f"{name}/W_P_0", cells, width) for name in cell])
@@ -160,3 +162,6 @@ def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
 
 def _times(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "no array"
+
+
+ELMO = Format(name="ELMo folder", detect=is_elmo, read=read, system=lambda path: Elmo)

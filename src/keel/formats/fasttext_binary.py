@@ -1,7 +1,7 @@
-"""The bytes of fastText's own files: .bin, and .ftz, whose matrices are product-quantised.
+"""fastText's binary files: .bin, and .ftz with product-quantised matrices.
 
-All numbers are little-endian: a magic number and a version, the settings, the dictionary (words, then labels, each with
-its count), the matrix of inputs (a row for each word, then for each bucket of n-grams) and that of outputs.
+All numbers are little-endian: magic number and version, settings, dictionary (words, then labels, each with its count),
+input matrix (a row per word, then per n-gram bucket) and output matrix.
 """
 
 import io
@@ -16,24 +16,24 @@ import numpy as np
 
 from keel.data.text_files import DAMAGED, open_bytes
 from keel.errors import KeelError
-from keel.formats.model_folder import written
+from keel.formats.model_folder import atomic_file
 
 MAGIC, VERSION = 793712314, 12
 BLOCK = 1 << 20
-"""How many bytes are read at once."""
+"""Bytes that are read at once."""
 WIDEST = 1 << 20
-"""No vector is wider; a file that says so is damaged."""
+"""The largest plausible number of dimensions."""
 CENTROIDS = 256
-"""Vectors in a code book: a code is one byte."""
+"""Vectors per codebook: a code is one byte."""
 
 LOSSES, MODELS = range(1, 5), range(1, 4)
-"""What numbers stand for a loss or a model."""
+"""Valid codes."""
 SUPERVISED = 3
-"""The number of a model that learned from labels."""
+"""The code of a supervised model."""
 
 
 class Settings(NamedTuple):
-    """What fastText was told, in its order; `loss` and `model` are the numbers that it has for them."""
+    """fastText's arguments in file order; `loss` and `model` are its codes."""
 
     width: int
     window: int
@@ -46,13 +46,13 @@ class Settings(NamedTuple):
     buckets: int
     min_n: int
     max_n: int
-    rate_updates: int
+    lr_update_rate: int
     subsample: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contents:
-    """All that a file of fastText's holds."""
+    """The contents of a fastText file."""
 
     settings: Settings
     words: list[str]
@@ -60,15 +60,15 @@ class Contents:
     labels: list[str]
     label_counts: np.ndarray  # [labels]
     tokens: int
-    """How many words were read in training."""
-    kept: np.ndarray | None = None
-    """Of a pruned dictionary: the bucket of each row of n-grams, in their order; the others have none."""
+    """Training tokens."""
+    kept_buckets: np.ndarray | None = None
+    """In a pruned dictionary, the bucket of each n-gram row; all other buckets were dropped."""
     inputs: np.ndarray  # [words + n-grams, width]
     outputs: np.ndarray  # [labels or words, width]
 
 
 def is_fasttext(path: str | Path) -> bool:
-    """Whether a file, compressed or not, begins as fastText's do."""
+    """Whether a file, compressed or not, begins with fastText's magic number."""
     try:
         if not Path(path).is_file():
             return False
@@ -79,17 +79,17 @@ def is_fasttext(path: str | Path) -> bool:
 
 
 def read_contents(path: str | Path) -> Contents:
-    """Read a .bin or .ftz file, all of it or an error; product-quantised matrices are written out."""
+    """Read a .bin or .ftz file; product-quantised matrices are decoded."""
     path = Path(path)
     with _guarded(path), open_bytes(path) as file:
         return _contents(_Reader(path, file))
 
 
 def write_contents(path: str | Path, contents: Contents) -> None:
-    """Write a .bin file, whole or not at all; a pruned dictionary cannot be written, as fastText refuses it."""
+    """Write a .bin file atomically; fastText does not read a pruned dictionary in one."""
     path = Path(path)
-    assert contents.kept is None
-    with written(path) as file:
+    assert contents.kept_buckets is None
+    with atomic_file(path) as file:
         file.write(struct.pack("<2i", MAGIC, VERSION) + struct.pack("<12id", *contents.settings))
         words, labels = len(contents.words), len(contents.labels)
         file.write(struct.pack("<3i2q", words + labels, words, labels, contents.tokens, -1))
@@ -108,34 +108,34 @@ def _guarded(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        raise KeelError(f"{path} is damaged or cut short ({error}): fetch or compress it again") from None
+        raise KeelError(f"{path} is damaged or truncated ({error}): download or compress it again") from None
     except OSError as error:
         raise KeelError(f"{path} cannot be read: {error.strerror or error}") from None
     except MemoryError:
-        raise KeelError(f"{path} does not fit into memory: take a smaller model") from None
+        raise KeelError(f"{path} does not fit into memory: use a smaller model") from None
 
 
 class _Reader:
-    """Numbers, words and matrices from a stream, each checked against its end."""
+    """Reads numbers, words and matrices from a stream, and reports a premature end."""
 
     def __init__(self, path: Path, file: IO[bytes]):
         self.path, self.file = path, file
         self.rest, self.at = b"", 0
         plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO)
         self.most = path.stat().st_size if plain else 1 << 62
-        """Bytes that there can be."""
+        """The file's size in bytes, if it is not compressed."""
 
-    def cut_short(self) -> KeelError:
-        return KeelError(f"{self.path} ends before it is complete: it was cut short; get it again")
+    def truncated(self) -> KeelError:
+        return KeelError(f"{self.path} is truncated: download it again")
 
     def damaged(self, what: str) -> KeelError:
-        return KeelError(f"{self.path}: {what}; the file is damaged: get it again")
+        return KeelError(f"{self.path}: {what}; the file is damaged: download it again")
 
     def take(self, count: int) -> bytes:
         while len(self.rest) - self.at < count:
             block = self.file.read(max(BLOCK, count - (len(self.rest) - self.at)))
             if not block:
-                raise self.cut_short()
+                raise self.truncated()
             self.rest, self.at = self.rest[self.at :] + block, 0
         self.at += count
         return self.rest[self.at - count : self.at]
@@ -152,15 +152,15 @@ class _Reader:
             start = len(self.rest) - self.at
             if start > BLOCK:
                 raise self.damaged("a word has no end")
-            self.take(start + 1)  # brings at least one more block, and moves what is left to the front
+            self.take(start + 1)  # reads at least one more block, and moves the rest to the front
             self.at = 0
         return self.take(end + 1 - self.at)[:-1]
 
     def array(self, kind: str, count: int) -> np.ndarray:
-        """That many numbers in a row; read block by block into their place."""
+        """An array of that many numbers, read block by block."""
         size = count * np.dtype(kind).itemsize
-        if size > self.most:  # before memory is asked for it
-            raise self.cut_short()
+        if size > self.most:  # before memory is allocated
+            raise self.truncated()
         found = np.empty(count, kind)
         view = found.view(np.uint8).data
         done = min(size, len(self.rest) - self.at)
@@ -168,7 +168,7 @@ class _Reader:
         while done < size:
             block = self.file.read(min(BLOCK, size - done))
             if not block:
-                raise self.cut_short()
+                raise self.truncated()
             view[done : done + len(block)] = block
             done += len(block)
         return found
@@ -178,15 +178,15 @@ def _contents(reader: _Reader) -> Contents:
     path = reader.path
     magic, version = reader.numbers("2i")
     if magic != MAGIC:
-        raise KeelError(f"{path} is no model of fastText's: it does not begin as they do; give a .bin or .ftz file")
+        raise KeelError(f"{path} is no fastText model (wrong magic number): give a .bin or .ftz file")
     if not 11 <= version <= VERSION:
         raise KeelError(f"{path} has version {version} of fastText's format; Keel reads 11 and {VERSION}")
     settings = Settings(*reader.numbers("12id"))
     if settings.model == SUPERVISED and version == 11:
-        settings = settings._replace(max_n=0)  # did not use n-grams of characters, whatever it says
+        settings = settings._replace(max_n=0)  # it ignored character n-grams, whatever the setting
     sound = 0 < settings.width <= WIDEST and settings.buckets >= 0 and settings.model in MODELS
     if not (sound and settings.loss in LOSSES):
-        raise reader.damaged("its settings make no sense")
+        raise reader.damaged("its settings are invalid")
     size, words, labels, tokens, pruned = reader.numbers("3i2q")
     if size != words + labels or min(words, labels) < 0 or pruned < -1 or (settings.model == SUPERVISED and labels < 1):
         raise reader.damaged(f"it says {size} entries, {words} words and {labels} labels")
@@ -196,20 +196,22 @@ def _contents(reader: _Reader) -> Contents:
         names.append(reader.word())
         counts[number], kind = reader.numbers("qb")
         if kind != (number >= words):
-            raise reader.damaged("its words and labels are mixed")
-    kept = None
+            raise reader.damaged("its words and labels are interleaved")
+    kept_buckets = None
     if pruned >= 0:
         buckets, rows = reader.array("<i4", 2 * pruned).reshape(-1, 2).T
-        kept = np.empty(pruned, np.int64)
+        kept_buckets = np.empty(pruned, np.int64)
         if not np.array_equal(np.sort(rows), np.arange(pruned)) or (pruned and not buckets.min() >= 0):
             raise reader.damaged("its pruned n-grams have no rows")
-        kept[rows] = buckets
+        kept_buckets[rows] = buckets
     quantised = bool(reader.number("b"))
     if pruned >= 0 and not quantised:
         raise KeelError(
-            f"{path} is of a kind that fastText itself has withdrawn (pruned, not quantised): get a newer one"
+            f"{path} is pruned but not quantised, which fastText no longer supports: download a newer model"
         )
-    inputs = _matrix(reader, quantised, words + (settings.buckets if kept is None else len(kept)), settings.width)
+    inputs = _matrix(
+        reader, quantised, words + (settings.buckets if kept_buckets is None else len(kept_buckets)), settings.width
+    )
     outputs = _matrix(
         reader,
         bool(reader.number("b")) and quantised,
@@ -217,9 +219,9 @@ def _contents(reader: _Reader) -> Contents:
         settings.width,
     )
     if reader.at < len(reader.rest) or reader.file.read(1):
-        raise reader.damaged("something follows the model")
+        raise reader.damaged("data follows the model")
     if not (np.isfinite(inputs).all() and np.isfinite(outputs).all()):
-        raise KeelError(f"{path} holds numbers that are NaN or infinite: train it again")
+        raise KeelError(f"{path} contains NaN or infinity: train it again")
     return Contents(
         settings=settings,
         words=_names(names[:words]),
@@ -227,14 +229,14 @@ def _contents(reader: _Reader) -> Contents:
         labels=_names(names[words:]),
         label_counts=counts[words:],
         tokens=tokens,
-        kept=kept,
+        kept_buckets=kept_buckets,
         inputs=inputs,
         outputs=outputs,
     )
 
 
 def _names(raw: list[bytes]) -> list[str]:
-    """Words as text, each another: of one that comes twice fastText finds the last, and no text holds a space in it."""
+    """Distinct words: fastText finds the last of duplicates, so the others get a suffix that no token has."""
     names = [name.decode("utf-8", "surrogateescape") for name in raw]
     place: dict[str, int] = {}
     for number, name in enumerate(names):
@@ -245,33 +247,37 @@ def _names(raw: list[bytes]) -> list[str]:
 
 
 def _matrix(reader: _Reader, quantised: bool, rows: int, width: int) -> np.ndarray:
-    """[rows, width] numbers; quantised ones are put together from their codes."""
+    """A matrix [rows, width]; a quantised one is decoded."""
     if not quantised:
         _check_shape(reader, reader.numbers("2q"), rows, width)
         return reader.array("<f4", rows * width).reshape(rows, width)
     with_norms, *shape, size = reader.numbers("?2qi")
     _check_shape(reader, shape, rows, width)
     if rows and (size % rows or not 0 < size // rows <= width):
-        raise reader.damaged(f"{size} codes are no number for {rows} rows")
+        raise reader.damaged(f"{size} codes do not fit {rows} rows")
     codes = reader.array("u1", size).reshape(rows, -1)
-    found = _code_book(reader, width, codes.shape[1])(codes)
+    found = _codebook(reader, width, codes.shape[1])(codes)
     if with_norms:
         norms = reader.array("u1", rows).reshape(rows, 1)
-        found *= _code_book(reader, 1, 1)(norms)
+        found *= _codebook(reader, 1, 1)(norms)
     return found
 
 
 def _check_shape(reader: _Reader, shape: tuple[int, ...] | list[int], rows: int, width: int) -> None:
     if tuple(shape) != (rows, width):
-        told = " x ".join(map(str, shape))
-        raise reader.damaged(f"a matrix is {told}, but its dictionary asks for {rows} x {width}")
+        found = " x ".join(map(str, shape))
+        raise reader.damaged(f"a matrix is {found}, but its dictionary needs {rows} x {width}")
 
 
-def _code_book(reader: _Reader, width: int, parts: int) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from codes [rows, parts] to vectors: part n of a vector is what its code stands for in book n."""
-    told, found_parts, part_width, last_width = reader.numbers("4i")
-    if (told, found_parts) != (width, parts) or part_width < 1 or (parts - 1) * part_width + last_width != width:
-        raise reader.damaged("its code book does not fit its codes")
+def _codebook(reader: _Reader, width: int, parts: int) -> Callable[[np.ndarray], np.ndarray]:
+    """The decoder of product quantisation: codes [rows, parts] to vectors, part n by codebook n."""
+    stored_width, found_parts, part_width, last_width = reader.numbers("4i")
+    if (
+        (stored_width, found_parts) != (width, parts)
+        or part_width < 1
+        or (parts - 1) * part_width + last_width != width
+    ):
+        raise reader.damaged("its codebook does not fit its codes")
     centroids = reader.array("<f4", width * CENTROIDS)
 
     def decode(codes: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import NextTokenModel, group_by_length, prompt_batch, select_state, top_candidates
@@ -51,7 +52,7 @@ class SearchInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeamSearch:
+class BeamSearch(Validated):
     """Settings of beam search."""
 
     beams: int = 5

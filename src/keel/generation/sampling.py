@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import (
@@ -26,7 +27,7 @@ NUCLEUS_SIZES = 128, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class Sampling(Validated):
     """Settings of sampling."""
 
     temperature: float = 1.0

@@ -1,0 +1,195 @@
+"""The setup of a fine-tuning run: settings with the defaults of system and task, and the model to start from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from keel.api.settings import VocabularySettings, route_settings
+from keel.api.starting_point import resolve_start, warn_unknown_tokens
+from keel.config import unknown_name
+from keel.data.corpus import Corpus
+from keel.data.examples import Columns, Examples, Labels
+from keel.data.label_kinds import TextTarget
+from keel.data.tokenizer import Tokenizer
+from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
+from keel.errors import UsageError
+from keel.events import OnEvent, ignore, note
+from keel.model import Model
+from keel.systems.system import System
+from keel.tasks import TASKS, Task
+from keel.tasks.head_settings import HeadSettings
+from keel.training.counter_rng import derive_seed
+from keel.training.plan import Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningSetup:
+    """All settings of a run, resolved and checked."""
+
+    task: type[Task]
+    system: System
+    parent: Model | None
+    """The trained model to start from; None for a new one."""
+    freeze: bool
+    from_scratch: bool
+    """Whether the encoder is randomly initialised."""
+    train: Train
+    columns: Columns
+    head: HeadSettings
+    text: VocabularySettings
+
+    @classmethod
+    def resolve(
+        cls,
+        base: Model | System | str | Path,
+        out: str | Path | None,
+        task: str,
+        freeze: bool | None,
+        from_scratch: bool,
+        settings: dict[str, Any],
+        on_event: OnEvent,
+    ) -> Self:
+        """Resolve what was given and the defaults of system and task."""
+        if task not in TASKS:
+            raise unknown_name(task, TASKS, "--task")
+        if freeze and from_scratch:
+            raise UsageError("--freeze keeps the pre-trained weights and --from-scratch drops them: use one of them")
+        kind = TASKS[task]
+        start, parent = resolve_start(base, out, settings, on_event, labelled=True)
+        if obstacle := supports(start, task):
+            raise UsageError(obstacle)
+        freeze = _resolve_freeze(start, parent, freeze, from_scratch, settings, on_event)
+        has_network = _has_network(settings)
+        head_defaults = _head_defaults(kind, start, settings, plain=not freeze and not has_network)
+        system, train, columns, head, text = route_settings(
+            settings,
+            start,
+            kind.finetuning_defaults(start, freeze, network=has_network),
+            Columns(),
+            head_defaults,
+            VocabularySettings(),
+            only=start.finetuning_policy.fields if parent else None,
+        )
+        if parent and text != VocabularySettings():
+            changed = ", ".join(
+                f"--text.{each.name}" for each in fields(text) if getattr(text, each.name) != each.default
+            )
+            raise UsageError(f"{parent.card.title or 'the model'} has its tokenizer already: leave out {changed}")
+        for name in head.non_default():
+            if name not in kind.head_fields:
+                able = " or ".join(each for each, other in TASKS.items() if name in other.head_fields)
+                raise UsageError(f"--{name.replace('_', '-')} is for --task {able}, not for {task}: leave it out")
+        if head_defaults.lm_loss and "lm_loss" not in settings:
+            weight = f"--lm-loss {head_defaults.lm_loss:g}"
+            note(on_event, f"{start.name} adds an auxiliary language model loss: {weight}, 0 for none")
+        return cls(
+            task=kind,
+            system=system,
+            parent=parent,
+            freeze=freeze,
+            from_scratch=from_scratch or parent is None,
+            train=train,
+            columns=columns,
+            head=head,
+            text=text,
+        )
+
+    @property
+    def has_network(self) -> bool:
+        return self.head.network != "none" or self.head.characters != "none"
+
+    def starting_model(self, examples: Examples, labels: Labels, report: OnEvent) -> tuple[Model, Labels]:
+        """The model to fine-tune, and the labels with the tokenizer of generated text, if there is one."""
+        policy = self.system.finetuning_policy
+        system = policy.adapt_system(labels.kind, examples.label_counts, frozen=self.freeze or self.has_network)
+        parent = self.parent
+        if parent is None:
+            parent, target = _new_model(system, self.task, examples, self.text, self.train.seed, report)
+            labels = replace(labels, tokenizer=target)
+        else:
+            if not isinstance(labels.kind, TextTarget):  # for text, unknown tokens are reported one by one
+                warn_unknown_tokens(parent.unknown_share(examples), examples.source, parent, report)
+            if isinstance(parent.task, self.task):
+                labels = replace(labels, tokenizer=parent.task.labels.tokenizer)
+        return _adapt(system, parent, self.train.seed), labels
+
+
+def _has_network(settings: Mapping[str, Any]) -> bool:
+    return settings.get("network", "none") != "none" or settings.get("characters", "none") != "none"
+
+
+def _resolve_freeze(
+    start: System,
+    parent: Model | None,
+    freeze: bool | None,
+    from_scratch: bool,
+    settings: Mapping[str, Any],
+    on_event: OnEvent,
+) -> bool:
+    """Whether the encoder is frozen; the default of feature-based systems."""
+    if freeze is None:
+        freeze = (
+            start.finetuning_policy.feature_based
+            and parent is not None
+            and not from_scratch
+            and "unfreeze" not in settings
+        )
+        if freeze:
+            note(on_event, f"{start.name} is feature-based: its encoder is frozen; --no-freeze to fine-tune all of it")
+    if freeze and parent is None:
+        raise UsageError(f"--freeze keeps pre-trained weights, and a new {start.name} has none: give a model folder")
+    return freeze
+
+
+def _head_defaults(task: type[Task], start: System, settings: Mapping[str, Any], *, plain: bool) -> HeadSettings:
+    """The system's defaults for the head; `plain`: a tuned encoder with no network on it."""
+    lm_loss = 0.0
+    if plain and not settings.get("mix") and "lm_loss" in task.head_fields:
+        lm_loss = start.finetuning_policy.head_defaults().get("lm_loss", 0.0)
+    mix = start.finetuning_policy.feature_based and "mix" in task.head_fields and not settings.get("lm_loss")
+    return HeadSettings(mix=mix, lm_loss=lm_loss)
+
+
+def _new_model(
+    system: System, task: type[Task], examples: Examples, text: VocabularySettings, seed: int, report: OnEvent
+) -> tuple[Model, Tokenizer | None]:
+    """A model without weights whose tokenizer is trained on the examples, and the tokenizer of generated text."""
+
+    def learn(texts: list[str], default: str) -> Tokenizer:
+        kind: Any = default if text.tokenizer == "auto" else text.tokenizer
+        size, min_count = text.vocabulary or system.default_vocab_size, 0 if kind == "bpe" else 1
+        settings = TokenizerSettings(kind=kind, vocab_size=size, min_count=min_count, seed=seed)
+        return train_tokenizer(Corpus.of(texts), settings, report)
+
+    choice = report if text.tokenizer == "auto" else ignore  # an explicit choice needs no note
+    tokenizer, target = task.train_tokenizers(system, examples, learn, separate=text.separate, on_event=choice)
+    tokenizer = system.finetuning_policy.extend_new_tokenizer(tokenizer)
+    with torch.device("meta"):
+        model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
+    return model, target
+
+
+def _adapt(system: System, parent: Model, seed: int) -> Model:
+    """The parent with the task's settings and embeddings of its special tokens; other weights are the parent's."""
+    tokenizer = system.finetuning_policy.extend_tokenizer(parent.tokenizer)
+    if system == parent.system and tokenizer is parent.tokenizer:
+        return parent
+    vocab_size = max(parent.encoder.vocab_size, len(tokenizer))
+    with torch.device("meta"):
+        encoder = system.build_encoder(vocab_size)
+    shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    old_weights = parent.encoder.state_dict()
+    weights = {name: tensor for name, tensor in old_weights.items() if tensor.shape == shapes[name]}
+    resized = (torch.Size([parent.encoder.vocab_size]), torch.Size([vocab_size]))
+    if weights.keys() != shapes.keys() and next(parent.encoder.parameters()).device.type != "meta":
+        torch.manual_seed(derive_seed(seed, "marks"))  # the same on resume
+        encoder = system.build_encoder(vocab_size).to(parent.device)
+        for name, new in encoder.state_dict().items():
+            old = old_weights[name]
+            if name not in weights and (old.shape[:1], new.shape[:1]) == resized and old.shape[1:] == new.shape[1:]:
+                weights[name] = torch.cat([old, new[len(old) :]])
+    encoder.load_state_dict(weights, strict=False, assign=True)
+    return replace(parent, system=system, encoder=encoder, tokenizer=tokenizer)

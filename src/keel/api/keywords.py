@@ -1,0 +1,240 @@
+"""Keywords of verbs, for editors and type checkers: the fields of the settings dataclasses.
+
+Written by `python -m tests.api.test_keywords`; a test compares it with the dataclasses.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from keel.events import OnEvent
+
+
+class TrainKeywords(TypedDict, total=False):
+    """Fields of `Train`."""
+
+    steps: int
+    epochs: float
+    minutes: float
+    batch: int
+    ramp: float
+    accumulate: int
+    optimizer: Literal["adamw", "muon", "own"]
+    lr: float
+    schedule: Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
+    warmup: float
+    cooldown: float
+    layer_decay: float
+    unfreeze: Literal["none", "gradual"]
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    clip: float
+    average: float
+    precision: Literal["auto", "fp32", "bf16"]
+    compile: bool
+    parallel: Literal["ddp", "fsdp"]
+    device: str
+    threads: int
+    seed: int
+    evaluate_every: int
+    checkpoint_every: int
+    checkpoint_minutes: float
+    keep: int
+    log_every: int
+
+
+class TextKeywords(TypedDict, total=False):
+    """Fields of `TextSettings`."""
+
+    text_column: str
+    encoding: str
+    dedup: Literal["none", "lines", "documents"]
+    sentences: Literal["auto", "split", "lines", "none"]
+    tokenizer: str
+    vocabulary: int
+    min_count: int
+    phrases: int
+    lowercase: Literal["auto", "yes", "no"]
+    sample: int
+    held_out: float
+
+
+class VocabularyKeywords(TypedDict, total=False):
+    """Fields of `VocabularySettings`."""
+
+    tokenizer: Literal["auto", "wordpiece", "bpe", "words", "characters"]
+    vocabulary: int
+    separate: bool
+
+
+class ColumnKeywords(TypedDict, total=False):
+    """Fields of `Columns`."""
+
+    text_column: str
+    second_column: str
+    label_column: str
+    labels: Literal["auto", "single", "multi", "regression"]
+    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
+    scheme: Literal["auto", "BIO", "BIOES", "BMES"]
+    encoding: str
+
+
+class HeadKeywords(TypedDict, total=False):
+    """Fields of `HeadSettings`."""
+
+    network: Literal["none", "cnn", "rnn", "gru", "lstm"]
+    network_width: int
+    network_layers: int
+    network_dropout: float
+    characters: Literal["none", "cnn", "lstm"]
+    crf: bool
+    pool: Literal["default", "concat", "mean", "max", "first", "last"]
+    mix: bool
+    orders: Literal["default", "given", "both"]
+    lm_loss: float
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """Fields of `Sampling`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    seed: int
+
+
+class BeamSearchKeywords(TypedDict, total=False):
+    """Fields of `BeamSearch`."""
+
+    beams: int
+    length_penalty: float
+    best: int
+
+
+class SystemKeywords(TypedDict, total=False):
+    """Fields of any system."""
+
+    weighting: Literal["binary", "count", "tfidf"]
+    classes: int
+    order: int
+    memory: float
+    width: int
+    hidden: int
+    direct_connections: bool
+    loss: Literal["softmax", "negative", "nce", "hierarchical"] | Literal["negative", "hierarchical"]
+    negatives: int
+    sampling_power: float
+    chunk_length: int
+    architecture: Literal["skipgram", "cbow"]
+    window: int
+    subsample: float
+    x_max: float
+    alpha: float
+    min_n: int
+    max_n: int
+    buckets: int
+    kept_buckets: int
+    supervised: bool
+    word_ngrams: int
+    label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
+    units: Literal["words", "characters"]
+    kernel_sizes: tuple[int, ...]
+    filters: int
+    dropout: float
+    cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
+    layers: int
+    bidirectional: bool
+    tie_embeddings: bool
+    bptt: int
+    hidden_size: int
+    input_dropout: float
+    layer_dropout: float
+    word_dropout: float
+    weight_dropout: float
+    ar: float
+    tar: float
+    cell_size: int
+    residual: bool
+    cell_clip: float
+    projection_clip: float
+    max_characters: int
+    character_dim: int
+    character_filters: tuple[int, ...]
+    highway_layers: int
+    activation: Literal["relu", "tanh"] | Literal["relu", "gelu", "gelu_tanh", "silu"]
+    softmax_samples: int
+    bos_token: bool
+    head_dim: int
+    mlp_ratio: float
+    attention_dropout: float
+    norm_epsilon: float
+    label_smoothing: float
+    r_drop: float
+    decoder_layers: int
+    position_encoding: Literal["sinusoidal", "learned", "none"]
+    pre_norm: bool
+    max_positions: int
+    scoring: Literal["additive", "dot"]
+    attention_dim: int
+    sink: bool
+    sequence_length: int
+    segment_types: int
+    final_sequence_length: int
+    final_share: float
+    mask_rate: float
+    whole_word_masking: bool
+    next_sentence: bool
+
+
+class DecodingKeywords(SamplingKeywords, total=False):
+    """Settings of sampling and of beam search."""
+
+    beams: int | None
+    length_penalty: float | None
+
+
+class GenerateKeywords(DecodingKeywords, total=False):
+    """Keywords of `generate`."""
+
+    tokens: int
+    stop: str | Sequence[str]
+    trace: str | Path | None
+    on_text: Callable[[str], object]
+    on_event: OnEvent
+
+
+class TranslateKeywords(BeamSearchKeywords, total=False):
+    """Keywords of `translate`."""
+
+    by_pattern: str | Path | Iterable[tuple[str, str]] | None
+    tokens: int | None
+    cut: bool
+    trace: str | Path | None
+    on_event: OnEvent
+
+
+class PretrainKeywords(TrainKeywords, TextKeywords, SystemKeywords, total=False):
+    """Keywords of `pretrain`."""
+
+    size: str
+
+
+class FinetuneKeywords(TrainKeywords, ColumnKeywords, HeadKeywords, VocabularyKeywords, SystemKeywords, total=False):
+    """Keywords of `finetune`."""
+
+    size: str
+
+
+class PredictKeywords(ColumnKeywords, BeamSearchKeywords, total=False):
+    """Keywords of `predict`."""
+
+
+class EvaluateKeywords(ColumnKeywords, BeamSearchKeywords, total=False):
+    """Keywords of `evaluate`."""
+
+    stride: int | None
+    dedup: Literal["none", "lines", "documents"]
+    sentences: Literal["auto", "split", "lines", "none"]

@@ -1,0 +1,62 @@
+"""What training starts from, a new system or a trained model; and what comes out of it."""
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from keel.api.run_folder import refuse_same
+from keel.errors import UsageError
+from keel.events import OnEvent, note
+from keel.model import MAX_UNKNOWN, Model
+from keel.systems import SYSTEMS
+from keel.systems.system import System
+from keel.training.distributed import World
+
+
+def resolve_start(
+    system: System | Model | str | Path,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    on_event: OnEvent,
+    *,
+    labelled: bool = False,
+) -> tuple[System, Model | None]:
+    """The system to train and, unless it is new, the model to start from; takes `size` out of the settings."""
+    named = isinstance(system, str) and system in SYSTEMS
+    if not named and settings.get("size"):
+        raise UsageError("--size is for a new model: leave it out, or give the name of a system")
+    if isinstance(system, System):
+        return system, None
+    if isinstance(system, Model):
+        return system.system, system
+    if named:
+        kind = SYSTEMS[str(system)]
+        if size := settings.pop("size", ""):
+            return kind.sized(size), None
+        return kind().finetuning_policy.from_scratch_system() if labelled else kind(), None
+    if not isinstance(system, str | Path):
+        raise UsageError(f"{system!r} cannot be trained: give a system, its name, a model or its folder")
+    if not os.path.exists(system):
+        near = get_close_matches(str(system), SYSTEMS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SYSTEMS)}, or an existing folder"
+        raise UsageError(f"{str(system)!r} is neither a system nor a model folder: {remedy}")
+    if out is not None:
+        refuse_same(system, out)
+    parent = Model.load(system, device="auto" if labelled else "cpu", on_event=on_event)
+    return parent.system, parent
+
+
+def warn_unknown_tokens(share: float, source: object, model: Model | None, report: OnEvent) -> None:
+    """Report a text with many unknown tokens."""
+    if share > MAX_UNKNOWN:
+        name = (model and model.card.title) or "the model"
+        remedy = "use a model or a tokenizer for such text"
+        note(report, f"{source}: {share:.0%} of the tokens are unknown to {name}: {remedy}")
+
+
+def save_model(model: Model, out: str | Path | None, world: World) -> Model:
+    """Save the model to its folder, if it has one, from the main process."""
+    if out is not None and world.is_main:
+        model.save(out, overwrite=True)
+    return model

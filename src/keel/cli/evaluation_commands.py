@@ -1,0 +1,189 @@
+"""Commands of trained models: evaluate, predict, fill, embed."""
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keel.api import evaluation, inference, text_generation
+from keel.cli.command_output import Answer, Command
+from keel.cli.console import Console
+from keel.cli.flags import Flags
+from keel.cli.model_arguments import device_flags, file_of, lines_of, load, model_flag
+from keel.cli.training_commands import labelled_source
+from keel.data.examples import Columns, read_examples
+from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
+from keel.data.text_files import file_kind
+from keel.errors import KeelError, UsageError
+from keel.events import note
+from keel.explain.vector_benchmarks import Analogies
+from keel.generation.beam_search import BeamSearch
+from keel.metrics.scores import Scores, format_score
+
+SHOWN_ERRORS = 5
+LARGEST_CONFUSION = 12
+"""Classes up to which the confusion matrix is printed."""
+
+
+def _dataset_flags(flags: Flags, model: str, file: str) -> None:
+    flags.add_argument("model", metavar="MODEL", help=model)
+    flags.add_argument("file", nargs="+", metavar="FILE", help=file)
+    flags.section("columns", Columns())
+    flags.section("search", BeamSearch())
+    device_flags(flags)
+
+
+def _predict_flags(flags: Flags) -> None:
+    file = "Texts, one per line or in a column; - for stdin; for seq2seq also two parallel files."
+    _dataset_flags(flags, "The folder of a fine-tuned model.", file)
+    help = (
+        "CoNLL output: a line per word with its true tag, if the file has one, and its predicted tag (for conlleval)."
+    )
+    flags.add_argument("--conll", action="store_true", help=help)
+
+
+def predict(options: Namespace) -> Answer:
+    first = options.file[0]
+    if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often a text
+        raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
+    console = Console(quiet=options.quiet)
+    source = labelled_source(options.file)
+    records = inference.predict(load(options, console), source, on_event=console, **options.settings)
+    return Answer(lines=_conll_lines(records) if options.conll else _json_lines(records))
+
+
+def _conll_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for record in records:
+        if "tags" not in record:
+            raise UsageError("--conll is for models that tag words: leave it out")
+        tags = [_as_bio(record[name]) for name in ("gold", "tags") if name in record]
+        yield from map(" ".join, zip(record["words"], *tags, strict=True))
+        yield ""
+
+
+def _as_bio(tags: list[str]) -> list[str]:
+    """Entity tags in BIO, the only scheme that conlleval knows."""
+    typed = any("-" in tag for tag in tags)
+    return (
+        write_tags(extract_entities(tags), len(tags), "BIO")
+        if typed and detect_scheme([tags]) in ("BIOES", "BMES")
+        else tags
+    )
+
+
+def _evaluate_flags(flags: Flags) -> None:
+    file = "Labelled examples; for word vectors a similarity or analogy benchmark; for a language model a text."
+    _dataset_flags(flags, "A fine-tuned model, word vectors, or a language model.", file)
+    flags.arguments(evaluation.evaluate, out="DIR")
+    flags.arguments(text_generation.perplexity)
+
+
+def evaluate(options: Namespace) -> Answer:
+    with Console(quiet=options.quiet) as console:
+        model, source = load(options, console), labelled_source(options.file)
+        scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
+    return Answer(lines=_score_lines(scores), data=scores.to_dict())
+
+
+def _score_lines(scores: Scores) -> Iterator[str]:
+    if isinstance(scores, Analogies):
+        yield from map(str, scores.sections)
+    yield str(scores)
+    width = max(map(len, scores.types), default=0)
+    for kind, figures in scores.types.items():
+        yield f"{kind.rjust(width)}: {', '.join(format_score(name, vars(score)) for name, score in figures.items())}"
+    if scores.confusion and len(scores.names) <= LARGEST_CONFUSION:
+        yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
+        rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]
+        width = max(len(cell) for row in rows for cell in row) + 2
+        yield from ("".join(cell.rjust(width) for cell in row) for row in [["", *scores.names], *rows])
+    if scores.errors:
+        yield "\nmost confident errors"
+    for error in scores.errors[:SHOWN_ERRORS]:
+        texts = error.text if error.second is None else f"{error.text} | {error.second}"
+        predicted = error.predicted or "an empty text"
+        yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
+
+
+def _fill_flags(flags: Flags) -> None:
+    flags.add_argument("text", metavar="TEXT", help="A text with [MASK] or ___ where a word is missing; - for stdin.")
+    model_flag(flags, "The folder of a pre-trained masked language model.")
+    flags.arguments(inference.fill)
+    device_flags(flags)
+
+
+def fill(options: Namespace) -> Answer:
+    text = sys.stdin.read().strip() if options.text == "-" else options.text
+    with Console(quiet=options.quiet) as console:
+        masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
+    lines: list[str] = []
+    for number, words in enumerate(masks, 1):
+        lines += [f"mask {number}"] * (len(masks) > 1)
+        lines += [f"{probability:7.1%}  {word}" for word, probability in words]
+    return Answer(lines=lines, data=[[word._asdict() for word in words] for words in masks])
+
+
+def _embed_flags(flags: Flags) -> None:
+    flags.add_argument("text", metavar="TEXT|FILE|-", help="A text; or a file or stdin with a text per line.")
+    model_flag(flags)
+    flags.arguments(inference.embed)
+    flags.section("columns", Columns(), only=("text_column", "encoding"))
+    flags.add_argument("--out", metavar="FILE.npy", help="Write one array to this file instead of JSON lines.")
+    device_flags(flags)
+
+
+def embed(options: Namespace) -> Answer:
+    settings = dict(options.settings)
+    columns = Columns(**{name: settings.pop(name) for name in ("text_column", "encoding") if name in settings})
+    per_token = settings.get("pool") == "none"
+    if options.out and per_token:
+        raise UsageError("--pool none gives different numbers of vectors per text, which no .npy holds: omit --out")
+    with Console(quiet=options.quiet) as console:
+        texts = _texts(options, columns, console)
+        vectors: Any = inference.embed(texts, model=load(options, console), on_event=console, **settings)
+    if options.out:
+        part = Path(f"{options.out}.part")
+        with open(part, "wb") as file:
+            np.save(file, vectors)
+        part.replace(options.out)
+        shape = " x ".join(map(str, vectors.shape))
+        return Answer(lines=[f"{options.out}: {shape}"], data={"file": options.out, "shape": vectors.shape})
+    if per_token:
+        found = [{"tokens": it.tokens, "offsets": it.offsets, "vectors": it.vectors.tolist()} for it in vectors]
+    else:
+        found = [{"vector": vector.tolist()} for vector in vectors]
+    records = [{"text": text, **record} for text, record in zip(texts, found, strict=True)]
+    return Answer(lines=_json_lines(records), data=records)
+
+
+def _texts(options: Namespace, columns: Columns, console: Console) -> list[str]:
+    """The text itself, or the texts of a file or of stdin."""
+    path = None if options.text == "-" else file_of(options.text)
+    if path is None or file_kind(path) == "txt":
+        options.encoding = columns.encoding
+        lines = list(lines_of(options, console))
+        texts = [line for line in lines if line.strip()]
+        if not texts:
+            where = "stdin" if options.text == "-" else path or repr(options.text)
+            raise KeelError(f"{where} contains no text: give one that is not empty")
+        if empty := len(lines) - len(texts):
+            note(console, f"{empty:,} of {len(lines):,} lines are empty and skipped")
+        return texts
+    return [each.text for each in read_examples(path, pair=False, columns=columns, on_event=console)]
+
+
+def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    return (json.dumps(record, ensure_ascii=False) for record in records)
+
+
+COMMANDS = {
+    "evaluate": Command(_evaluate_flags, evaluate),
+    "predict": Command(_predict_flags, predict),
+    "fill": Command(_fill_flags, fill),
+    "embed": Command(_embed_flags, embed),
+}

@@ -1,0 +1,136 @@
+"""A model as read from or written to disk, whatever the file format; and what a file format is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regression, SingleLabel, TagLabels
+from keel.data.token_batch import TokenBatch
+from keel.data.tokenizer import Tokenizer
+from keel.errors import KeelError
+from keel.formats.architecture import CHOOSING, PRETRAINING_HEADS, TAGGING
+from keel.formats.hf_architectures import architecture_of
+from keel.formats.vector_files import Vectors
+from keel.nn.encoder import Encoder
+from keel.systems.system import System
+
+CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): CHOOSING}
+"""Suffixes of Hugging Face's classes for kinds of labels."""
+BLOCK = 4096
+"""Words whose vectors are computed at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredModel:
+    """The contents of a model folder or file."""
+
+    system: System
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer | None = None
+    """The tokenizer of generated text, where it differs from the input's."""
+    vocab_size: int
+    """Embeddings of the encoder; the tokenizer may have fewer tokens."""
+    tensors: dict[str, Tensor]
+    """By the names of objective and task; the encoder's begin with `encoder.`."""
+    config: dict[str, Any]
+    """config.json."""
+    missing: tuple[str, ...] = ()
+    """Parts of a complete pre-trained model that the folder lacks."""
+    readme: str = ""
+    """The model card."""
+    extra_files: Mapping[str, str] = field(default_factory=dict)
+    """Text files for people to read."""
+
+    @property
+    def has_objective(self) -> bool:
+        """Whether the parameters of the pre-training objective are there, or it has none of its own."""
+        heads = PRETRAINING_HEADS & set(architecture_of(self.system).whole)
+        return not heads or not heads <= set(self.missing)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classifier's labels in order, `LABEL_0` and so on if they have no names; empty without a classifier."""
+        outputs = len(self.tensors.get("classifier.weight", ()))
+        names = {str(number): str(name) for number, name in (self.config.get("id2label") or {}).items()}
+        numbers = [str(number) for number in range(outputs)]
+        if set(names) != set(numbers):  # left over from before the classifier was added
+            return tuple(f"LABEL_{number}" for number in numbers)
+        return tuple(names[number] for number in numbers)
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """The kind of these labels."""
+        if suffix := class_suffix(str((self.config.get("architectures") or [""])[0])):
+            return next(kind for kind, each in CLASS_SUFFIXES.items() if each == suffix)
+        kinds = {kind.problem_type: kind for kind in LABEL_KINDS.values() if kind.problem_type}
+        default = Regression() if len(self.labels) == 1 else SingleLabel()
+        return kinds.get(self.config.get("problem_type") or "", default)
+
+    def word_vectors(self) -> Vectors:
+        """The vectors of the vocabulary."""
+        with torch.device("meta"):
+            encoder = self.system.build_encoder(self.vocab_size)
+        weights = {name: tensor for name, tensor in self.tensors.items() if name.startswith("encoder.")}
+        nn.ModuleDict({"encoder": encoder}).load_state_dict(weights, assign=True)
+        return word_vectors(self.system, encoder, self.tokenizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A file format of models or word vectors: a file or a folder."""
+
+    name: str
+    detect: Callable[[Path], bool]
+    """Whether a file or folder has this format, by its first bytes or its files."""
+    read: Callable[..., StoredModel]
+    """`read(path, on_event, pickled=False)`: all of it, or an error; `pickled` allows tensors from a pickle."""
+    write: Callable[[Path, StoredModel, bool], None] | None = None
+    """`write(path, stored, overwrite)`: write, read back and compare; None: Keel only reads this format."""
+    system: Callable[[Path], type[System]]
+    """The system of a file, without reading its weights."""
+    suffixes: tuple[str, ...] = ()
+    """Suffixes of the files that are written in this format; none for a folder."""
+    holds: Callable[[System], bool] = lambda system: True
+    """Whether it is the format to write models of this system in."""
+    vectors: bool = False
+    """Whether it holds nothing but word vectors."""
+
+
+def word_vectors(system: System, encoder: Encoder, tokenizer: Tokenizer) -> Vectors:
+    """The words of a vocabulary and their vectors, without special tokens."""
+    table = encoder.word_embeddings()
+    if table is None:
+        what = "gives all words the same distance" if encoder.sparse else "has no vectors of single words"
+        raise KeelError(f"{system.name} {what}: use word2vec or another system with word vectors")
+    special = set(tokenizer.special_ids)
+    ids = [number for number in range(len(tokenizer)) if number not in special]
+    if system.uses_subwords:
+        matrix = np.empty((len(ids), encoder.width), np.float32)
+        for start in range(0, len(ids), BLOCK):
+            batch = system.with_subword_units(TokenBatch.pad([ids[start : start + BLOCK]]), tokenizer)
+            with torch.inference_mode():
+                matrix[start : start + BLOCK] = encoder.embed(batch.to(table.device))[0].float().cpu().numpy()
+    else:
+        rows = slice(ids[0], ids[-1] + 1) if len(ids) == ids[-1] - ids[0] + 1 else ids  # a slice makes no copy
+        matrix = table.detach()[rows].float().cpu().numpy()
+    return Vectors([tokenizer.token_of(number) for number in ids], matrix)
+
+
+def class_suffix(named: str) -> str:
+    """The suffix of a class name that tells the kind of labels, if it has one."""
+    return next((suffix for suffix in CLASS_SUFFIXES.values() if named.endswith(suffix)), "")
+
+
+def label_settings(labels: tuple[str, ...] | list[str], problem_type: str = "") -> dict[str, Any]:
+    """The labels of a classifier, and their problem type if it is given, as in config.json."""
+    names = list(labels) or ["LABEL_0"]
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        **({"problem_type": problem_type} if problem_type else {}),
+    }

@@ -1,0 +1,116 @@
+"""Upgrades of old model folders: names that settings, tasks and label kinds had in earlier versions.
+
+One table serves model folders, which are upgraded when they are loaded, and messages: a flag, a keyword or a recipe
+with an old name gets an error that says the new one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from keel.systems import SYSTEMS
+
+TRANSFORMER = {"head_width": "head_dim", "expansion": "mlp_ratio"}
+SEQ2SEQ = {"smoothing": "label_smoothing", "agreement": "r_drop", "tied": "tie_embeddings"}
+WORD2VEC = {"length": "chunk_length", "power": "sampling_power"}
+RENAMED_SETTINGS: dict[str, dict[str, str]] = {
+    "onehot": {"weights": "weighting"},
+    "cnn": {"pieces": "units", "windows": "kernel_sizes"},
+    "word2vec": WORD2VEC,
+    "fasttext": WORD2VEC | {"kept": "kept_buckets"},
+    "nnlm": WORD2VEC | {"direct": "direct_connections"},
+    "rnn": {"length": "bptt", "both": "bidirectional", "tied": "tie_embeddings"},
+    "ulmfit": {"length": "bptt", "hidden": "hidden_size", "activation": "ar", "slowness": "tar"},
+    "elmo": {
+        "length": "bptt",
+        "cells": "cell_size",
+        "letters": "max_characters",
+        "letter_width": "character_dim",
+        "filters": "character_filters",
+        "highways": "highway_layers",
+        "negatives": "softmax_samples",
+        "opening": "bos_token",
+    },
+    "transformer": TRANSFORMER | SEQ2SEQ | {"length": "max_positions", "positions": "position_encoding"},
+    "seq2seq": SEQ2SEQ | {"hidden": "attention_dim"},
+    "gpt": TRANSFORMER | {"positions": "max_positions", "length": "sequence_length"},
+    "bert": TRANSFORMER
+    | {
+        "positions": "max_positions",
+        "segments": "segment_types",
+        "mask": "mask_rate",
+        "whole_words": "whole_word_masking",
+        "length": "sequence_length",
+        "final_length": "final_sequence_length",
+    },
+    "head": {"longer": "extra_length"},
+    "columns": {"form": "format"},
+}
+"""By system, or by section of settings (train, text, columns, head): old names and new ones."""
+DROPPED_SETTINGS = {
+    "transformer": ("shared", "shared_vocabulary"),
+    "seq2seq": ("shared", "shared_vocabulary"),
+}
+"""By system or section: names that are no settings any more."""
+RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {
+    "onehot": {"weighting": {"one": "binary"}},
+    "transformer": {"position_encoding": {"sincos": "sinusoidal"}},
+    "head": {"pool": {"own": "default"}, "orders": {"own": "default", "one": "given"}},
+}
+"""By system or section and the setting's new name: old values and new ones."""
+RENAMED_TASKS = {"rewrite": "seq2seq"}
+RENAMED_KINDS = {"one": "single", "several": "multi", "number": "regression"}
+"""Kinds of labels."""
+
+
+def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config.json of a model folder with today's names."""
+    if "keel" not in config:
+        return dict(config)
+    keel = dict(config["keel"])
+    system = str(keel.get("system", ""))
+    if "settings" in keel:
+        keel["settings"] = upgrade_settings(system, keel["settings"])
+    if "task" in keel:
+        keel["task"] = _upgrade_task(keel["task"])
+    card = keel.get("card", {})
+    if isinstance(recipe := card.get("recipe"), dict):
+        keel["card"] = card | {"recipe": _upgrade_recipe(system, recipe)}
+    return {**config, "keel": keel}
+
+
+def _upgrade_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    upgraded = upgrade_settings("head", task)
+    if (name := upgraded.get("name")) in RENAMED_TASKS:
+        upgraded["name"] = RENAMED_TASKS[name]
+    if (kind := upgraded.get("kind")) in RENAMED_KINDS:
+        upgraded["kind"] = RENAMED_KINDS[kind]
+    return upgraded
+
+
+def _upgrade_recipe(system: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    upgraded = {
+        name: upgrade_settings(system if name == "system" else name, value) if isinstance(value, dict) else value
+        for name, value in upgrade_settings("head", recipe).items()
+    }
+    if (task := str(upgraded.get("task", ""))) in RENAMED_TASKS:
+        upgraded["task"] = RENAMED_TASKS[task]
+    return upgraded
+
+
+def upgrade_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a system or section with today's names and values; a name that exists today is left alone."""
+    today = {field.name for field in fields(SYSTEMS[section])} if section in SYSTEMS else set()
+    names, values = RENAMED_SETTINGS.get(section, {}), RENAMED_VALUES.get(section, {})
+    upgraded: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in DROPPED_SETTINGS.get(section, ()) and name not in today:
+            continue
+        new = name if name in today else names.get(name, name)
+        upgraded[new] = values.get(new, {}).get(value, value) if isinstance(value, str) else value
+    return upgraded
+
+
+def new_names(name: str) -> list[str]:
+    """Today's names of settings that had this name."""
+    return sorted({names[name] for names in RENAMED_SETTINGS.values() if name in names})

@@ -1,0 +1,145 @@
+"""Vectors of texts: the encoder's output per token or pooled per text, in batches of sequences of similar length."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from keel.data.input_windows import ModelInput
+from keel.data.token_batch import TokenBatch
+from keel.data.tokenizer import Tokenizer
+from keel.errors import UsageError
+from keel.events import OnEvent, note
+from keel.nn.encoder import Encoder
+from keel.systems.system import System
+
+Pool = Literal["mean", "cls", "none"]
+BATCH_TOKENS = 4096
+MAX_BYTES = 4 << 30
+"""Bytes of vectors that one call may return, where their width is the vocabulary size."""
+SPARSE_BATCH = 64
+"""Texts per batch of a sparse encoder."""
+
+
+class TokenVectors(NamedTuple):
+    """The tokens of a text, their character offsets, and their vectors in context."""
+
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    vectors: np.ndarray  # [tokens, width]
+
+
+class _Window(NamedTuple):
+    """A window of a text's ids, and the input built from it."""
+
+    text: int
+    start: int
+    stop: int
+    inputs: ModelInput
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """Encodes texts with a trained encoder."""
+
+    system: System
+    encoder: Encoder
+    tokenizer: Tokenizer
+    layer: int
+    """0 for the embeddings, -1 for the top layer."""
+    carry: bool
+    """Whether a recurrent encoder carries its state from each text to the next."""
+    on_event: OnEvent
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    def pooled(self, texts: list[str], pool: Pool) -> np.ndarray:
+        """[texts, width] the mean over all tokens, special tokens included, or the first token's vector."""
+        if self.encoder.sparse and not self.carry:
+            return self._pooled_features(self.tokenizer.encode_many(texts))
+        sums, counts = np.zeros((len(texts), self.encoder.width), np.float32), np.zeros((len(texts), 1), np.float32)
+        ids = self.tokenizer.encode_many(texts, oov_ids=self.system.uses_subwords)
+        for window, vectors in self._windows(ids):
+            sums[window.text] += vectors[0] if pool == "cls" else vectors.sum(0)
+            counts[window.text] += 1 if pool == "cls" else len(vectors)
+        return sums / counts
+
+    def per_token(self, texts: list[str]) -> list[TokenVectors]:
+        """The vectors of all tokens of each text, without special tokens."""
+        encoded = self.tokenizer.encode_with_offsets(texts, oov_ids=self.system.uses_subwords)
+        found = [
+            TokenVectors(
+                [self.tokenizer.token_of(number) for number in tokens.ids],
+                tokens.offsets,
+                np.empty((len(tokens.ids), self.encoder.width), np.float32),
+            )
+            for tokens in encoded
+        ]
+        for window, vectors in self._windows([tokens.ids for tokens in encoded]):
+            inside = found[window.text].vectors[window.start : window.stop]
+            inside[:] = vectors[window.inputs.first_start :][: len(inside)]
+        return found
+
+    @torch.inference_mode()
+    def _pooled_features(self, texts: list[list[int]]) -> np.ndarray:
+        """[texts, width] pooled output of a sparse encoder, without a vector per token."""
+        if (size := 4 * len(texts) * self.encoder.width) > MAX_BYTES:
+            what = f"{len(texts):,} vectors of {self.encoder.width:,} numbers take {size / 2**30:.0f} GiB"
+            raise UsageError(f"{what}: pass fewer texts at once")
+        found = np.empty((len(texts), self.encoder.width), np.float32)
+        for start in range(0, len(texts), SPARSE_BATCH):
+            part = slice(start, start + SPARSE_BATCH)
+            batch = TokenBatch.pad([self.system.build_inputs(self.tokenizer, ids).ids for ids in texts[part]])
+            found[part] = self.encoder.pooled_features(batch.to(self.device)).float().cpu()
+        return found
+
+    @torch.inference_mode()
+    def _windows(self, texts: list[list[int]]) -> Iterator[tuple[_Window, np.ndarray]]:
+        """Each window of each text with its [time, width] vectors, longest first unless the state is carried."""
+        windows = self._split(texts)
+        if not self.carry:
+            windows.sort(key=lambda window: -len(window.inputs.ids))
+        done, state, encoder = 0, None, self.encoder.eval()
+        while done < len(windows):
+            size = 1 if self.carry else max(1, BATCH_TOKENS // len(windows[done].inputs.ids))
+            batch = windows[done : done + size]
+            done += len(batch)
+            ids = TokenBatch.pad([window.inputs.ids for window in batch])
+            inputs = self.system.with_subword_units(ids, self.tokenizer).to(self.device)
+            output = encoder(inputs, state=state, all_layers=self.layer != -1)
+            if self.carry and (state := output.state) is None:
+                what = f"this {self.system.name} has no recurrent state to carry from text to text"
+                raise UsageError(f"{what}: leave out carry, or use elmo, ulmfit or a unidirectional rnn")
+            chosen = output.top if self.layer == -1 else output.layers[self._layer_index()]
+            for window, vectors in zip(batch, chosen.float().cpu().numpy(), strict=True):
+                yield window, vectors[: len(window.inputs.ids)]
+
+    def _split(self, texts: list[list[int]]) -> list[_Window]:
+        size = self.system.max_length - len(self.system.build_inputs(self.tokenizer, []).ids)
+        windows = [
+            _Window(text, start, start + size, self.system.build_inputs(self.tokenizer, ids[start : start + size]))
+            for text, ids in enumerate(texts)
+            for start in range(0, max(len(ids), 1), size)
+        ]
+        if len(windows) > len(texts):
+            long = sum(len(ids) > size for ids in texts)
+            count = len(windows) - len(texts) + long
+            what = f"{long} of {len(texts)} texts are longer than {size} tokens"
+            note(self.on_event, f"{what} and are split into {count} windows")
+        return windows
+
+    def _layer_index(self) -> int:
+        """The index of the layer among the encoder's outputs."""
+        numbers = self.encoder.layer_numbers
+        top = numbers[-1]
+        number = self.layer if self.layer >= 0 else top + 1 + self.layer
+        if number in numbers:
+            return numbers.index(number)
+        if len(numbers) == top + 1 or not 0 <= number <= top:
+            raise UsageError(f"there is no layer {self.layer}: this model has 0 (embeddings) to {top}")
+        known = ", ".join(map(str, numbers))
+        raise UsageError(f"layer {self.layer} has another width than the output: choose one of {known}")

@@ -1,0 +1,81 @@
+"""Old model folders load: a folder with the old names of all settings gives the same predictions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import keel
+from keel.cli import main
+from keel.errors import KeelError
+from keel.formats.upgrades import RENAMED_SETTINGS, RENAMED_TASKS, RENAMED_VALUES, new_names
+from keel.model import Model
+from keel.systems import SYSTEMS
+from tests.golden.cases import COMMON, HELD_OUT, SYSTEM_CASES, VOCABULARY
+
+
+def with_old_names(section: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as an earlier version wrote them."""
+    names = {new: old for old, new in RENAMED_SETTINGS.get(section, {}).items()}
+    values = RENAMED_VALUES.get(section, {})
+    return {
+        names.get(name, name): {new: old for old, new in values.get(name, {}).items()}.get(value, value)
+        if isinstance(value, str)
+        else value
+        for name, value in settings.items()
+    }
+
+
+def make_old(folder: Path) -> dict[str, Any]:
+    """Rewrite config.json with the old names; returns Keel's fields."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    ours = config["keel"]
+    ours["settings"] = with_old_names(ours["system"], ours["settings"])
+    if "task" in ours:
+        ours["task"] = with_old_names("head", ours["task"])
+        ours["task"]["name"] = {new: old for old, new in RENAMED_TASKS.items()}.get(
+            ours["task"]["name"], ours["task"]["name"]
+        )
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return ours
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
+    case = SYSTEM_CASES[name]
+    model: Any = case.system
+    if case.pretrain is not None:
+        settings = COMMON | VOCABULARY | HELD_OUT | case.pretrain | ({"steps": 2} if "steps" in case.pretrain else {})
+        model = keel.pretrain(case.system, case.corpus, out=tmp_path / "pretrained", **settings)
+        old = make_old(tmp_path / "pretrained")
+        assert not set(RENAMED_SETTINGS.get(name, {}).values()) & old["settings"].keys()
+        again = Model.load(tmp_path / "pretrained")
+        assert again.system == model.system
+        assert again.tensors().keys() == model.tensors().keys()
+    if case.finetune is not None:
+        settings = COMMON | case.new | case.finetune.settings | case.finetune.columns | {"steps": 2}
+        model = keel.finetune(model, case.finetune.examples, task=case.finetune.task, out=tmp_path / "m", **settings)
+        make_old(tmp_path / "m")
+        again = Model.load(tmp_path / "m")
+        assert again.system == model.system
+        assert repr(again.predict(case.finetune.inputs)) == repr(model.to("cpu").predict(case.finetune.inputs))
+
+
+def test_old_names_get_an_error_that_says_the_new_one(
+    tmp_path: Path, english_corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeelError, match="mask was renamed: use mask_rate"):
+        keel.pretrain("bert", english_corpus, out=tmp_path / "m", mask=0.2)  # pyright: ignore[reportCallIssue]
+    out = ["--out", str(tmp_path / "m")]
+    assert main(["pretrain", "bert", str(english_corpus), "--system.mask", "0.2", *out]) == 2
+    assert "--system.mask was renamed: use --system.mask_rate" in capsys.readouterr().err
+    (tmp_path / "r.toml").write_text('[system]\nname = "bert"\nexpansion = 4.0\n')
+    assert main(["pretrain", str(english_corpus), "--recipe", str(tmp_path / "r.toml"), *out]) == 2
+    assert "r.toml: --system.expansion was renamed: use --system.mlp_ratio" in capsys.readouterr().err
+    assert main(["finetune", "cnn", str(english_corpus), "--vocabulary", "300", *out]) == 2
+    assert "--vocabulary was renamed: use --text.vocabulary" in capsys.readouterr().err
+    assert main(["finetune", "transformer", "a", "b", "--task", "rewrite", *out]) == 2
+    assert "--task rewrite was renamed: use --task seq2seq" in capsys.readouterr().err
+    assert new_names("head_width") == ["head_dim"]

@@ -1,0 +1,22 @@
+"""Messages name settings as the caller knows them: arguments in Python, flags on the command line."""
+
+import pytest
+
+from keel.errors import KeelError, naming_flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [
+        ("--dev must be a file", "dev must be a file"),
+        ("use --epochs 30 or --batch 16.", "use epochs=30 or batch=16."),
+        ("--no-freeze to fine-tune all of it", "freeze=False to fine-tune all of it"),
+        ("--train.steps is for --task tag", "train.steps is for task='tag'"),
+        ("use keel finetune cnn FILE --task tag: or --beam 5", "use keel finetune cnn FILE --task tag: or beams=5"),
+    ],
+)
+def test_settings_are_named_for_the_caller(flags: str, arguments: str) -> None:
+    assert str(KeelError(flags)) == arguments
+    with naming_flags():
+        assert str(KeelError(flags)) == flags
+    assert str(KeelError(flags)) == arguments
