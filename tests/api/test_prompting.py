@@ -165,7 +165,7 @@ def test_what_is_missing_is_said(model: Model, tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="the list contains no pairs"):
         keel.translate("the boat", by_pattern=[], model=able)
     for verb in (keel.summarize, lambda text, model: keel.ask(text, "Who?", model=model)):
-        with pytest.raises(KeelError, match="ngram does not write text: take a language model"):
+        with pytest.raises(KeelError, match="ngram does not generate text: use a language model"):
             verb("The boat.", model=model)  # it has no objective, as a fine-tuned one
 
 

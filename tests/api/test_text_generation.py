@@ -301,7 +301,7 @@ def test_what_cannot_be_written_is_said(ngram: Model, english_corpus: Path, tmp_
     words = keel.pretrain("onehot", english_corpus, out=tmp_path / "w")
     with pytest.raises(KeelError, match=r"onehot does not generate text: .* such as ngram, nnlm, rnn, ulmfit or gpt"):
         keel.generate("The", model=words)
-    with pytest.raises(UsageError, match="onehot does not foretell"):
+    with pytest.raises(UsageError, match="onehot is not a causal language model"):
         keel.perplexity(words, english_corpus)
 
 
