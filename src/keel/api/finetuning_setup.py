@@ -18,7 +18,7 @@ from keel.data.tokenizer_training import TokenizerSettings, train_tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
 from keel.model import Model
-from keel.systems.system import System
+from keel.systems.system import System, supports
 from keel.tasks import TASKS, Task
 from keel.tasks.head_settings import HeadSettings
 from keel.training.counter_rng import derive_seed
