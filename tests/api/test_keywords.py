@@ -136,9 +136,9 @@ def test_the_keywords_are_the_fields_of_the_dataclasses() -> None:
 
     for name, settings in SETTINGS.items():
         found = {field: written(hint) for field, hint in get_type_hints(getattr(module, name)).items()}
-        assert found == {field: written(eval(text, vars(module))) for field, text in keywords(settings).items()}, (
-            f"{name} differs: run python -m tests.api.test_keywords"
-        )
+        assert found == {
+            field: written(eval(text, dict(vars(module)))) for field, text in keywords(settings).items()
+        }, f"{name} differs: run python -m tests.api.test_keywords"
 
 
 def test_verbs_take_settings_as_objects_and_as_keywords() -> None:

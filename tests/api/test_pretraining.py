@@ -120,7 +120,7 @@ def test_ramp_phases_and_average_in_one_run(english_corpus: Path, tmp_path: Path
 @pytest.mark.parametrize(("name", "value"), [("lr", 2e-3), ("vocabulary", 200), ("held_out", 0.3), ("mask", 0.3)])
 def test_a_changed_setting_is_named(base: Path, english_corpus: Path, name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):
-        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, name: value})
+        pretrain("bert", english_corpus, out=base, steps=6, **{**QUICK, name: value})  # pyright: ignore[reportArgumentType]
 
 
 def test_a_changed_way_of_fine_tuning_is_named(base: Path, reviews: list[tuple[str, str]], tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_what_is_refused(base: Path, reviews: list[tuple[str, str]], english_cor
     with pytest.raises(UsageError, match="None cannot be trained: give a system"):
         pretrain(nothing, english_corpus, out=tmp_path / "x")
     with pytest.raises(UsageError, match="lr"):
-        finetune(base, reviews, learning_rate=1e-3)
+        finetune(base, reviews, learning_rate=1e-3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(UsageError, match="tiny"):
         pretrain("bert", english_corpus, out=tmp_path / "x", size="huge")
     with pytest.raises(KeelError):
@@ -523,7 +523,7 @@ def test_labels_that_occur_once_are_learned_without_dev(base: Path) -> None:
 )
 def test_settings_without_sense(english_corpus: Path, tmp_path: Path, setting: str, value: float) -> None:
     with pytest.raises(UsageError, match=setting):
-        pretrain("bert", english_corpus, out=tmp_path / "m", **{"steps": 1, **QUICK, setting: value})
+        pretrain("bert", english_corpus, out=tmp_path / "m", **{"steps": 1, **QUICK, setting: value})  # pyright: ignore[reportArgumentType]
     assert not (tmp_path / "m").exists()
 
 

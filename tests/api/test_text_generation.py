@@ -266,7 +266,7 @@ def test_a_gpt_finds_the_same_texts_on_every_device(device: str, english_corpus:
 
 @pytest.mark.parametrize("name", ["ngram", "rnn"])
 def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tmp_path: Path) -> None:
-    model = keel.pretrain(name, chinese_corpus, out=tmp_path / "m", device="cpu", **{**TINY[name], "vocabulary": 1200})
+    model = keel.pretrain(name, chinese_corpus, out=tmp_path / "m", device="cpu", **{**TINY[name], "vocabulary": 1200})  # pyright: ignore[reportArgumentType]
     parts: list[str] = []
     text = keel.generate("水手", model=model, tokens=30, on_text=parts.append)
     assert "".join(parts) == text

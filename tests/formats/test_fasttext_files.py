@@ -86,7 +86,7 @@ def test_gensim_reads_what_we_write(english_corpus: Path, tmp_path: Path) -> Non
 def test_a_classifier_goes_there_and_back(tmp_path: Path, loss: str) -> None:
     examples = [("good fun", "b"), ("bad and dull", "a"), ("dull", "a"), ("so so", "c"), ("a bad one", "a")] * 4
     settings: dict[str, Any] = {"width": 6, "word_ngrams": 2, "min_n": 2, "max_n": 3, "buckets": 30, "threads": 1}
-    ours = finetune("fasttext", examples, out=tmp_path / "m", dev=None, lr=0.5, label_loss=loss, **settings)
+    ours = finetune("fasttext", examples, out=tmp_path / "m", dev=None, lr=0.5, label_loss=loss, **settings)  # pyright: ignore[reportArgumentType]
     convert(tmp_path / "m", tmp_path / "x.bin")
     assert read_contents(tmp_path / "x.bin").labels == ["__label__a", "__label__b", "__label__c"]
     again = Model.load(tmp_path / "x.bin")

@@ -48,7 +48,7 @@ def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
     model: Any = case.system
     if case.pretrain is not None:
         settings = COMMON | VOCABULARY | HELD_OUT | case.pretrain | ({"steps": 2} if "steps" in case.pretrain else {})
-        model = keel.pretrain(case.system, case.corpus, out=tmp_path / "pretrained", **settings)
+        model = keel.pretrain(case.system, case.corpus, out=tmp_path / "pretrained", **settings)  # pyright: ignore[reportArgumentType]
         old = make_old(tmp_path / "pretrained")
         assert not set(RENAMED_SETTINGS.get(name, {}).values()) & old["settings"].keys()
         again = Model.load(tmp_path / "pretrained")
@@ -56,7 +56,7 @@ def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
         assert again.tensors().keys() == model.tensors().keys()
     if case.finetune is not None:
         settings = COMMON | case.new | case.finetune.settings | case.finetune.columns | {"steps": 2}
-        model = keel.finetune(model, case.finetune.examples, task=case.finetune.task, out=tmp_path / "m", **settings)
+        model = keel.finetune(model, case.finetune.examples, task=case.finetune.task, out=tmp_path / "m", **settings)  # pyright: ignore[reportArgumentType]
         make_old(tmp_path / "m")
         again = Model.load(tmp_path / "m")
         assert again.system == model.system

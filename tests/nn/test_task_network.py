@@ -42,7 +42,7 @@ def vectors() -> Model:
 @pytest.mark.parametrize("kind", ["cnn", "rnn", "gru", "lstm"])
 @pytest.mark.parametrize("freeze", [True, False])
 def test_word_vectors_learn_order_by_a_network(vectors: Model, tmp_path: Path, kind: str, freeze: bool) -> None:
-    finetune(vectors, EXAMPLES, network=kind, freeze=freeze, epochs=15, out=tmp_path / "m", **QUICK)
+    finetune(vectors, EXAMPLES, network=kind, freeze=freeze, epochs=15, out=tmp_path / "m", **QUICK)  # pyright: ignore[reportArgumentType]
     model = Model.load(tmp_path / "m")
     assert evaluate(model, EXAMPLES).main_value == 1.0
     assert model.task is not None
@@ -73,7 +73,7 @@ def test_a_transformer_takes_a_network_and_stays_one_for_others(tmp_path: Path, 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
 def test_characters_tell_words_without_vectors_apart(vectors: Model, tmp_path: Path, kind: str) -> None:
     """Xerxes and xylophone are both unknown: only their letters, and their case, tell a name."""
-    finetune(vectors, TAGGED, task="tag", characters=kind, freeze=True, epochs=30, out=tmp_path / "m", **QUICK)
+    finetune(vectors, TAGGED, task="tag", characters=kind, freeze=True, epochs=30, out=tmp_path / "m", **QUICK)  # pyright: ignore[reportArgumentType]
     model = Model.load(tmp_path / "m")
     assert evaluate(model, TAGGED).main_value == 1.0
     blind = finetune(vectors, TAGGED, task="tag", network="lstm", freeze=True, epochs=5, crf=True, **QUICK)

@@ -141,7 +141,7 @@ def test_the_label_tree_equals_that_of_fasttext() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_train_save_load_and_finetune(tmp_path: Path, loss: str) -> None:
-    model = finetune("fasttext", TEXTS * 5, out=tmp_path / "m", label_loss=loss, word_ngrams=2, buckets=100, **QUICK)
+    model = finetune("fasttext", TEXTS * 5, out=tmp_path / "m", label_loss=loss, word_ngrams=2, buckets=100, **QUICK)  # pyright: ignore[reportArgumentType]
     assert model.predict("not funny at all").label == "bad"
     again = Model.load(tmp_path / "m")
     assert again.system == model.system
@@ -200,7 +200,7 @@ def test_resume_is_bit_exact_with_one_thread(tmp_path: Path) -> None:
 
 
 def test_two_threads_reach_the_same_predictions() -> None:
-    model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})
+    model = finetune("fasttext", TEXTS * 5, **{**QUICK, "threads": 2})  # pyright: ignore[reportArgumentType]
     assert model.predict("warm and funny").label == "good"
 
 
@@ -208,7 +208,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeelError, match="only one class"):
         finetune("fasttext", [("a b", "x"), ("c", "x")], **QUICK)
     with pytest.raises(KeelError, match="did not occur in training"):
-        finetune("fasttext", TEXTS, **{**QUICK, "dev": [("a film", "new")]})
+        finetune("fasttext", TEXTS, **{**QUICK, "dev": [("a film", "new")]})  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="learned nothing yet"):
         finetune("fasttext", TEXTS, freeze=True, dev=None)
     with pytest.raises(UsageError, match="buckets must be 1 or more"):

@@ -192,7 +192,7 @@ def test_one_thread_is_bit_exact_and_counts_are_cached(
     monkeypatch.setattr(cooccurrence, "count_cooccurrences", None)
     two = pretrain("glove", english_corpus, out=tmp_path / "b", epochs=2, **QUICK)
     assert torch.equal(one.encoder.state_dict()["words.weight"], two.encoder.state_dict()["words.weight"])
-    many = pretrain("glove", english_corpus, out=tmp_path / "c", epochs=2, **{**QUICK, "threads": 2})
+    many = pretrain("glove", english_corpus, out=tmp_path / "c", epochs=2, **{**QUICK, "threads": 2})  # pyright: ignore[reportArgumentType]
     assert many.card.scores["squares"] == pytest.approx(one.card.scores["squares"], rel=0.05)
 
 

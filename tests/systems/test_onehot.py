@@ -16,7 +16,7 @@ from keel.data.corpus import Corpus
 from keel.data.text_files import open_text
 from keel.data.token_batch import TokenBatch
 from keel.errors import KeelError, UsageError
-from keel.model import MOST, Model
+from keel.model import Model
 from keel.systems.onehot import Onehot, OnehotCounting, OnehotEncoder
 
 TEXTS = [
@@ -30,7 +30,7 @@ TEXTS = [
 
 
 def learn(folder: Path, weighting: str) -> Model:
-    return pretrain("onehot", Corpus.of(TEXTS), out=folder, vocabulary=40, held_out=0.0, weighting=weighting)
+    return pretrain("onehot", Corpus.of(TEXTS), out=folder, vocabulary=40, held_out=0.0, weighting=weighting)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("weighting", ["binary", "count", "tfidf"])
@@ -62,7 +62,7 @@ def test_memory_is_bounded_by_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(KeelError, match=r"5,000 words of 100,000 do not fit into memory: encode texts"):
         encoder.embed(TokenBatch.pad([[7] * 5000]))
     assert encoder.pooled_features(TokenBatch.pad([[7] * 5000]))[0, 7] == 5000
-    monkeypatch.setattr("keel.model.MOST", MOST >> 32)
+    monkeypatch.setattr("keel.text_vectors.MAX_BYTES", 1)
     with pytest.raises(UsageError, match="give fewer texts at once"):
         learn(tmp_path / "m", "binary").encode(TEXTS)
 

@@ -96,12 +96,12 @@ def test_finetune_reports_both_losses_and_takes_a_run_up_again(tmp_path: Path):
     again = keel.finetune(base, TEXTS, out=tmp_path / "part", **settings)
     assert again.fingerprint() == whole.fingerprint()
     with pytest.raises(UsageError, match="lm_loss"):
-        keel.finetune(base, TEXTS, out=tmp_path / "part", **{**settings, "lm_loss": 0.25})
+        keel.finetune(base, TEXTS, out=tmp_path / "part", **{**settings, "lm_loss": 0.25})  # pyright: ignore[reportArgumentType]
     loaded = keel.Model.load(tmp_path / "whole")
     assert loaded.fingerprint() == whole.fingerprint()
     with pytest.raises(KeelError, match="rnn does not write text since it has learned to classify: take the model"):
         keel.generate("the film", model=loaded)
-    plain = keel.finetune(base, TEXTS, **{**settings, "lm_loss": 0.0})
+    plain = keel.finetune(base, TEXTS, **{**settings, "lm_loss": 0.0})  # pyright: ignore[reportArgumentType]
     assert plain.fingerprint() != whole.fingerprint()
 
 

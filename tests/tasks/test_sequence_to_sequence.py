@@ -317,7 +317,7 @@ def test_an_interruption_gives_what_is_done(
     if not trace:
         texts.insert(0, " ")
     with pytest.raises(SearchInterrupted) as stopped:
-        list(translations(texts, model=model, trace=asked))
+        list(translations(texts, {}, model=model, trace=asked))
     *blank, first, second = stopped.value.found
     (alone,) = endless.predict(read_aligned(UNEQUAL[:1])).generated
     assert [*map(str, first)] == [*map(str, alone)]
