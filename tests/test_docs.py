@@ -21,6 +21,7 @@ SHORTER = {
     "rnn wiki.txt --minutes": "rnn wiki.txt --system.width 32 --minutes",
     "--minutes 20": "--steps 3",
     "--steps 1000": "--steps 3",
+    "keel.Train(minutes=20)": "keel.Train(steps=4, batch=8)",
     " --lr 5e-4 --batch 64": "",
     "nearest river": "nearest farmer",
     '"king - man + woman"': '"farmer - pilot + the"',

@@ -53,7 +53,7 @@ def test_chinese_in_gb18030(chinese_corpus: Path, tmp_path: Path) -> None:
     report = check(file)
     assert report.files[str(file)]["encoding"] == "gb18030"
     assert "Chinese" in report.files[str(file)]["contents"]
-    find_one(report, "note", "gb18030", "--encoding")
+    find_one(report, "note", "read as gb18030", "say encoding")
 
 
 def test_copies_faults_and_long_lines_are_placed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_labelled_texts_that_a_model_cannot_read(tmp_path: Path, model: Model) -
 
 def test_a_table_without_the_column(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", ["a b c,2020-01-01,x y", "d e f,2020-01-02,z"], "body,date,author")
-    finding = find_one(check(file), "error", "'body', 'date', 'author'", "--text-column")
+    finding = find_one(check(file), "error", "'body', 'date', 'author'", "text_column")
     assert finding.where == f"{file}:2"
     assert check(file, text_column="body").files[str(file)]["documents"] == 2
 
@@ -205,7 +205,7 @@ def test_singular_of_one_sentence(tmp_path: Path) -> None:
 def test_text_without_tags_is_an_error_where_tags_are_to_be_learned(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("John sleeps.\nSo does Mary, they say.\n")
     report = check([tmp_path / "a.txt"] * 2, task="tag")
-    find_one(report, "error", "was read as text without tags", "--format columns")
+    find_one(report, "error", "was read as text without tags", "use format columns")
     assert len(report.errors) == 1  # the other may be one to predict for
     with pytest.raises(KeelError, match=r"a\.txt was read as text without tags"):
         finetune("word2vec", tmp_path / "a.txt", task="tag")

@@ -126,7 +126,7 @@ def test_the_chosen_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path, "rte.tsv", PAIR_FORMS["rte.tsv"])
     assert notes(path, pair=True) == [f"{path}: text in 'sentence1', second text in 'sentence2', label in 'label'"]
     (messages,) = notes(path, pair=False)
-    assert "'sentence2' is ignored (--task pair" in messages
+    assert "'sentence2' is ignored (task='pair'" in messages
     cola = write(tmp_path, "cola.tsv", SINGLE_FORMS["cola.tsv"])
     assert notes(cola, pair=False) == [f"{cola}: text in column 4, label in column 2"]
 
@@ -146,7 +146,7 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
     pairs = [("a", "1.0"), ("b", "2.0"), ("c", "1.0")]
     (messages,) = notes(pairs, pair=False)
     assert "2 classes (1.0, 2.0)" in messages
-    assert "--labels regression" in messages
+    assert "; labels regression reads them as numbers" in messages
     assert read_examples(pairs, pair=False).names == ("1.0", "2.0")
     assert plain(read_examples(pairs, pair=False, columns=Columns(labels="regression")))[1] == ("b", 2.0)
     assert read_examples([("a", 0.25), ("b", 1.0)], pair=False).kind == Regression()
@@ -165,7 +165,7 @@ def test_labels_that_look_like_floats_are_classes_by_default() -> None:
             "a.tsv",
             "one\ttwo\tthree\tlabel\nx\ty\tz\t1\n",
             {},
-            "'three', 'label'; name them with --text-column",
+            "'three', 'label'; name them with text_column",
         ),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\n", {}, ":3: this row has 1 column,"),
         ("a.tsv", "sentence\tlabel\nx\t1\ny\t\n", {}, ":3: the label is empty"),
@@ -229,7 +229,7 @@ def test_published_files_are_read_as_they_are(data_dir: Path, folder: str) -> No
         else:
             task = Path(folder).name
             assert found.names == NAMES.get(task, ("0", "1"))
-            assert found.kind == ("one" if found.names else "number")
+            assert found.kind == (SingleLabel() if found.names else Regression())
         if found.kind == Regression():
             assert all(isinstance(example.label, float) and 0 <= example.label <= 5 for example in found)
 

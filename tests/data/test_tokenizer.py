@@ -163,7 +163,7 @@ def test_the_language_decides_and_it_is_said(english_corpus: Path, chinese_corpu
     assert english.lowercase
     assert "English" in said[-1]["text"]
     assert "lowercased" in said[-1]["text"]
-    assert "--text.tokenizer wordpiece|bpe|words|characters" in said[-1]["text"]
+    assert "change with text.tokenizer wordpiece|bpe|words|characters" in said[-1]["text"]
     assert not Tokenizer.train(Corpus(english_corpus), lowercase=False, on_event=said.append).lowercase
     assert ", cased;" in said[-1]["text"]
     assert "lower case" not in said[-1]["text"]

@@ -32,7 +32,7 @@ def test_rare_words_are_left_out_and_it_is_said() -> None:
     assert vocabulary(tokenizer)[5:] == ["the", "cat", "sat"]
     assert tokenizer.encode_many(["The cat ran"])[0][2] == tokenizer.unknown_id
     assert "3 words (12 distinct ones, with a count of 6 or more;" in said[-1]["text"]
-    assert "--min-count" in said[-1]["text"]
+    assert "change with min_count" in said[-1]["text"]
 
 
 def test_all_text_is_read_whatever_the_sample() -> None:

@@ -42,7 +42,8 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
         start = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
         events: list[dict[str, Any]] = []
         model = finetune(start, EXAMPLES, dev=None, epochs=1, mix=True, device="cpu", on_event=events.append)
-        assert any(event.get("text") == f"the learned mix: {layer_weights(model).brief()}" for event in events)
+        sentence = f"layer weights of the scalar mix: {layer_weights(model).brief()}"
+        assert any(event.get("text") == sentence for event in events)
         found = layer_weights(model)
         assert found.numbers == numbers
         assert len(found.weights) == len(numbers)
@@ -58,7 +59,7 @@ def test_layers_keep_their_numbers_where_those_of_another_width_are_left_out() -
             if hidden == 8:
                 assert model.encode(["a day"], layer=layer).shape == (1, 8)
                 continue
-            with pytest.raises(UsageError, match=rf"layer {layer} is of another width .*: take one of 0, 3"):
+            with pytest.raises(UsageError, match=rf"^layer {layer} has another width .*: choose one of 0, 3$"):
                 model.encode(["a day"], layer=layer)
 
 

@@ -66,7 +66,7 @@ def test_without_words_it_cannot_go_on_learning_from_text(
     published: Path, english_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("keel.api.pretraining.Tokens.build", None)  # no text is encoded in vain
-    with pytest.raises(UsageError, match="without words to foretell"):
+    with pytest.raises(UsageError, match="no vocabulary to predict"):
         pretrain(published, english_corpus, out=tmp_path / "out", steps=1)
 
 

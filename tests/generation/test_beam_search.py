@@ -267,10 +267,10 @@ def test_trace_of_sampling_holds_all_candidates() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"beams": 0}, r"--beam must be 1 \(greedy\) or more, not 0"),
-        ({"beams": 2, "best": 3}, "--best must be between 1 and --beam 2, not 3"),
-        ({"best": 0}, "--best"),
-        ({"length_penalty": float("nan")}, "--length-penalty"),
+        ({"beams": 0}, r"^beams must be 1 \(greedy\) or more, not 0"),
+        ({"beams": 2, "best": 3}, "^best must be between 1 and beams=2, not 3"),
+        ({"best": 0}, "^best must be between 1 and beams=5, not 0"),
+        ({"length_penalty": float("nan")}, "length_penalty must be a number, not nan"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], sentence: str) -> None:

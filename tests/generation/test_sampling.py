@@ -188,17 +188,17 @@ def test_top_candidates_by_block() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"tokens": 0}, "--tokens must be 1 or more, not 0"),
-        ({"temperature": -0.5}, r"--temperature must be 0 \(greedy\) or above, not -0.5"),
-        ({"temperature": float("nan")}, "--temperature"),
-        ({"repetition_penalty": 0.0}, r"--repetition-penalty must be above 0 \(1: none\), not 0.0"),
-        ({"repetition_penalty": -1.0}, "--repetition-penalty"),
-        ({"repetition_penalty": float("nan")}, "--repetition-penalty"),
-        ({"seed": 2**64}, "--seed must be 0 or above and below 2.63, not 18446744073709551616"),
-        ({"seed": -1}, "--seed"),
-        ({"top_k": -1}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
-        ({"top_p": 1.5}, "--top-p"),
+        ({"tokens": 0}, "^tokens must be 1 or more, not 0"),
+        ({"temperature": -0.5}, r"^temperature must be 0 \(greedy\) or above, not -0.5"),
+        ({"temperature": float("nan")}, "temperature must be a number, not nan"),
+        ({"repetition_penalty": 0.0}, r"^repetition_penalty must be above 0 \(1: none\), not 0.0"),
+        ({"repetition_penalty": -1.0}, "^repetition_penalty must be above 0 .*, not -1.0"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty must be a number, not nan"),
+        ({"seed": 2**64}, "^seed must be 0 or above and below 2.63, not 18446744073709551616"),
+        ({"seed": -1}, "^seed must be 0 or above .*, not -1"),
+        ({"top_k": -1}, "^top_k must be 0 .*, not -1"),
+        ({"top_p": 0.0}, "^top_p must be above 0 and at most 1, not 0.0"),
+        ({"top_p": 1.5}, "^top_p must be above 0 and at most 1, not 1.5"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], sentence: str) -> None:

@@ -9,14 +9,14 @@ WITHOUT = """
 import sys
 sys.modules["triton"] = None
 import torch
-from keel.kernels import usable
+from keel.kernels import triton_usable
 from keel.kernels.attention import attend
 from keel.kernels.gelu import bias_gelu
 from keel.kernels.cross_entropy import cross_entropy
 from keel.kernels.layer_norm import add_norm
 x = torch.randn(6, 48, requires_grad=True)
 row = torch.zeros(48)
-assert not usable(x)
+assert not triton_usable(x)
 seed = torch.tensor(1)
 mixed = attend(x, row, torch.tensor([0]), torch.tensor([6]), max_seqlen=6, heads=2, dropout=0.1, seed=seed)
 normed = add_norm(mixed, bias_gelu(mixed, row[:16]), row[:16], row[:16], row[:16], epsilon=1e-5, dropout=0.1, seed=seed)

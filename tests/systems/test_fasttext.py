@@ -163,7 +163,7 @@ def test_oov_ids_follow_the_vocabulary() -> None:
     encoded = tokenizer.encode_with_offsets(["The Zebra"], oov_ids=True)[0]
     assert encoded.ids == ids[:2]
     assert len(tokenizer) == 7
-    with pytest.raises(KeelError, match="no piece 99"):
+    with pytest.raises(KeelError, match="no token with id 99: this tokenizer has 7 tokens"):
         tokenizer.token_of(99)
 
 

@@ -89,7 +89,7 @@ def test_little_memory_gives_the_same_file_and_too_little_is_refused(
     whole = cells_of(documents, tmp_path / "cells")
     with pytest.raises(UsageError, match="raise it") as refused:
         cells_of(documents, tmp_path / "cells", memory=1e-6)
-    least = re.search(r"--system.memory (\S+)\)", str(refused.value))
+    least = re.search(r"memory=(\S+)\)", str(refused.value))
     assert least
     passes = []
     index = cooccurrence._index_positions

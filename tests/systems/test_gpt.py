@@ -317,7 +317,7 @@ def test_text_keeps_its_blanks_and_line_breaks(tmp_path: Path) -> None:
     assert "stride 4)" in str(keel.evaluate(again, TEXTS, stride=4))
     with pytest.raises(UsageError, match="between 1 and the 32"):
         keel.perplexity(again, TEXTS, stride=33)
-    with pytest.raises(UsageError, match="stride must lie between 1 and the 32 tokens of a window, not at 0"):
+    with pytest.raises(UsageError, match="stride must be between 1 and the 32 tokens of the context, not 0"):
         keel.perplexity(again, TEXTS, stride=0)
 
 

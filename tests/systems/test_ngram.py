@@ -213,7 +213,7 @@ def test_count_based_systems_refuse_minutes_steps_and_epochs(
     english_corpus: Path, tmp_path: Path, length: dict[str, Any]
 ) -> None:
     for name in ("ngram", "onehot", "wordclass"):
-        with pytest.raises(UsageError, match=f"{name} counts all of a text once.*: leave out --{next(iter(length))}$"):
+        with pytest.raises(UsageError, match=f"^{name} is count-based .* once: leave out {next(iter(length))}$"):
             pretrain(name, english_corpus, out=tmp_path / name, **length)
     assert not list(tmp_path.iterdir())
 
@@ -265,7 +265,7 @@ def test_a_damaged_table_is_refused(english_corpus: Path, tmp_path: Path) -> Non
     assert tensors["ngram.words"].dtype == torch.int32
     words = tensors["ngram.words"]
     write_tensors(tmp_path / "m" / "model.safetensors", tensors | {"ngram.words": words.float()})
-    with pytest.raises(KeelError, match=r"ngram\.words holds .* values of torch\.float32"):
+    with pytest.raises(KeelError, match=rf"ngram\.words is {len(words)} of torch\.float32, but config\.json needs"):
         Model.load(tmp_path / "m")
     write_tensors(tmp_path / "m" / "model.safetensors", tensors | {"ngram.words": words[:-3].clone()})
     with pytest.raises(KeelError, match="not of one model"):

@@ -223,7 +223,7 @@ def test_a_state_is_carried_from_text_to_text_where_that_is_asked(system: System
 def test_what_has_no_state_carries_none(tokenizer: Tokenizer) -> None:
     for system in (replace(SMALL, bidirectional=True), Bert(width=64, layers=1), Onehot()):
         model = Model(system=system, encoder=system.build_encoder(len(tokenizer)), tokenizer=tokenizer)
-        with pytest.raises(UsageError, match=f"this {system.name} has no state"):
+        with pytest.raises(UsageError, match=f"this {system.name} has no recurrent state .*: leave out carry"):
             model.encode(["a judge"], carry=True)
 
 

@@ -156,7 +156,7 @@ def test_one_thread_is_bit_exact_and_two_reach_the_same_loss(english_corpus: Pat
     events: list[dict[str, Any]] = []
     many = {**QUICK, "threads": 2}
     pretrain("word2vec", english_corpus, out=tmp_path / "c", epochs=2, on_event=events.append, **many)
-    assert any("--threads 1" in event.get("text", "") for event in events)
+    assert any("threads=1" in event.get("text", "") for event in events)
 
 
 def test_train_save_load_and_finetune(english_corpus: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_it_learns_saves_loads_and_scores(tmp_path: Path, capsys: pytest.Capture
     assert main(["info", str(out)]) == 0
     messages = capsys.readouterr().out
     assert "a model for choose" in messages
-    assert "the number of a choice" in messages
+    assert "the index of a choice" in messages
     with pytest.raises(UsageError, match=r"expects \(text, \[choice, choice, ...\]\)"):
         again.predict("red")
 

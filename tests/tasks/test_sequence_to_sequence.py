@@ -92,10 +92,9 @@ def test_what_does_not_apply_is_refused(learned: tuple[Model, Path], tmp_path: P
         keel.translate("one", model=model, tokens=3)
     settings: dict[str, Any] = {"beams": 2, "length_penalty": 0.5, "best": 2, "trace": tmp_path / "t.json"}
     for name, value in settings.items():
-        flag = {"beams": "beam", "length_penalty": "length-penalty"}.get(name, name)
-        with pytest.raises(UsageError, match=f"--{flag} does not go with by_pattern: leave it out"):
+        with pytest.raises(UsageError, match=f"^{name} cannot be combined with by_pattern: leave it out"):
             keel.translate("one", model=model, by_pattern=[("two", "Zwei")], **{name: value})
-    with pytest.raises(UsageError, match="a trace shows at most 64 texts"):
+    with pytest.raises(UsageError, match="trace shows at most 64 texts: give fewer"):
         keel.translate(["one"] * 65, model=model, trace=tmp_path / "t.json")
     assert not (tmp_path / "t.json").exists()
 
@@ -121,7 +120,7 @@ def test_the_folder_holds_both_vocabularies(learned: tuple[Model, Path], tmp_pat
     copy.save(tmp_path / "again", overwrite=True)
     assert Model.load(tmp_path / "again").task is not None
     shutil.rmtree(tmp_path / "again" / "target")
-    with pytest.raises(KeelError, match="lacks the folder target, which holds the pieces that it writes: copy it too"):
+    with pytest.raises(KeelError, match=r"again lacks the folder target, .*: copy it too"):
         Model.load(tmp_path / "again")
 
 
@@ -132,10 +131,10 @@ def test_what_was_learned_must_be_there(learned: tuple[Model, Path], tmp_path: P
     kept = read_tensors(learned[1] / extra.name)
     lost = next(name for name in kept if name.startswith("decoder."))
     write_tensors(extra, {name: tensor for name, tensor in kept.items() if name != lost})
-    with pytest.raises(KeelError, match=f"keel.safetensors lacks {re.escape(lost)}, which its task learned"):
+    with pytest.raises(KeelError, match=rf"keel\.safetensors lacks {re.escape(lost)}, .* of its task: copy it again"):
         Model.load(tmp_path / "m")
     extra.unlink()
-    with pytest.raises(KeelError, match=r"lacks keel\.safetensors, which holds what its task learned: copy it too"):
+    with pytest.raises(KeelError, match=r"m lacks keel\.safetensors, .* of its task: copy it too"):
         Model.load(tmp_path / "m")
 
 
@@ -155,10 +154,10 @@ def test_a_model_goes_on_learning_with_other_settings_but_in_its_shape(
     assert {name: getattr(further.system, name) for name in others} == others
     assert str(keel.translate("two five one", model=further)) == "Zwei Fünf Eins"
     for name, value in {"width": 64, "decoder_layers": 2, "tie_embeddings": False}.items():
-        with pytest.raises(UsageError, match=f"^{name} is .* shape and cannot change: "):
+        with pytest.raises(UsageError, match=f"^{name} is fixed in a trained model: leave it out"):
             keel.finetune(learned[0], numbers(8), **settings, **{name: value})
     positions = keel.finetune(replace(SYSTEM, position_encoding="learned"), numbers(8), **settings)
-    with pytest.raises(UsageError, match="max_positions is the model's shape"):
+    with pytest.raises(UsageError, match=r"^max_positions is fixed in a trained model"):
         keel.finetune(positions, numbers(8), **settings, max_positions=16)
 
 
@@ -286,7 +285,7 @@ def test_what_never_ends_is_cut_alone_as_beside_a_long_one(endless: SequenceToSe
     (size,) = endless.max_new_tokens(endless.encode_examples(read_aligned(UNEQUAL[:1]), labelled=False).lengths)
     assert messages == [
         f"2 of 2 texts, such as that for item 0 of the list, have no end token after {size} tokens: truncated; "
-        "try --length-penalty 0"
+        "try length_penalty=0"
     ]
     model = Model(system=endless.system, encoder=endless.encoder, tokenizer=endless.tokenizer, task=endless)
     endless.train()
@@ -399,7 +398,7 @@ def test_couplets_are_learned_by_the_character() -> None:
     )  # fmt: skip
     assert isinstance(model.task, SequenceToSequence)
     assert (model.tokenizer.kind, model.task.target_tokenizer.kind) == ("characters", "characters")
-    assert any("the texts look Chinese" in text and "--tokenizer bpe" in text for text in messages)
+    assert any("the texts look Chinese" in text and "tokenizer bpe|words" in text for text in messages)
     assert model.card.scores["dev"]["values"]["exact"]["value"] > 0.9
     assert keel.translate("红山新春风", model=model).text == "绿海旧秋雨"
     assert aligned("春风花", "秋雨草", model=model).target[:-1] == [*"秋雨草"]
@@ -509,11 +508,11 @@ def test_what_cannot_be_learned_is_refused(tokenizer: Tokenizer, tmp_path: Path)
     with pytest.raises(KeelError, match="sources without targets"):
         finetune("transformer", ["one", "two"])
     bert = replace(Bert(), layers=1, width=32, head_dim=16, sequence_length=16, max_positions=16)
-    with pytest.raises(UsageError, match="bert is an encoder; --task seq2seq needs an encoder-decoder"):
+    with pytest.raises(UsageError, match="bert is an encoder; task='seq2seq' needs an encoder-decoder"):
         finetune(bert, numbers(4), out=tmp_path / "models" / "m")
     assert not any(tmp_path.iterdir()), "nothing is left of a run that never began"
     (tmp_path / "own").mkdir()
-    with pytest.raises(UsageError, match="gpt is a decoder-only language model; --task seq2seq needs"):
+    with pytest.raises(UsageError, match="gpt is a decoder-only language model; task='seq2seq' needs"):
         finetune(replace(Gpt(), layers=1, width=32, head_dim=16), numbers(4), out=tmp_path / "own")
     assert [*tmp_path.rglob("*")] == [tmp_path / "own"]
     with pytest.raises(UsageError, match="leave out freeze"):

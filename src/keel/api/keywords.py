@@ -117,11 +117,17 @@ class BeamSearchKeywords(TypedDict, total=False):
 class SystemKeywords(TypedDict, total=False):
     """Fields of any system."""
 
-    weighting: Literal["binary", "count", "tfidf"]
-    classes: int
     order: int
     memory: float
+    weighting: Literal["binary", "count", "tfidf"]
+    cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
     width: int
+    layers: int
+    bidirectional: bool
+    dropout: float
+    tie_embeddings: bool
+    bptt: int
+    classes: int
     hidden: int
     direct_connections: bool
     loss: Literal["softmax", "negative", "nce", "hierarchical"] | Literal["negative", "hierarchical"]
@@ -133,6 +139,13 @@ class SystemKeywords(TypedDict, total=False):
     subsample: float
     x_max: float
     alpha: float
+    units: Literal["words", "characters"]
+    kernel_sizes: tuple[int, ...]
+    filters: int
+    label_smoothing: float
+    r_drop: float
+    scoring: Literal["additive", "dot"]
+    attention_dim: int
     min_n: int
     max_n: int
     buckets: int
@@ -140,22 +153,15 @@ class SystemKeywords(TypedDict, total=False):
     supervised: bool
     word_ngrams: int
     label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
-    units: Literal["words", "characters"]
-    kernel_sizes: tuple[int, ...]
-    filters: int
-    dropout: float
-    cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
-    layers: int
-    bidirectional: bool
-    tie_embeddings: bool
-    bptt: int
-    hidden_size: int
-    input_dropout: float
-    layer_dropout: float
-    word_dropout: float
-    weight_dropout: float
-    ar: float
-    tar: float
+    head_dim: int
+    mlp_ratio: float
+    attention_dropout: float
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] | Literal["relu", "tanh"]
+    norm_epsilon: float
+    decoder_layers: int
+    position_encoding: Literal["sinusoidal", "learned", "none"]
+    pre_norm: bool
+    max_positions: int
     cell_size: int
     residual: bool
     cell_clip: float
@@ -164,21 +170,15 @@ class SystemKeywords(TypedDict, total=False):
     character_dim: int
     character_filters: tuple[int, ...]
     highway_layers: int
-    activation: Literal["relu", "tanh"] | Literal["relu", "gelu", "gelu_tanh", "silu"]
     softmax_samples: int
     bos_token: bool
-    head_dim: int
-    mlp_ratio: float
-    attention_dropout: float
-    norm_epsilon: float
-    label_smoothing: float
-    r_drop: float
-    decoder_layers: int
-    position_encoding: Literal["sinusoidal", "learned", "none"]
-    pre_norm: bool
-    max_positions: int
-    scoring: Literal["additive", "dot"]
-    attention_dim: int
+    hidden_size: int
+    input_dropout: float
+    layer_dropout: float
+    word_dropout: float
+    weight_dropout: float
+    ar: float
+    tar: float
     sink: bool
     sequence_length: int
     segment_types: int

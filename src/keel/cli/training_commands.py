@@ -41,7 +41,8 @@ def _for_named_system(add_flags: Callable[..., None]) -> Callable[[Flags], None]
 
     def add(flags: Flags) -> None:
         every = Flags(flags.verb, line=flags.line, add_help=False)
-        add_flags(every, *(kind() for kind in SYSTEMS.values()))
+        others = (kind() for kind in SYSTEMS.values() if kind is not Bert)
+        add_flags(every, Bert(), *others)  # the first one gives the defaults, whatever the order of SYSTEMS
         add_flags(flags, _named_system(every.peek()))
 
     return add
