@@ -127,7 +127,7 @@ class SequenceToSequence(Task):
             source = target = source and target
         if source or target:
             what = "texts look" if source and target else "sources look" if source else "targets look"
-            note(on_event, f"the {what} Chinese: character tokenizer (to change it: --tokenizer bpe|words)")
+            note(on_event, f"the {what} Chinese: character tokenizer (to change it: --text.tokenizer bpe|words)")
         kinds = {True: "characters", False: "bpe"}
         if separate:
             return train(examples.texts, kinds[source]), train(examples.values, kinds[target])
@@ -198,7 +198,7 @@ class SequenceToSequence(Task):
         if count:
             word = tokenizer.unknown_words(texts)[0]
             what = f"{count:,} of {len(flat.ids):,} tokens, such as {word!r}, are not in the vocabulary"
-            note(on_event, f"{examples.source}: {what} and become [UNK]; --tokenizer bpe has no unknown tokens")
+            note(on_event, f"{examples.source}: {what} and become [UNK]; --text.tokenizer bpe has no unknown tokens")
 
     def batch(self, data: EncodedExamples, rng: CounterRng, examples: range) -> SequenceToSequenceBatch:
         return self._batch_of(data, data.step_indices(rng, examples))

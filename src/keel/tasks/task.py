@@ -108,7 +108,7 @@ class Task(Objective):
     ) -> tuple[Tokenizer, Tokenizer | None]:
         """Tokenizer of a new model and, if it is another, that of its targets; `train(texts, kind)` makes one."""
         if separate:
-            raise UsageError(f"--separate (two vocabularies) is for --task seq2seq, not for {cls.name}")
+            raise UsageError(f"--text.separate (two vocabularies) is for --task seq2seq, not for {cls.name}")
         choices = [choice for each in examples.choices for choice in each]
         return train(examples.texts + (examples.seconds or []) + choices, system.label_tokenizer), None
 
