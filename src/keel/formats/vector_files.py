@@ -281,7 +281,7 @@ def _fault(word: str, layout: str) -> str:
         word.encode("utf-8")
     except UnicodeEncodeError:
         return "has a lone surrogate"
-    # GloVe's own files have words with spaces; they can be told from numbers as long as no part looks like a number.
+    # GloVe's own files have words with spaces; a word is distinct from numbers if no part looks like a number.
     parts = word.split(" ")
     if layout == "glove" and len(parts) > 1 and all(parts) and not is_number(parts[-1]):
         word = "".join(parts)
