@@ -27,7 +27,7 @@ from keel.formats.model_folder import read_tensors, write_tensors
 from keel.generation.beam_search import SearchInterrupted
 from keel.metrics.scores import Scores
 from keel.model import Model
-from keel.nn.inference import batched_inference
+from keel.nn.inference_loop import batched_inference
 from keel.systems.bert import Bert
 from keel.systems.gpt import Gpt
 from keel.systems.seq2seq import Seq2seq

@@ -32,7 +32,7 @@ from keel.kernels.label_smoothing import smoothed_cross_entropy
 from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Encoder
-from keel.nn.inference import batched_inference, eval_mode, length_batches
+from keel.nn.inference_loop import batched_inference, eval_mode, length_batches
 from keel.systems.system import EncoderDecoderSystem, System, supports
 from keel.tasks.seq2seq_generator import SequenceToSequenceGenerator
 from keel.tasks.task import Task

@@ -27,7 +27,7 @@ from keel.metrics.scores import Scores
 from keel.metrics.tagging_scores import score_tags
 from keel.nn.crf_layer import Crf
 from keel.nn.encoder import Encoder, EncoderOutput
-from keel.nn.inference import length_batches
+from keel.nn.inference_loop import length_batches
 from keel.nn.task_network import character_units
 from keel.systems.static_vectors import WordSystem
 from keel.systems.system import System
