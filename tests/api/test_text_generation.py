@@ -13,8 +13,8 @@ import keel
 from keel.api.text_generation import continuations
 from keel.errors import KeelError, UsageError
 from keel.generation.beam_search import BeamSearch
-from keel.generation.next_token import NextTokenModel
 from keel.model import Model
+from keel.systems.capabilities import CausalLM
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_every_language_model_writes(model: Model) -> None:
 
 def test_what_was_read_goes_on_from_any_rows(model: Model) -> None:
     writer = model.objective
-    assert isinstance(writer, NextTokenModel)
+    assert isinstance(writer, CausalLM)
     read = [model.tokenizer.encode(text).ids for text in ("a heavy", "a small", "boat")]
     ids = torch.tensor([[writer.bos_id, *part[-2:]] for part in read[:2]])
     order, further = torch.tensor([1, 0, 1]), torch.tensor([read[2][:1]] * 3)
@@ -221,7 +221,7 @@ def test_a_model_on_a_gpu_writes(name: str, english_corpus: Path, tmp_path: Path
         model = Model.load(tmp_path / "m", device=device)
         assert keel.generate("The sailor", model=model, tokens=8)
         writer = model.objective
-        assert isinstance(writer, NextTokenModel)
+        assert isinstance(writer, CausalLM)
         with torch.no_grad():
             scores.append(writer.step(torch.tensor([[writer.bos_id, 7]]), writer.new_state(1))[0].cpu())
     torch.testing.assert_close(scores[0], scores[1], rtol=2e-2, atol=2e-2)
@@ -276,7 +276,7 @@ def test_chinese_has_no_spaces_between_words(name: str, chinese_corpus: Path, tm
 
 def test_nothing_is_drawn_that_would_be_hidden_but_ends_of_sentences(model: Model) -> None:
     writer, special = model.objective, model.tokenizer.special_ids
-    assert isinstance(writer, NextTokenModel)
+    assert isinstance(writer, CausalLM)
     likely = writer.step
 
     def eager(ids: torch.Tensor, state: Any) -> Any:

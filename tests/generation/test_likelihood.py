@@ -12,7 +12,7 @@ import keel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.generation.likelihood import ParallelScoring, ScoredText, continuation_likelihoods, encode_continuations
-from keel.generation.next_token import NextTokenModel
+from keel.systems.capabilities import CausalLM
 
 TINY: dict[str, dict[str, Any]] = {
     "ngram": {"order": 3},
@@ -36,7 +36,7 @@ TEXTS = [" repairs the boat.", " cake", "The judge"]
 class Slow:
     """The same model without parallel scoring."""
 
-    def __init__(self, model: NextTokenModel, max_context: int | None = None) -> None:
+    def __init__(self, model: CausalLM, max_context: int | None = None) -> None:
         self.bos_id, self.eos_id, self.new_state, self.step = (
             model.bos_id,
             model.eos_id,
@@ -46,7 +46,7 @@ class Slow:
         self.max_context = max_context
 
 
-def by_hand(model: NextTokenModel, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
+def by_hand(model: CausalLM, context: list[int], text: list[int]) -> tuple[list[float], list[bool]]:
     state, read = model.new_state(1), [model.bos_id, *context]
     log_probs, most_probable = [], []
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_likelihood_equals_token_by_token_scoring(
     model = keel.pretrain(name, english_corpus, out=tmp_path / "m", device="cpu", **TINY[name])
     assert model.objective is not None
     language_model = model.objective.eval()
-    assert isinstance(language_model, NextTokenModel)
+    assert isinstance(language_model, CausalLM)
     assert isinstance(language_model, ParallelScoring)
     questions = encode_continuations(model.tokenizer, CONTEXTS, TEXTS)
     found = continuation_likelihoods(language_model, questions)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from keel.errors import UsageError
-from keel.generation.next_token import NextTokenModel, top_candidates
+from keel.generation.next_token import top_candidates
 from keel.generation.sampling import Sampling, apply_repetition_penalty, sample, sample_ids
+from keel.systems.capabilities import CausalLM
 from keel.training.objective import Tensors
 
 PROBABILITIES = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])
@@ -52,7 +53,7 @@ def shares(**settings: Any) -> list[float]:
 
 
 def test_frequencies_equal_probabilities() -> None:
-    assert isinstance(Dice(), NextTokenModel)
+    assert isinstance(Dice(), CausalLM)
     assert shares() == pytest.approx([0, 0.1, 0.2, 0.3, 0.4], abs=0.05)
     assert shares(temperature=0.5) == pytest.approx([0, 1 / 30, 4 / 30, 9 / 30, 16 / 30], abs=0.05)
     assert shares(top_k=2) == pytest.approx([0, 0, 0, 3 / 7, 4 / 7], abs=0.05)

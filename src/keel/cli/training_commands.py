@@ -21,11 +21,10 @@ from keel.events import counted
 from keel.explain.layer_weights import layer_weights
 from keel.formats.registry import find_format
 from keel.formats.upgrades import RENAMED_TASKS
-from keel.generation.next_token import NextTokenModel
 from keel.model import Model
 from keel.systems import SYSTEMS
 from keel.systems.bert import Bert
-from keel.systems.capabilities import LanguageModelSystem, MaskedLM
+from keel.systems.capabilities import CausalLM, LanguageModelSystem, MaskedLM
 from keel.systems.system import System, supports
 from keel.tasks import TASKS
 from keel.tasks.head_settings import HeadSettings
@@ -137,7 +136,7 @@ def pretrain(options: Namespace) -> Answer:
 
 def _first_use(model: Model) -> str:
     """A command to try a pre-trained model with."""
-    if isinstance(model.objective, NextTokenModel):
+    if isinstance(model.objective, CausalLM):
         return 'generate "..."'
     if isinstance(model.objective, MaskedLM):
         return 'fill "... [MASK] ..."'

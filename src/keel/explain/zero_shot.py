@@ -14,10 +14,9 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
 from keel.generation.likelihood import Likelihood, continuation_likelihoods, encode_continuations
-from keel.generation.next_token import NextTokenModel
 from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
 from keel.model import Model
-from keel.systems.capabilities import LanguageModelSystem
+from keel.systems.capabilities import CausalLM, LanguageModelSystem
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
 
@@ -33,10 +32,10 @@ class Question:
     where: str
 
 
-def next_token_model(model: Model) -> NextTokenModel:
+def next_token_model(model: Model) -> CausalLM:
     """The language model of a loaded model, in evaluation mode."""
     language_model = model.objective and model.objective.eval()
-    if not isinstance(language_model, NextTokenModel):
+    if not isinstance(language_model, CausalLM):
         what = f"{model.system.name} does not generate text"
         if model.task is not None and isinstance(model.task.labels.kind, TextTarget):
             raise KeelError(f"{what} from a prompt, it is a seq2seq model: use keel translate")

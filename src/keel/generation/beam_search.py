@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from keel.config import Validated
 from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
-from keel.generation.next_token import NextTokenModel, group_by_length, prompt_batch, select_state, top_candidates
+from keel.generation.next_token import group_by_length, prompt_batch, select_state, top_candidates
+from keel.systems.capabilities import CausalLM
 from keel.training.objective import State, Tensors
 
 MAX_BEAMS = 1000
@@ -78,7 +79,7 @@ class BeamSearch(Validated):
 
 
 def beam_search(
-    model: NextTokenModel,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     search: BeamSearch = BeamSearch(),  # noqa: B008 - frozen
     *,
@@ -174,7 +175,7 @@ class _Step:
 
 @torch.no_grad()
 def _search(
-    model: NextTokenModel,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     texts: list[int],
     search: BeamSearch,

@@ -11,7 +11,7 @@ from torch import Tensor
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore, note
-from keel.generation.next_token import NextTokenModel
+from keel.systems.capabilities import CausalLM
 
 TOKENS_PER_BATCH = 16_384
 """Tokens per batch, padding included."""
@@ -76,7 +76,7 @@ def encode_continuations(tokenizer: Tokenizer, contexts: Sequence[str], texts: S
 
 @torch.no_grad()
 def continuation_likelihoods(
-    model: NextTokenModel, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
+    model: CausalLM, questions: Sequence[ScoredText], *, on_event: OnEvent = ignore
 ) -> list[Likelihood]:
     """Likelihood of each text after its context; contexts that exceed the model's are truncated on the left."""
     limit = model.max_context
@@ -118,7 +118,7 @@ def _batches(inputs: list[list[int]], sizes: list[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _score(model: NextTokenModel, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:
+def _score(model: CausalLM, ids: Tensor, positions: Tensor, targets: Tensor) -> np.ndarray:
     """[3, positions] log p of the target after each position, the most probable id, and its log p."""
     found = np.empty((3, len(positions)))
     for chosen, logits in _logits(model, ids, positions):
@@ -129,7 +129,7 @@ def _score(model: NextTokenModel, ids: Tensor, positions: Tensor, targets: Tenso
     return found
 
 
-def _logits(model: NextTokenModel, ids: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _logits(model: CausalLM, ids: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits after these positions with their indices, in parts."""
     if isinstance(model, ParallelScoring):
         yield torch.arange(len(positions)), model.logits_at(ids, positions)

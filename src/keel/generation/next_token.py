@@ -1,48 +1,18 @@
-"""The interface between decoding and a language model: n-gram, recurrent, GPT, or the decoder of a seq2seq model."""
+"""What all decoding methods share: prompts, states and candidates of a causal language model."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from keel.errors import KeelError
-from keel.nn.encoder import DecodingState, Recorder
-from keel.training.objective import State, Tensors
+from keel.nn.encoder import DecodingState
+from keel.systems.capabilities import CausalLM
+from keel.training.objective import State
 
 BLOCK = 64
 """Block size of the two-stage top-k."""
-
-
-@runtime_checkable
-class NextTokenModel(Protocol):
-    """Autoregressive model: predicts the next token from the tokens before it."""
-
-    @property
-    def bos_id(self) -> int:
-        """Id of the token before every text."""
-        ...
-
-    @property
-    def eos_id(self) -> int | None:
-        """Id of the token that ends a sentence; None if the model does not predict it."""
-        ...
-
-    @property
-    def max_context(self) -> int | None:
-        """Maximum context length in tokens; None for recurrent models."""
-        ...
-
-    def new_state(self, batch_size: int) -> Tensors | None:
-        """State of a batch before its first token, batch dimension first; None if there is none."""
-        ...
-
-    def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
-        """Logits [batch, vocab_size] of the token after `ids` [batch, time] (on any device), and the new state.
-
-        The caller may reorder the state and write into the logits; `record` receives attention weights.
-        """
-        ...
 
 
 def select_state(state: State | None, indices: Tensor, sources: Tensor | None = None) -> Any:
@@ -53,7 +23,7 @@ def select_state(state: State | None, indices: Tensor, sources: Tensor | None = 
     return None if state is None else state.index_select(indices)
 
 
-def new_token_budget(model: NextTokenModel, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:
+def new_token_budget(model: CausalLM, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> int:
     """Number of tokens that fit after the longest prompt; a prompt that exceeds the context raises."""
     if model.max_context is None:
         return max_new_tokens
@@ -72,7 +42,7 @@ def group_by_length(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     return [*lengths.values()]
 
 
-def prompt_batch(model: NextTokenModel, prompts: Sequence[Sequence[int]], indices: list[int]) -> tuple[Tensor, Any]:
+def prompt_batch(model: CausalLM, prompts: Sequence[Sequence[int]], indices: list[int]) -> tuple[Tensor, Any]:
     """First input [batch, time] for these prompts, and the state before it."""
     state = model.new_state(len(prompts))
     if len(indices) < len(prompts):

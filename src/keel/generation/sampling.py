@@ -13,12 +13,12 @@ from keel.errors import UsageError
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.next_token import (
     BLOCK,
-    NextTokenModel,
     group_by_length,
     prompt_batch,
     select_state,
     top_candidates,
 )
+from keel.systems.capabilities import CausalLM
 
 AHEAD = 64
 """Steps per block of random numbers."""
@@ -58,7 +58,7 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def sample(
-    model: NextTokenModel,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling = Sampling(),  # noqa: B008 - frozen
     *,
@@ -99,7 +99,7 @@ def _interleave(batches: list[Iterator[list[tuple[int, int]]]], count: int) -> I
 
 @torch.no_grad()
 def _sample_batch(
-    model: NextTokenModel,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     active: list[int],
     sampling: Sampling,

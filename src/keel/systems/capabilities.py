@@ -7,7 +7,7 @@ from torch import Tensor
 
 from keel.data.token_batch import SubwordUnits
 from keel.data.tokenizer import Tokenizer
-from keel.nn.encoder import Decoder, Encoder, Recorder
+from keel.nn.encoder import Recorder
 from keel.training.objective import State, Tensors
 
 
@@ -17,18 +17,6 @@ class SubwordFeatures(Protocol):
 
     def subword_units(self, ids: Sequence[int], tokenizer: Tokenizer) -> SubwordUnits:
         """The subword units of these words."""
-        ...
-
-
-@runtime_checkable
-class Seq2Seq(Protocol):
-    """A system with a decoder: it generates a target text from a source text."""
-
-    label_smoothing: float
-    r_drop: float
-
-    def build_decoder(self, encoder: Encoder, vocab_size: int, *, shared_vocabulary: bool = False) -> Decoder:
-        """A new decoder over `encoder` with a target vocabulary of `vocab_size` tokens, the source's if shared."""
         ...
 
 
@@ -44,34 +32,32 @@ class LanguageModelSystem(Protocol):
 
 @runtime_checkable
 class CausalLM(Protocol):
-    """A language model that predicts the next token from the tokens before it, also step by step."""
+    """Autoregressive model: predicts the next token from the tokens before it, step by step."""
 
     @property
     def bos_id(self) -> int:
-        """The token before every text."""
+        """Id of the token before every text."""
         ...
 
     @property
     def eos_id(self) -> int | None:
-        """The token that ends a sentence or document, if the model predicts one."""
+        """Id of the token that ends a sentence or document; None if the model does not predict it."""
         ...
 
     @property
     def max_context(self) -> int | None:
-        """Maximum number of tokens that it can read; None without limit."""
+        """Maximum context length in tokens; None without limit."""
         ...
 
     def new_state(self, batch_size: int) -> Tensors | None:
-        """The state before the first token, batch first."""
+        """State of a batch before its first token, batch dimension first; None if there is none."""
         ...
 
     def step(self, ids: Tensor, state: State | None, record: Recorder | None = None) -> tuple[Tensor, Tensors]:
-        """[batch, vocabulary] logits of the token after `ids` [batch, time], which continue `state`; and the state
-        after them."""
-        ...
+        """Logits [batch, vocab_size] of the token after `ids` [batch, time] (on any device), and the new state.
 
-    def logits_at(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """[positions, vocabulary] logits of the tokens after these positions of the flattened `ids` [batch, time]."""
+        The caller may reorder the state and write into the logits; `record` receives attention weights.
+        """
         ...
 
 

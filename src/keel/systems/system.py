@@ -11,7 +11,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.nn.encoder import Decoder, Encoder
-from keel.systems.capabilities import LanguageModelSystem, Seq2Seq, SubwordFeatures
+from keel.systems.capabilities import LanguageModelSystem, SubwordFeatures
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import CustomUpdate, Objective
@@ -164,7 +164,7 @@ def supports(system: System, task: str) -> str | None:
     if task == "pretrain":
         pretrains = type(system).build_objective is not System.build_objective
         return None if pretrains else f"{name} is trained on labelled examples only: use keel finetune {name} FILE"
-    if task in ("seq2seq", "rewrite") and not isinstance(system, Seq2Seq):
+    if task in ("seq2seq", "rewrite") and not isinstance(system, EncoderDecoderSystem):
         kind = "a decoder-only language model" if isinstance(system, LanguageModelSystem) else "an encoder"
         return f"{name} is {kind}; --task {task} needs an encoder-decoder: use seq2seq or transformer"
     return None

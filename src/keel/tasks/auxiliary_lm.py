@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from keel.data.collation import EncodedExamples, TaskBatch
 from keel.data.token_batch import TokenBatch
 from keel.errors import UsageError
-from keel.systems.capabilities import CausalLM, NextTokenLoss
+from keel.systems.capabilities import NextTokenLoss
 from keel.tasks.task import Task
 from keel.training.counter_rng import CounterRng
 from keel.training.objective import Objective, State
@@ -23,7 +23,7 @@ class AuxiliaryLM(Objective):
             raise UsageError("--lm-loss trains the encoder, and --freeze does not: leave out one of them")
         if task.network is not None or task.mix is not None:
             raise UsageError("--lm-loss needs a head on the top layer: leave out --network, --characters, --mix")
-        if not (isinstance(objective, CausalLM) and isinstance(objective, NextTokenLoss) and objective.is_causal):
+        if not (isinstance(objective, NextTokenLoss) and objective.is_causal):
             what = f"{system.name} is not a left-to-right language model"
             raise UsageError(f"{what}: leave out --lm-loss, or use gpt, ulmfit or a unidirectional rnn")
         self.task, self.objective, self.weight = task, objective, weight
