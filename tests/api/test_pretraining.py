@@ -19,7 +19,6 @@ from keel.api.inference import predict
 from keel.api.pretraining import pretrain
 from keel.errors import Interrupted, KeelError, UsageError
 from keel.model import Model
-from keel.systems import SYSTEMS
 from keel.systems.gpt import Gpt
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 64, "head_dim": 32, "sequence_length": 32, "max_positions": 64}
@@ -537,15 +536,6 @@ def test_one_line_takes_gradients() -> None:
     source = Path(keel.__file__).parent
     lines = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if ".backward(" in line]
     assert len(lines) == 1
-
-
-def test_import_is_light() -> None:
-    assert "pretrain" in dir(keel)
-    assert {kind.__name__: getattr(keel, kind.__name__) for kind in SYSTEMS.values()} == {
-        kind.__name__: kind for kind in SYSTEMS.values()
-    }
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = keel.nothing  # pyright: ignore[reportAttributeAccessIssue]
 
 
 WORDS: dict[str, Any] = {"epochs": 1, "batch": 4, "width": 8, "chunk_length": 40, "threads": 1}

@@ -1,21 +1,21 @@
 """The published systems, one file each, by year; a saved name becomes a class here and nowhere else."""
 
-from keel.systems.bert import Bert
-from keel.systems.cnn import Cnn
-from keel.systems.elmo import Elmo
-from keel.systems.fasttext import FastText
-from keel.systems.glove import Glove
-from keel.systems.gpt import Gpt
-from keel.systems.ngram import Ngram
-from keel.systems.nnlm import Nnlm
-from keel.systems.onehot import Onehot
-from keel.systems.rnn import Rnn
-from keel.systems.seq2seq import Seq2seq
+from keel.systems.bert import Bert as Bert
+from keel.systems.cnn import Cnn as Cnn
+from keel.systems.elmo import Elmo as Elmo
+from keel.systems.fasttext import FastText as FastText
+from keel.systems.glove import Glove as Glove
+from keel.systems.gpt import Gpt as Gpt
+from keel.systems.ngram import Ngram as Ngram
+from keel.systems.nnlm import Nnlm as Nnlm
+from keel.systems.onehot import Onehot as Onehot
+from keel.systems.rnn import Rnn as Rnn
+from keel.systems.seq2seq import Seq2seq as Seq2seq
 from keel.systems.system import System
-from keel.systems.transformer import Transformer
-from keel.systems.ulmfit import Ulmfit
-from keel.systems.word2vec import Word2vec
-from keel.systems.wordclass import Wordclass
+from keel.systems.transformer import Transformer as Transformer
+from keel.systems.ulmfit import Ulmfit as Ulmfit
+from keel.systems.word2vec import Word2vec as Word2vec
+from keel.systems.wordclass import Wordclass as Wordclass
 
 SYSTEMS: dict[str, type[System]] = {
     "ngram": Ngram,

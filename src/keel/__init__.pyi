@@ -1,0 +1,59 @@
+"""The public names, read by editors and type checkers; at run time `__init__.py` imports a name on first use."""
+
+from keel.api.conversion import convert as convert
+from keel.api.evaluation import evaluate as evaluate
+from keel.api.finetuning import finetune as finetune
+from keel.api.inference import embed as embed
+from keel.api.inference import fill as fill
+from keel.api.inference import predict as predict
+from keel.api.inspection import layers as layers
+from keel.api.pretraining import pretrain as pretrain
+from keel.api.prompting import Prompted as Prompted
+from keel.api.prompting import ask as ask
+from keel.api.prompting import summarize as summarize
+from keel.api.settings import TextSettings as TextSettings
+from keel.api.settings import VocabularySettings as VocabularySettings
+from keel.api.sklearn_classifier import Classifier as Classifier
+from keel.api.text_generation import generate as generate
+from keel.api.text_generation import perplexity as perplexity
+from keel.api.translation import translate as translate
+from keel.api.vectors import analogy as analogy
+from keel.api.vectors import nearest as nearest
+from keel.api.vectors import odd as odd
+from keel.api.vectors import senses as senses
+from keel.api.vectors import similarity as similarity
+from keel.api.vectors import word_map as word_map
+from keel.checks import Finding as Finding
+from keel.checks import Report as Report
+from keel.checks import check as check
+from keel.data.corpus import Corpus as Corpus
+from keel.data.examples import Columns as Columns
+from keel.data.predictions import ChoicePrediction as ChoicePrediction
+from keel.data.predictions import EntitySpan as EntitySpan
+from keel.data.predictions import GeneratedText as GeneratedText
+from keel.data.predictions import Prediction as Prediction
+from keel.data.predictions import TaggedText as TaggedText
+from keel.data.token_store import Tokens as Tokens
+from keel.data.tokenizer import Tokenizer as Tokenizer
+from keel.errors import Interrupted as Interrupted
+from keel.errors import KeelError as KeelError
+from keel.errors import UsageError as UsageError
+from keel.explain.layer_weights import Layers as Layers
+from keel.explain.nearest_neighbors import Neighbor as Neighbor
+from keel.explain.perplexity import Perplexity as Perplexity
+from keel.explain.word_senses import Senses as Senses
+from keel.formats.vector_files import Vectors as Vectors
+from keel.generation.beam_search import BeamSearch as BeamSearch
+from keel.generation.sampling import Sampling as Sampling
+from keel.metrics.scores import PredictionError as PredictionError
+from keel.metrics.scores import Score as Score
+from keel.metrics.scores import Scores as Scores
+from keel.model import Candidate as Candidate
+from keel.model import Model as Model
+from keel.model_card import Card as Card
+from keel.systems import *  # noqa: F403 - the systems, as keel.systems re-exports them
+from keel.tasks.head_settings import HeadSettings as HeadSettings
+from keel.text_vectors import TokenVectors as TokenVectors
+from keel.training.plan import Train as Train
+
+__version__: str
