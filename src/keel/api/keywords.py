@@ -1,240 +1,73 @@
-"""Keywords of verbs, for editors and type checkers: the fields of the settings dataclasses.
+"""Keywords of verbs for editors and type checkers, in keywords.pyi: the fields of the settings dataclasses.
 
-Written by `python -m tests.api.test_keywords`; a test compares it with the dataclasses.
+`python -m keel.api.keywords` updates keywords.pyi after a field has changed; a test compares it with the dataclasses.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Literal, TypedDict
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from keel.events import OnEvent
+from keel.api.settings import TextSettings, VocabularySettings
+from keel.data.examples import Columns
+from keel.generation.beam_search import BeamSearch
+from keel.generation.sampling import Sampling
+from keel.systems import SYSTEMS
+from keel.tasks.head_settings import HeadSettings
+from keel.training.plan import Train
 
-
-class TrainKeywords(TypedDict, total=False):
-    """Fields of `Train`."""
-
-    steps: int
-    epochs: float
-    minutes: float
-    batch: int
-    ramp: float
-    accumulate: int
-    optimizer: Literal["adamw", "muon", "own"]
-    lr: float
-    schedule: Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
-    warmup: float
-    cooldown: float
-    layer_decay: float
-    unfreeze: Literal["none", "gradual"]
-    weight_decay: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    clip: float
-    average: float
-    precision: Literal["auto", "fp32", "bf16"]
-    compile: bool
-    parallel: Literal["ddp", "fsdp"]
-    device: str
-    threads: int
-    seed: int
-    evaluate_every: int
-    checkpoint_every: int
-    checkpoint_minutes: float
-    keep: int
-    log_every: int
+STUB = Path(__file__).with_suffix(".pyi")
+NOT_SET_BY_USERS = {"label_counts", "shared_vocabulary"}
+SETTINGS = {
+    "TrainKeywords": [Train],
+    "TextKeywords": [TextSettings],
+    "VocabularyKeywords": [VocabularySettings],
+    "ColumnKeywords": [Columns],
+    "HeadKeywords": [HeadSettings],
+    "SamplingKeywords": [Sampling],
+    "BeamSearchKeywords": [BeamSearch],
+    "SystemKeywords": [*SYSTEMS.values()],
+}
+START, END = "# Fields of settings, generated.\n", "# Keywords of verbs.\n"
+"""Lines of keywords.pyi between which the fields stand."""
 
 
-class TextKeywords(TypedDict, total=False):
-    """Fields of `TextSettings`."""
-
-    text_column: str
-    encoding: str
-    dedup: Literal["none", "lines", "documents"]
-    sentences: Literal["auto", "split", "lines", "none"]
-    tokenizer: str
-    vocabulary: int
-    min_count: int
-    phrases: int
-    lowercase: Literal["auto", "yes", "no"]
-    sample: int
-    held_out: float
+def __getattr__(name: str) -> type:
+    """At run time the keywords of a verb are a dict."""
+    if name.endswith("Keywords"):
+        return dict
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class VocabularyKeywords(TypedDict, total=False):
-    """Fields of `VocabularySettings`."""
-
-    tokenizer: Literal["auto", "wordpiece", "bpe", "words", "characters"]
-    vocabulary: int
-    separate: bool
-
-
-class ColumnKeywords(TypedDict, total=False):
-    """Fields of `Columns`."""
-
-    text_column: str
-    second_column: str
-    label_column: str
-    labels: Literal["auto", "single", "multi", "regression"]
-    format: Literal["auto", "columns", "conllu", "slashes", "segmented", "text"]
-    scheme: Literal["auto", "BIO", "BIOES", "BMES"]
-    encoding: str
+def render() -> str:
+    """The text of keywords.pyi with the current fields; the annotations of a field of several systems are united."""
+    before, _, rest = STUB.read_text(encoding="utf-8").partition(START)
+    classes: list[str] = []
+    for name, settings in SETTINGS.items():
+        found: dict[str, dict[str, None]] = {}
+        for each in settings:
+            hints = get_type_hints(each, include_extras=True)
+            for field in fields(each):
+                if field.init and field.name not in NOT_SET_BY_USERS:
+                    found.setdefault(field.name, {})[_source_text(hints[field.name])] = None
+        lines = [f"    {field}: {' | '.join(annotations)}\n" for field, annotations in found.items()]
+        classes.append(f"class {name}(TypedDict, total=False):\n{''.join(lines)}\n")
+    return "".join([before, START, *classes, END, rest.partition(END)[2]])
 
 
-class HeadKeywords(TypedDict, total=False):
-    """Fields of `HeadSettings`."""
-
-    network: Literal["none", "cnn", "rnn", "gru", "lstm"]
-    network_width: int
-    network_layers: int
-    network_dropout: float
-    characters: Literal["none", "cnn", "lstm"]
-    crf: bool
-    pool: Literal["default", "concat", "mean", "max", "first", "last"]
-    mix: bool
-    orders: Literal["default", "given", "both"]
-    lm_loss: float
+def _source_text(annotation: Any) -> str:
+    """An annotation without its bounds."""
+    if get_origin(annotation) is Annotated:
+        return _source_text(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return f"Literal[{', '.join(json.dumps(each) for each in get_args(annotation))}]"
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(map(_source_text, get_args(annotation)))
+    if get_origin(annotation) is tuple:
+        return f"tuple[{', '.join('...' if each is ... else _source_text(each) for each in get_args(annotation))}]"
+    return "None" if annotation is NoneType else annotation.__name__
 
 
-class SamplingKeywords(TypedDict, total=False):
-    """Fields of `Sampling`."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    seed: int
-
-
-class BeamSearchKeywords(TypedDict, total=False):
-    """Fields of `BeamSearch`."""
-
-    beams: int
-    length_penalty: float
-    best: int
-
-
-class SystemKeywords(TypedDict, total=False):
-    """Fields of any system."""
-
-    order: int
-    memory: float
-    weighting: Literal["binary", "count", "tfidf"]
-    cell: Literal["rnn", "gru", "lstm"] | Literal["gru", "lstm"]
-    width: int
-    layers: int
-    bidirectional: bool
-    dropout: float
-    tie_embeddings: bool
-    bptt: int
-    classes: int
-    hidden: int
-    direct_connections: bool
-    loss: Literal["softmax", "negative", "nce", "hierarchical"] | Literal["negative", "hierarchical"]
-    negatives: int
-    sampling_power: float
-    chunk_length: int
-    architecture: Literal["skipgram", "cbow"]
-    window: int
-    subsample: float
-    x_max: float
-    alpha: float
-    units: Literal["words", "characters"]
-    kernel_sizes: tuple[int, ...]
-    filters: int
-    label_smoothing: float
-    r_drop: float
-    scoring: Literal["additive", "dot"]
-    attention_dim: int
-    min_n: int
-    max_n: int
-    buckets: int
-    kept_buckets: int
-    supervised: bool
-    word_ngrams: int
-    label_loss: Literal["softmax", "hierarchical", "negative", "one-vs-all"]
-    head_dim: int
-    mlp_ratio: float
-    attention_dropout: float
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] | Literal["relu", "tanh"]
-    norm_epsilon: float
-    decoder_layers: int
-    position_encoding: Literal["sinusoidal", "learned", "none"]
-    pre_norm: bool
-    max_positions: int
-    cell_size: int
-    residual: bool
-    cell_clip: float
-    projection_clip: float
-    max_characters: int
-    character_dim: int
-    character_filters: tuple[int, ...]
-    highway_layers: int
-    softmax_samples: int
-    bos_token: bool
-    hidden_size: int
-    input_dropout: float
-    layer_dropout: float
-    word_dropout: float
-    weight_dropout: float
-    ar: float
-    tar: float
-    sink: bool
-    sequence_length: int
-    segment_types: int
-    final_sequence_length: int
-    final_share: float
-    mask_rate: float
-    whole_word_masking: bool
-    next_sentence: bool
-
-
-class DecodingKeywords(SamplingKeywords, total=False):
-    """Settings of sampling and of beam search."""
-
-    beams: int | None
-    length_penalty: float | None
-
-
-class GenerateKeywords(DecodingKeywords, total=False):
-    """Keywords of `generate`."""
-
-    tokens: int
-    stop: str | Sequence[str]
-    trace: str | Path | None
-    on_text: Callable[[str], object]
-    on_event: OnEvent
-
-
-class TranslateKeywords(BeamSearchKeywords, total=False):
-    """Keywords of `translate`."""
-
-    by_pattern: str | Path | Iterable[tuple[str, str]] | None
-    tokens: int | None
-    cut: bool
-    trace: str | Path | None
-    on_event: OnEvent
-
-
-class PretrainKeywords(TrainKeywords, TextKeywords, SystemKeywords, total=False):
-    """Keywords of `pretrain`."""
-
-    size: str
-
-
-class FinetuneKeywords(TrainKeywords, ColumnKeywords, HeadKeywords, VocabularyKeywords, SystemKeywords, total=False):
-    """Keywords of `finetune`."""
-
-    size: str
-
-
-class PredictKeywords(ColumnKeywords, BeamSearchKeywords, total=False):
-    """Keywords of `predict`."""
-
-
-class EvaluateKeywords(ColumnKeywords, BeamSearchKeywords, total=False):
-    """Keywords of `evaluate`."""
-
-    stride: int | None
-    dedup: Literal["none", "lines", "documents"]
-    sentences: Literal["auto", "split", "lines", "none"]
+if __name__ == "__main__":
+    STUB.write_text(render(), encoding="utf-8")
