@@ -375,8 +375,7 @@ def test_two_settings_of_one_name_are_a_mistake_of_ours() -> None:
 
 
 def test_booleans_need_no_value(run: Run) -> None:
-    flags = Flags("pretrain")
-    load_command("pretrain").add_flags(flags)
+    flags = load_command("pretrain").flags("pretrain")
     read = flags.read(
         ["--train.compile", "bert", "--system.next_sentence", "false", "a.txt", "--train.lr=1e-3", "b.txt"]
     )

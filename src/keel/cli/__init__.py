@@ -9,86 +9,56 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from keel.errors import Interrupted, KeelError, UsageError, naming_flags
 
 if TYPE_CHECKING:
-    from keel.cli.command_output import Command
+    from keel.cli.command import Command
 
 
-class Verb(NamedTuple):
-    """A command in the overview: its usage, what it does, and the module that declares it."""
-
-    usage: str
-    summary: str
-    module: str
-
-
-GROUPS = {
+SUMMARIES = {
     "train": {
-        "check": Verb(
-            "FILE...", "check data before training: encoding, labels, overlap, duplicates, lengths", "tool_commands"
-        ),
-        "pretrain": Verb(
-            "SYSTEM|FOLDER CORPUS... --out DIR",
-            "pre-train a system on raw text, or continue to pre-train a model",
-            "training_commands",
-        ),
-        "finetune": Verb(
-            "MODEL FILE [FILE] --task TASK --out DIR", "fine-tune a model on labelled examples", "training_commands"
-        ),
+        "check": "check data before training: encoding, labels, overlap, duplicates, lengths",
+        "pretrain": "pre-train a system on raw text, or continue to pre-train a model",
+        "finetune": "fine-tune a model on labelled examples",
     },
     "use": {
-        "evaluate": Verb(
-            "MODEL FILE [FILE]",
-            "scores with confidence intervals, confusion matrix, errors; perplexity of a language model",
-            "evaluation_commands",
-        ),
-        "predict": Verb("MODEL FILE", "predictions for each text, as JSON lines", "evaluation_commands"),
-        "fill": Verb("TEXT --model FOLDER", "the most probable words for each [MASK] of a text", "evaluation_commands"),
-        "translate": Verb(
-            "TEXT|FILE|- --model FOLDER", "translate each line with a seq2seq model", "generation_commands"
-        ),
-        "generate": Verb(
-            "PROMPT|FILE|- --model FOLDER", "continue a prompt with a language model", "generation_commands"
-        ),
-        "ask": Verb(
-            "PASSAGE|FILE QUESTION --model FOLDER",
-            "answer a question about a text with a language model, zero-shot",
-            "prompting_commands",
-        ),
-        "summarize": Verb(
-            "TEXT|FILE --model FOLDER", "summarize a text with a language model, zero-shot", "prompting_commands"
-        ),
-        "embed": Verb(
-            "TEXT|FILE|- --model FOLDER", "embeddings of texts, or of tokens in context", "evaluation_commands"
-        ),
-        "nearest": Verb("WORD|TEXT --model M [--in FILE]", "nearest neighbours of a word or a text", "vector_commands"),
-        "analogy": Verb('"A - B + C" --model M', "word analogies by vector arithmetic", "vector_commands"),
-        "map": Verb('MODEL [--words "A B C"] [--out FILE]', "2D map of word vectors: SVG or HTML", "vector_commands"),
-        "odd": Verb("WORD WORD WORD... --model M", "the odd one out of several words", "vector_commands"),
-        "senses": Verb(
-            "WORD --in FILE --model M", "word senses: clusters of a word's contextual vectors", "vector_commands"
-        ),
-        "similarity": Verb("A B --model M", "cosine similarity of two words or texts", "vector_commands"),
+        "evaluate": "scores with confidence intervals, confusion matrix, errors; perplexity of a language model",
+        "predict": "predictions for each text, as JSON lines",
+        "fill": "the most probable words for each [MASK] of a text",
+        "translate": "translate each line with a seq2seq model",
+        "generate": "continue a prompt with a language model",
+        "ask": "answer a question about a text with a language model, zero-shot",
+        "summarize": "summarize a text with a language model, zero-shot",
+        "embed": "embeddings of texts, or of tokens in context",
+        "nearest": "nearest neighbours of a word or a text",
+        "analogy": "word analogies by vector arithmetic",
+        "map": "2D map of word vectors: SVG or HTML",
+        "odd": "the odd one out of several words",
+        "senses": "word senses: clusters of a word's contextual vectors",
+        "similarity": "cosine similarity of two words or texts",
     },
-    "inspect": {
-        "layers": Verb("MODEL", "layer weights of a fine-tuned model's scalar mix", "tool_commands"),
-    },
+    "inspect": {"layers": "layer weights of a fine-tuned model's scalar mix"},
     "manage": {
-        "info": Verb(
-            "[FOLDER]", "describe a model, a run, tokens, a word vector file or this machine", "tool_commands"
-        ),
-        "convert": Verb("IN OUT", "convert another format to a Keel folder, without loss", "tool_commands"),
+        "info": "describe a model, a run, tokens, a word vector file or this machine",
+        "convert": "convert another format to a Keel folder, without loss",
     },
     "learn": {
-        "demo": Verb("[--out DIR]", "the tour: from raw text to a fine-tuned BERT in five minutes", "tool_commands"),
-        "claim": Verb("[N]", "run the experiment behind a claim; without N, list all claims", "tool_commands"),
+        "demo": "the tour: from raw text to a fine-tuned BERT in five minutes",
+        "claim": "run the experiment behind a claim; without N, list all claims",
     },
 }
+"""What each command does, by groups; the commands themselves are declared in the modules below."""
+MODULES = {
+    "training_commands": "pretrain finetune",
+    "evaluation_commands": "evaluate predict fill embed",
+    "generation_commands": "translate generate ask summarize",
+    "vector_commands": "nearest analogy map odd senses similarity",
+    "tool_commands": "check layers info convert demo claim",
+}
+VERBS = {verb: module for module, verbs in MODULES.items() for verb in verbs.split()}
 NO_MEMORY = ("OutOfMemoryError", "can't allocate memory")
-VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 EXAMPLE = """\
   keel pretrain bert wiki.txt --size mini --minutes 20 --out models/wiki
   keel finetune models/wiki train.tsv --task classify --out models/reviews
@@ -154,25 +124,33 @@ def _run(words: list[str]) -> int:
         near = get_close_matches(name, VERBS, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else "keel --help lists all commands"
         raise UsageError(f"there is no command {name!r}: {remedy}")
-    from keel.cli.flags import Flags
+    from keel.cli.console import Console
 
-    flags = Flags(name, VERBS[name].usage, VERBS[name].summary, line=words[1:])
     command = load_command(name)
-    command.add_flags(flags)
+    flags = command.flags(name, summary_of(name), words[1:])
     options = flags.read(flags.line)
     options.quiet |= not _is_main_process()
-    answer = command.run(options)
-    if not _is_main_process():
-        return answer.code
-    lines = [json.dumps(answer.data, ensure_ascii=False)] if options.json and answer.data is not None else answer.lines
-    for line in lines:
-        sys.stdout.write(f"{line}\n")
+    with Console(quiet=options.quiet) as console:
+        answer = command.run(options, console)
+        if not _is_main_process():
+            return answer.code
+        as_json = options.json and answer.data is not None
+        for line in [json.dumps(answer.data, ensure_ascii=False)] if as_json else answer.lines:
+            sys.stdout.write(f"{line}\n")
     return answer.code
 
 
-def load_command(name: str) -> "Command":
+def load_command(verb: str) -> "Command":
     """The command of a verb."""
-    return import_module(f"keel.cli.{VERBS[name].module}").COMMANDS[name]
+    import_module(f"keel.cli.{VERBS[verb]}")
+    from keel.cli.command import COMMANDS
+
+    return COMMANDS[verb]
+
+
+def summary_of(verb: str) -> str:
+    """What a command does, in a few words."""
+    return next(group[verb] for group in SUMMARIES.values() if verb in group)
 
 
 def _is_main_process() -> bool:
@@ -200,7 +178,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _overview() -> str:
     lines = ["usage: keel COMMAND ...     (keel COMMAND --help shows its flags)"]
-    for group, verbs in GROUPS.items():
-        lines += ["", group, *(f"  {name:11}{verb.summary}" for name, verb in verbs.items())]
+    for group, verbs in SUMMARIES.items():
+        lines += ["", group, *(f"  {verb:11}{summary}" for verb, summary in verbs.items())]
     lines += ["", "Results go to stdout, messages to stderr. --json prints JSON, - reads stdin.", "", EXAMPLE]
     return "\n".join(lines) + "\n"

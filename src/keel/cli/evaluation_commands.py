@@ -5,16 +5,27 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keel.api import evaluation, inference, text_generation
-from keel.cli.command_output import Answer, Command
+from keel.cli.command import (
+    Answer,
+    Declaration,
+    argument,
+    arguments_of,
+    command,
+    device_flags,
+    file_of,
+    lines_of,
+    load,
+    model_flag,
+    section,
+)
 from keel.cli.console import Console
-from keel.cli.flags import Flags
-from keel.cli.model_arguments import device_flags, file_of, lines_of, load, model_flag
 from keel.cli.training_commands import labelled_source
 from keel.data.examples import Columns, read_examples
 from keel.data.tag_schemes import detect_scheme, extract_entities, write_tags
@@ -28,30 +39,27 @@ from keel.metrics.scores import Scores, format_score
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
 """Classes up to which the confusion matrix is printed."""
+CONLL = "CoNLL output: a line per word with its true tag, if the file has one, and its predicted tag (for conlleval)."
 
 
-def _dataset_flags(flags: Flags, model: str, file: str) -> None:
-    flags.add_argument("model", metavar="MODEL", help=model)
-    flags.add_argument("file", nargs="+", metavar="FILE", help=file)
-    flags.section("columns", Columns())
-    flags.section("search", BeamSearch())
-    device_flags(flags)
+def _dataset(model: str, file: str) -> tuple[Declaration, ...]:
+    """The arguments of a model and a dataset."""
+    given = argument("model", "MODEL", model), argument("file", "FILE", file, nargs="+")
+    return *given, section("columns", Columns()), section("search", BeamSearch()), device_flags
 
 
-def _predict_flags(flags: Flags) -> None:
-    file = "Texts, one per line or in a column; - for stdin; for seq2seq also two parallel files."
-    _dataset_flags(flags, "The folder of a fine-tuned model.", file)
-    help = (
-        "CoNLL output: a line per word with its true tag, if the file has one, and its predicted tag (for conlleval)."
-    )
-    flags.add_argument("--conll", action="store_true", help=help)
-
-
-def predict(options: Namespace) -> Answer:
+@command(
+    "MODEL FILE",
+    *_dataset(
+        "The folder of a fine-tuned model.",
+        "Texts, one per line or in a column; - for stdin; for seq2seq also two parallel files.",
+    ),
+    methodcaller("add_argument", "--conll", action="store_true", help=CONLL),
+)
+def predict(options: Namespace, console: Console) -> Answer:
     first = options.file[0]
     if first != "-" and not any(map(os.path.exists, [*options.file, *first.split(",")])):  # often a text
         raise KeelError(f"there is no file {first[:60]}: give a file with a text per line, or - for stdin")
-    console = Console(quiet=options.quiet)
     source = labelled_source(options.file)
     records = inference.predict(load(options, console), source, on_event=console, **options.settings)
     return Answer(lines=_conll_lines(records) if options.conll else _json_lines(records))
@@ -76,17 +84,18 @@ def _as_bio(tags: list[str]) -> list[str]:
     )
 
 
-def _evaluate_flags(flags: Flags) -> None:
-    file = "Labelled examples; for word vectors a similarity or analogy benchmark; for a language model a text."
-    _dataset_flags(flags, "A fine-tuned model, word vectors, or a language model.", file)
-    flags.arguments(evaluation.evaluate, out="DIR")
-    flags.arguments(text_generation.perplexity)
-
-
-def evaluate(options: Namespace) -> Answer:
-    with Console(quiet=options.quiet) as console:
-        model, source = load(options, console), labelled_source(options.file)
-        scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
+@command(
+    "MODEL FILE [FILE]",
+    *_dataset(
+        "A fine-tuned model, word vectors, or a language model.",
+        "Labelled examples; for word vectors a similarity or analogy benchmark; for a language model a text.",
+    ),
+    arguments_of(evaluation.evaluate, out="DIR"),
+    arguments_of(text_generation.perplexity),
+)
+def evaluate(options: Namespace, console: Console) -> Answer:
+    model, source = load(options, console), labelled_source(options.file)
+    scores = evaluation.evaluate(model, source, on_event=console, **options.settings)
     return Answer(lines=_score_lines(scores), data=scores.to_dict())
 
 
@@ -110,17 +119,16 @@ def _score_lines(scores: Scores) -> Iterator[str]:
         yield f"{error.where}: {error.label} predicted as {predicted} ({error.confidence:.2f}): {texts[:100]}"
 
 
-def _fill_flags(flags: Flags) -> None:
-    flags.add_argument("text", metavar="TEXT", help="A text with [MASK] or ___ where a word is missing; - for stdin.")
-    model_flag(flags, "The folder of a pre-trained masked language model.")
-    flags.arguments(inference.fill)
-    device_flags(flags)
-
-
-def fill(options: Namespace) -> Answer:
+@command(
+    "TEXT --model FOLDER",
+    argument("text", "TEXT", "A text with [MASK] or ___ where a word is missing; - for stdin."),
+    model_flag("The folder of a pre-trained masked language model."),
+    arguments_of(inference.fill),
+    device_flags,
+)
+def fill(options: Namespace, console: Console) -> Answer:
     text = sys.stdin.read().strip() if options.text == "-" else options.text
-    with Console(quiet=options.quiet) as console:
-        masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
+    masks = inference.fill(text, model=load(options, console), on_event=console, **options.settings)
     lines: list[str] = []
     for number, words in enumerate(masks, 1):
         lines += [f"mask {number}"] * (len(masks) > 1)
@@ -128,24 +136,23 @@ def fill(options: Namespace) -> Answer:
     return Answer(lines=lines, data=[[word._asdict() for word in words] for words in masks])
 
 
-def _embed_flags(flags: Flags) -> None:
-    flags.add_argument("text", metavar="TEXT|FILE|-", help="A text; or a file or stdin with a text per line.")
-    model_flag(flags)
-    flags.arguments(inference.embed)
-    flags.section("columns", Columns(), only=("text_column", "encoding"))
-    flags.add_argument("--out", metavar="FILE.npy", help="Write one array to this file instead of JSON lines.")
-    device_flags(flags)
-
-
-def embed(options: Namespace) -> Answer:
+@command(
+    "TEXT|FILE|- --model FOLDER",
+    argument("text", "TEXT|FILE|-", "A text; or a file or stdin with a text per line."),
+    model_flag(),
+    arguments_of(inference.embed),
+    section("columns", Columns(), only=("text_column", "encoding")),
+    argument("--out", "FILE.npy", "Write one array to this file instead of JSON lines."),
+    device_flags,
+)
+def embed(options: Namespace, console: Console) -> Answer:
     settings = dict(options.settings)
     columns = Columns(**{name: settings.pop(name) for name in ("text_column", "encoding") if name in settings})
     per_token = settings.get("pool") == "none"
     if options.out and per_token:
         raise UsageError("--pool none gives different numbers of vectors per text, which no .npy holds: omit --out")
-    with Console(quiet=options.quiet) as console:
-        texts = _texts(options, columns, console)
-        vectors: Any = inference.embed(texts, model=load(options, console), on_event=console, **settings)
+    texts = _texts(options, columns, console)
+    vectors: Any = inference.embed(texts, model=load(options, console), on_event=console, **settings)
     if options.out:
         part = Path(f"{options.out}.part")
         with open(part, "wb") as file:
@@ -179,11 +186,3 @@ def _texts(options: Namespace, columns: Columns, console: Console) -> list[str]:
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
     return (json.dumps(record, ensure_ascii=False) for record in records)
-
-
-COMMANDS = {
-    "evaluate": Command(_evaluate_flags, evaluate),
-    "predict": Command(_predict_flags, predict),
-    "fill": Command(_fill_flags, fill),
-    "embed": Command(_embed_flags, embed),
-}

@@ -2,19 +2,17 @@
 
 import sys
 
-from keel.cli import GROUPS, load_command
-from keel.cli.flags import Flags
+from keel.cli import SUMMARIES, load_command
 
 
 def render() -> str:
     """Every command with its arguments, as `keel COMMAND --help` prints them."""
     lines = ["# Commands", "", "Written by `python -m keel.cli.reference`."]
-    for group, verbs in GROUPS.items():
+    for group, verbs in SUMMARIES.items():
         lines += ["", f"## {group.capitalize()}"]
-        for name, verb in verbs.items():
-            flags = Flags(name, verb.usage, verb.summary)
-            load_command(name).add_flags(flags)
-            lines += ["", f"### keel {name}", "", "```text", flags.format_help().rstrip(), "```"]
+        for verb, summary in verbs.items():
+            help = load_command(verb).flags(verb, summary).format_help()
+            lines += ["", f"### keel {verb}", "", "```text", help.rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from keel.api import finetuning, pretraining
 from keel.api.settings import TextSettings, VocabularySettings
-from keel.cli.command_output import Answer, Command
+from keel.cli.command import Answer, command
 from keel.cli.console import Console, clock, losses, score_line
 from keel.cli.flags import Flags, Recipe
 from keel.data.examples import Columns
@@ -78,7 +78,6 @@ def _with_recipe(options: Namespace) -> tuple[str, Sequence[str], Namespace]:
     if given := options.settings.keys() & set(Train.LENGTHS):  # --steps replaces the recipe's epochs, and so on
         for name in {*Train.LENGTHS} - given:
             merged.settings.pop(name, None)
-    merged.quiet |= options.quiet
     if merged.size:
         merged.settings["size"] = merged.size
     return system, files, merged
@@ -111,14 +110,14 @@ def _pretrain_flags(flags: Flags, *systems: System) -> None:
     flags.section("system", *systems)
 
 
-def pretrain(options: Namespace) -> Answer:
+@command("SYSTEM|FOLDER CORPUS... --out DIR", _pretrain_flags)
+def pretrain(options: Namespace, console: Console) -> Answer:
     system, corpus, options = _with_recipe(options)
     if not system or not corpus:
         raise UsageError("give a system and a corpus: keel pretrain bert corpus.txt --out models/mine")
     out = _required_out(options)
-    with Console(quiet=options.quiet) as console:
-        files = corpus[0] if len(corpus) == 1 else list(map(Path, corpus))
-        model = pretraining.pretrain(system, files, out=out, on_event=console, **options.settings)
+    files = corpus[0] if len(corpus) == 1 else list(map(Path, corpus))
+    model = pretraining.pretrain(system, files, out=out, on_event=console, **options.settings)
     evaluations = _evaluations(Path(out))
     lines = [f"{out} is ready: {counted(model.card.steps, 'step')} in {clock(model.card.seconds)}"]
     if len(evaluations) > 1:
@@ -196,16 +195,16 @@ def _join_parallel_files(line: Sequence[str]) -> list[str]:
     return words
 
 
-def finetune(options: Namespace) -> Answer:
+@command("MODEL FILE [FILE] --task TASK --out DIR", finetune_flags)
+def finetune(options: Namespace, console: Console) -> Answer:
     if options.task in RENAMED_TASKS and options.task not in TASKS:
         raise UsageError(f"--task {options.task} was renamed: use --task {RENAMED_TASKS[options.task]}")
     model, files, options = _with_recipe(options)
     if not model or not files:
         raise UsageError("give a model and labelled examples: keel finetune models/mine train.tsv --out new")
     out = _required_out(options)
-    with Console(quiet=options.quiet) as console:
-        data = labelled_source(files)
-        tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
+    data = labelled_source(files)
+    tuned = finetuning.finetune(model, data, task=options.task, out=out, on_event=console, **options.settings)
     lines = [f"{out} is ready: {counted(tuned.card.steps, 'step')} in {clock(tuned.card.seconds)}"]
     lines += [f"{name}: {score_line(scores)}" for name, scores in tuned.card.scores.items()]
     if tuned.task is not None and tuned.task.mix is not None:
@@ -223,6 +222,3 @@ def labelled_source(files: Sequence[str]) -> str | tuple[Path, ...]:
     if len(files) > 2:
         raise UsageError(f"{len(files)} files were given: give one or, for seq2seq, two parallel files")
     return files[0] if len(files) == 1 else tuple(map(Path, files))
-
-
-COMMANDS = {"pretrain": Command(_pretrain_flags, pretrain), "finetune": Command(finetune_flags, finetune)}

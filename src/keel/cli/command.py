@@ -1,0 +1,123 @@
+"""Commands: their declaration, their output, and the arguments that many share: the model, the device, the text."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from keel.cli.console import Console
+from keel.cli.flags import Flags
+from keel.data.text_files import open_text
+from keel.errors import UsageError
+from keel.model import Model
+
+FILE_SUFFIXES = (".txt", ".md", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".gz", ".bz2", ".xz", ".zst")
+"""An argument with such an ending is a file name, not a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The output on stdout: `lines`, or with --json `data` (None: the lines are JSON already)."""
+
+    lines: Iterable[str] = ()
+    data: Any = None
+    code: int = 0
+
+
+Declaration = Callable[[Flags], object]
+"""Adds flags to those of a command."""
+Run = Callable[[Namespace, Console], Answer]
+
+
+class Command(NamedTuple):
+    """A verb on the command line: its usage, its flags and what it runs."""
+
+    usage: str
+    declarations: Sequence[Declaration]
+    run: Run
+
+    def flags(self, verb: str, summary: str = "", line: Sequence[str] = ()) -> Flags:
+        """The flags of the command, for this line."""
+        flags = Flags(verb, self.usage, summary, line)
+        for declare in self.declarations:
+            declare(flags)
+        return flags
+
+
+COMMANDS: dict[str, Command] = {}
+"""The declared commands by verb."""
+
+
+def command(usage: str, *declarations: Declaration) -> Callable[[Run], Run]:
+    """Declare the function below as the command of its name."""
+
+    def declare(run: Run) -> Run:
+        COMMANDS[run.__name__.rstrip("_")] = Command(usage, declarations, run)
+        return run
+
+    return declare
+
+
+def argument(name: str, metavar: str, help: str, **options: Any) -> Declaration:
+    """Declares an argument or a flag as argparse does."""
+    return methodcaller("add_argument", name, metavar=metavar, help=help, **options)
+
+
+arguments_of = partial(methodcaller, "arguments")
+"""Declares the arguments of a verb: see `Flags.arguments`."""
+section = partial(methodcaller, "section")
+"""Declares the fields of settings: see `Flags.section`."""
+
+
+def model_flag(what: str = "A model folder, or a word vector file.") -> Declaration:
+    return argument("--model", "MODEL", what)
+
+
+def device_flags(flags: Flags) -> None:
+    help = "Device: cpu, cuda, cuda:1; auto: the GPU if there is one. [auto]"
+    flags.add_argument("--device", default="auto", help=help)
+    flags.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: torch's default. [0]")
+
+
+encoding_flag = argument(
+    "--encoding", "NAME", "Character encoding of a file; auto: UTF-8, else GB18030. [auto]", default="auto"
+)
+
+
+def model_of(options: Namespace) -> str:
+    if not options.model:
+        raise UsageError("no default model ships with Keel yet: choose one with --model FOLDER")
+    return options.model
+
+
+def load(options: Namespace, console: Console) -> Model:
+    path = model_of(options)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return Model.load(path, device=options.device, on_event=console)
+
+
+def file_of(given: str) -> Path | None:
+    """The file that an argument names, None if it is a text; the name of a missing file is refused."""
+    try:
+        if Path(given).is_file():
+            return Path(given)
+    except (OSError, ValueError):  # too long for a path, or with a null byte
+        return None
+    if given.lower().endswith(FILE_SUFFIXES) and not any(map(str.isspace, given)):
+        raise UsageError(f"there is no file {given}: give an existing file, or a text")
+    return None
+
+
+def lines_of(options: Namespace, console: Console) -> Iterable[str]:
+    """The text itself, or the lines of the file that it names, or of stdin for "-"."""
+    if options.text == "-":
+        return (line.rstrip("\n") for line in sys.stdin)
+    path = file_of(options.text)
+    return [options.text] if path is None else (line for _, line in open_text(path, options.encoding, console))
