@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import keel
+from keel.data.examples import read_examples
+from keel.data.multiple_choice_files import read_choices
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.explain.zero_shot import Question, choose_most_probable, predict_last_words
+from keel.explain.zero_shot import choose_most_probable, predict_last_words
 
 WORDS = Tokenizer.from_words(["q", "a", ":", "the", "sea", "is", "blue", "grass", "green", "very", "and", "of", "deep"])
 
@@ -47,7 +49,7 @@ def model() -> Any:
 
 def test_last_word_accuracy(model: Any) -> None:
     texts = ["the sea is blue", "the grass is green\n", "the grass is  blue", "the sea is purple"]
-    scores = predict_last_words(model, [(f"f:{number}", text) for number, text in enumerate(texts, 1)])
+    scores = predict_last_words(model, read_examples(texts, pair=False))
     assert (scores.main, scores.count) == ("accuracy", 4)
     assert scores.main_value == 0.5
     whole = math.log(math.e**4 + math.e**2 + len(WORDS) - 2)
@@ -56,8 +58,8 @@ def test_last_word_accuracy(model: Any) -> None:
     assert scores.values["perplexity"].value == pytest.approx(expected)
     assert "1 are not in the vocabulary: wrong" in scores.note
     assert {(error.where, error.label, error.predicted) for error in scores.errors} == {
-        ("f:3", "blue", "green"),
-        ("f:4", "purple", "blue"),
+        ("item 2 of the list", "blue", "green"),
+        ("item 3 of the list", "purple", "blue"),
     }
     accuracy: Any = scores.values["accuracy"]
     assert accuracy.low < 0.5 < accuracy.high
@@ -65,11 +67,11 @@ def test_last_word_accuracy(model: Any) -> None:
 
 def test_choice_by_likelihood(model: Any) -> None:
     questions = [
-        Question(context="the sea is", choices=("green", "blue"), label=1, where="f:1"),
-        Question(context="the grass is ", choices=("very", "green and deep"), label=1, where="f:2"),
-        Question(context="and the sea ?", choices=("blue", "green"), label=0, where="f:3"),
+        (("the sea is", ["green", "blue"]), 1),
+        (("the grass is ", ["very", "green and deep"]), 1),
+        (("and the sea ?", ["blue", "green"]), 0),
     ]
-    scores = choose_most_probable(model, questions)
+    scores = choose_most_probable(model, read_choices(questions))
     found = {name: score.value for name, score in scores.values.items()}
     # "green and deep" has two more words than "very", and gains more by the grass.
     assert found == pytest.approx(
@@ -112,13 +114,13 @@ class Pairs(nn.Module):
 )
 def test_a_blank_stands_before_a_choice_but_not_in_chinese(context: str, choices: tuple[str, ...]) -> None:
     model: Any = SimpleNamespace(objective=Pairs(), tokenizer=BYTES, system=SimpleNamespace(name="pairs"))
-    scores = choose_most_probable(model, [Question(context=context, choices=choices, label=1, where="f:1")])
+    scores = choose_most_probable(model, read_choices([((context, list(choices)), 1)]))
     assert scores.main_value == 1
 
 
 def test_texts_without_context_are_refused(model: Any) -> None:
-    with pytest.raises(KeelError, match=r"f:7: 'blue' has no last word after a context"):
-        predict_last_words(model, [("f:7", "blue")])
+    with pytest.raises(KeelError, match=r"item 1 of the list: 'blue' has no last word after a context"):
+        predict_last_words(model, read_examples(["the sea", "blue"], pair=False))
 
 
 @pytest.fixture(scope="module")

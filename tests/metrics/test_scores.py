@@ -34,9 +34,9 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     truth = [example.label for example in examples]
     guess = [str(number) for number in estimates.argmax(1)]
     scores = score_labels(examples, predictions(examples, estimates))
-    how: dict[str, Any] = {"pos_label": "1"} if classes == 2 else {"average": "macro"}
+    averaging: dict[str, Any] = {"pos_label": "1"} if classes == 2 else {"average": "macro"}
     assert scores.values["accuracy"].value == pytest.approx(reference.accuracy_score(truth, guess))
-    assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, **how))
+    assert scores.values["f1"].value == pytest.approx(reference.f1_score(truth, guess, **averaging))
     assert scores.values["matthews"].value == pytest.approx(reference.matthews_corrcoef(truth, guess))
     assert scores.confusion == reference.confusion_matrix(truth, guess).tolist()
     assert scores.main == "accuracy"

@@ -10,14 +10,13 @@ from keel.api.model_loading import ModelSource, load_model
 from keel.api.settings import Source, route_settings
 from keel.api.text_generation import MAX_TOKENS, continuations
 from keel.config import Doc
-from keel.data.examples import Columns, Labels, read_examples
-from keel.data.label_kinds import ChoiceLabel
+from keel.data.examples import Columns, read_examples
 from keel.data.multiple_choice_files import read_choices
 from keel.data.sentence_splitting import split_sentences
 from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.explain.zero_shot import Question, choose_most_probable, next_token_model, predict_last_words
+from keel.explain.zero_shot import choose_most_probable, next_token_model, predict_last_words
 from keel.generation.sampling import GREEDY, Sampling
 from keel.metrics.scores import Scores
 from keel.model import Model
@@ -117,7 +116,7 @@ def score_last_words(
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_examples(source, pair=False, columns=columns, on_event=on_event)
-    return predict_last_words(known, [(each.location, each.text) for each in examples], on_event=on_event)
+    return predict_last_words(known, examples, on_event=on_event)
 
 
 def score_choices(
@@ -128,12 +127,7 @@ def score_choices(
     next_token_model(known)
     (columns,) = route_settings(settings, Columns())
     examples = read_choices(source, columns, on_event)
-    labels = Labels(kind=ChoiceLabel()).targets(examples).tolist()
-    questions = [
-        Question(context=each.text, choices=each.choices, label=label, where=each.location)
-        for each, label in zip(examples, labels, strict=True)
-    ]
-    return choose_most_probable(known, questions, on_event=on_event)
+    return choose_most_probable(known, examples, on_event=on_event)
 
 
 def _require(text: str, otherwise: str) -> None:

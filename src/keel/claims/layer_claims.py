@@ -19,7 +19,7 @@ from keel.claims.small_models import learn_words, picture_folder
 from keel.data.text_files import open_text
 from keel.errors import UsageError
 from keel.events import ignore
-from keel.metrics.scores import Score, intervals, resamples
+from keel.metrics.scores import Score, bootstrap
 from keel.nn.scalar_mix import ScalarMix
 from keel.report import Page
 from keel.report.heatmap import draw_grid
@@ -64,8 +64,7 @@ class LayerPreference:
     def lead(self, one: int, other: int) -> Score:
         """Difference in accuracy of two layers in points, with its bootstrap interval."""
         points = 100 * (self.right[one].double() - self.right[other].double()).numpy()
-        differences = [weights @ points / len(points) for weights in resamples(len(points), np.random.default_rng(0))]
-        return intervals({"lead": np.concatenate(differences)}, len(points))["lead"]
+        return bootstrap(lambda weights: {"lead": weights @ points / len(points)}, len(points))["lead"]
 
 
 def scale_of_the_mix(say: Say) -> Finding:

@@ -34,7 +34,7 @@ from keel.errors import KeelError, UsageError
 from keel.events import note
 from keel.explain.vector_benchmarks import Analogies
 from keel.generation.beam_search import BeamSearch
-from keel.metrics.scores import Scores, format_score
+from keel.metrics.scores import Scores
 
 SHOWN_ERRORS = 5
 LARGEST_CONFUSION = 12
@@ -105,7 +105,7 @@ def _score_lines(scores: Scores) -> Iterator[str]:
     yield str(scores)
     width = max(map(len, scores.types), default=0)
     for kind, figures in scores.types.items():
-        yield f"{kind.rjust(width)}: {', '.join(format_score(name, vars(score)) for name, score in figures.items())}"
+        yield f"{kind.rjust(width)}: {', '.join(f'{name} {score:.3f}' for name, score in figures.items())}"
     if scores.confusion and len(scores.names) <= LARGEST_CONFUSION:
         yield "\nconfusion matrix (rows: true labels, columns: predicted labels)"
         rows = [[name, *map(str, counts)] for name, counts in zip(scores.names, scores.confusion, strict=True)]

@@ -18,7 +18,7 @@ from keel.data.text_files import open_text
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.explain.nearest_neighbors import By, VectorSpace, answer_scores
-from keel.metrics.scores import RESAMPLES, Score, Scores, format_score, intervals, score_labels
+from keel.metrics.scores import Scores, accuracy_score, score_labels
 
 MAX_SCORES = 1 << 24
 """Scores per block of questions (64 MB)."""
@@ -84,8 +84,7 @@ class BenchmarkResult(Scores):
         return {**super().brief(), "unknown": self.unknown}
 
     def __str__(self) -> str:
-        figure = format_score(self.main, vars(self.values[self.main]))
-        return f"{figure} on {self.count:,} pairs, {self.unknown:,} more unknown"
+        return f"{self.main} {self.values[self.main]:.3f} on {self.count:,} pairs, {self.unknown:,} more unknown"
 
 
 def evaluate_similarity(
@@ -199,7 +198,7 @@ class Analogies(Scores):
         return {**super().brief(), "unknown": self.unknown, "sections": sections}
 
     def __str__(self) -> str:
-        figures = ", ".join(format_score(name, vars(figure)) for name, figure in self.values.items())
+        figures = ", ".join(f"{name} {figure:.3f}" for name, figure in self.values.items())
         return f"{figures} on {self.count:,} questions, {self.unknown:,} more unknown"
 
 
@@ -237,23 +236,18 @@ def evaluate_analogies(
     syntactic = [section for section in sections if SYNTACTIC.match(section.name)]
     semantic = [section for section in sections if section not in syntactic]
     kinds = {"accuracy": sections, "semantic": semantic, "syntactic": syntactic}
-    shares = {name: _share(kind) for name, kind in kinds.items() if any(section.total for section in kind)}
+    totals = {
+        name: (sum(each.correct for each in kind), sum(each.total for each in kind)) for name, kind in kinds.items()
+    }
     return Analogies(
         main="accuracy",
-        values=shares,
+        values={name: accuracy_score(*counts) for name, counts in totals.items() if counts[1]},
         count=int(known.sum()),
         errors=[],
         by=by,
         words=len(units),
         sections=sections,
     )
-
-
-def _share(sections: list[Section]) -> Score:
-    """Share of correct answers with its 95% bootstrap interval over questions."""
-    correct, total = sum(section.correct for section in sections), sum(section.total for section in sections)
-    resampled = np.random.default_rng(0).binomial(total, correct / total, RESAMPLES) / total
-    return intervals({"share": np.append(correct / total, resampled)}, total)["share"]
 
 
 def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:

@@ -1,35 +1,22 @@
 """Zero-shot evaluation of language models by likelihood: last words (LAMBADA) and multiple choice."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from math import log
 
 import numpy as np
 
-from keel.data.label_kinds import TextTarget
+from keel.data.examples import Example, Examples, Labels
+from keel.data.label_kinds import ChoiceLabel, TextTarget
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
 from keel.explain.perplexity import BYTE_SYMBOLS
-from keel.generation.likelihood import Likelihood, continuation_likelihoods, encode_continuations
-from keel.metrics.scores import ERRORS, PredictionError, Scores, Values, concatenate_parts, intervals, resamples
+from keel.generation.likelihood import continuation_likelihoods, encode_continuations
+from keel.metrics.scores import PredictionError, Scores, Values, bootstrap, by_confidence, most_confident
 from keel.model import Model
 from keel.systems.capabilities import CausalLM, LanguageModelSystem
 
 LAST_WORD = re.compile(r"\s*\S+\s*$")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A context with several continuations, one of them correct."""
-
-    context: str
-    choices: tuple[str, ...]
-    label: int
-    """Index of the correct choice."""
-    where: str
 
 
 def next_token_model(model: Model) -> CausalLM:
@@ -45,59 +32,55 @@ def next_token_model(model: Model) -> CausalLM:
     return language_model
 
 
-def predict_last_words(model: Model, texts: Sequence[tuple[str, str]], *, on_event: OnEvent = ignore) -> Scores:
-    """Last-word prediction as in LAMBADA, for (where, text) pairs: accuracy of greedy decoding over all tokens of the
-    last word, and perplexity per last word.
+def predict_last_words(model: Model, examples: Examples, *, on_event: OnEvent = ignore) -> Scores:
+    """Last-word prediction as in LAMBADA: accuracy of greedy decoding over all tokens of the last word, and perplexity
+    per last word.
 
     An unknown word counts as wrong and costs its bytes, as in `perplexity`.
     """
     tokenizer = model.tokenizer
-    parts = [_split_last_word(where, text) for where, text in texts]
-    questions = encode_continuations(tokenizer, [before for before, _ in parts], [word for _, word in parts])
+    contexts, words = zip(*map(_split_last_word, examples), strict=True)
+    questions = encode_continuations(tokenizer, contexts, words)
     found = continuation_likelihoods(next_token_model(model), questions, on_event=on_event)
     unknown_id = tokenizer.unknown_id if tokenizer.has_special_token("unk") else -1
     unknown = np.array([each.ids.count(unknown_id) for each in found])
-    sizes = [len(word.strip().encode()) + 1 for _, word in parts]
+    sizes = [len(word.strip().encode()) + 1 for word in words]
     nats = np.array([-each.log_prob for each in found]) + np.where(unknown > 0, sizes, 0) * log(BYTE_SYMBOLS)
     correct = np.array([each.is_greedy for each in found]) & (unknown == 0)
-    values: list[Values] = []
-    for weights in resamples(len(nats), np.random.default_rng(0)):
+
+    def statistics(weights: np.ndarray) -> Values:
         count = weights.sum(1)
-        values.append({"accuracy": weights @ correct / count, "perplexity": np.exp(weights @ nats / count)})
+        return {"accuracy": weights @ correct / count, "perplexity": np.exp(weights @ nats / count)}
+
     note = "perplexity is per last word"
     if unknown.any():
         cost = f"wrong, and log2({BYTE_SYMBOLS}) bits for each byte and the end"
         note += f"; {np.count_nonzero(unknown):,} are not in the vocabulary: {cost}"
-
-    def error(index: int) -> PredictionError:
-        (where, _), (before, word), each = texts[index], parts[index], found[index]
-        top = tokenizer.decode(each.top_ids[:1].tolist()).strip()
-        confidence = float(np.exp(each.top_log_probs[0]))
-        return PredictionError(
-            where=where, text=before[-200:], second=None, label=word.strip(), predicted=top, confidence=confidence
-        )  # fmt: skip
-
     wrong = np.flatnonzero(~correct)
-    by_confidence = wrong[np.argsort([-found[index].top_log_probs[0] for index in wrong], kind="stable")]
-    return Scores(
-        main="accuracy",
-        values=intervals(concatenate_parts(values), len(found)),
-        count=len(found),
-        errors=[error(index) for index in by_confidence[:ERRORS].tolist()],
-        note=note,
-    )
+    errors = [
+        PredictionError(
+            where=examples[index].location,
+            text=contexts[index][-200:],
+            label=words[index].strip(),
+            predicted=tokenizer.decode(found[index].top_ids[:1].tolist()).strip(),
+            confidence=float(np.exp(log_prob)),
+        )
+        for index, log_prob in by_confidence(wrong, np.array([found[index].top_log_probs[0] for index in wrong]))
+    ]
+    values = bootstrap(statistics, len(found))
+    return Scores(main="accuracy", values=values, count=len(found), errors=errors, note=note)
 
 
-def _split_last_word(where: str, text: str) -> tuple[str, str]:
+def _split_last_word(example: Example) -> tuple[str, str]:
     """A text without its last word, and that word with the whitespace before it."""
-    text = text.rstrip()
+    text = example.text.rstrip()
     last = LAST_WORD.search(text)
     if last is None or last.start() == 0:
-        raise KeelError(f"{where}: {text!r:.60} has no last word after a context: give two words or more")
+        raise KeelError(f"{example.location}: {text!r:.60} has no last word after a context: give two words or more")
     return text[: last.start()], text[last.start() :]
 
 
-def choose_most_probable(model: Model, questions: Sequence[Question], *, on_event: OnEvent = ignore) -> Scores:
+def choose_most_probable(model: Model, examples: Examples, *, on_event: OnEvent = ignore) -> Scores:
     """Multiple-choice accuracy of the most probable choice: by log p (sum), normalised per token and per byte, and by
     log p(choice | context) - log p(choice) (gain).
 
@@ -105,59 +88,42 @@ def choose_most_probable(model: Model, questions: Sequence[Question], *, on_even
     choice, except in Chinese.
     """
     language_model, tokenizer = next_token_model(model), model.tokenizer
+    labels = Labels(kind=ChoiceLabel()).targets(examples).numpy()
     contexts, neutral, texts = [], [], []
-    for question in questions:
-        is_question = question.context.rstrip().endswith(("?", "？"))
-        chinese = detect_language(question.context + "".join(question.choices)) == "zh"
-        for choice in question.choices:
-            contexts.append(f"Q: {question.context.strip()}\nA:" if is_question else question.context.rstrip())
+    for example in examples:
+        is_question = example.text.rstrip().endswith(("?", "？"))
+        chinese = detect_language(example.text + "".join(example.choices)) == "zh"
+        for choice in example.choices:
+            contexts.append(f"Q: {example.text.strip()}\nA:" if is_question else example.text.rstrip())
             neutral.append("A:" if is_question else "")
             texts.append(choice.strip() if chinese else f" {choice.strip()}")
     conditional, unconditional = (
         continuation_likelihoods(language_model, encode_continuations(tokenizer, before, texts), on_event=on_event)
         for before in (contexts, neutral)
     )
-    scorings = _scorings(conditional, unconditional, texts)
-    starts = np.cumsum([0, *(len(question.choices) for question in questions)])
-    labels = [question.label for question in questions]
-    chosen = {
-        name: np.array([int(score[a:b].argmax()) for a, b in pairwise(starts)]) for name, score in scorings.items()
-    }
-    values: list[Values] = []
-    for weights in resamples(len(questions), np.random.default_rng(0)):
-        values.append(
-            {f"accuracy {name}": weights @ (best == labels) / weights.sum(1) for name, best in chosen.items()}
-        )
-    main = "per byte"
-
-    def error(index: int) -> PredictionError:
-        question, best = questions[index], int(chosen[main][index])
-        scores = scorings[main][starts[index] : starts[index + 1]]
-        powers = np.exp(scores - scores.max())
-        return PredictionError(
-            where=question.where, text=question.context, second=None, label=question.choices[question.label],
-            predicted=question.choices[best], confidence=float(powers[best] / powers.sum()),
-        )  # fmt: skip
-
-    wrong = [error(index) for index in np.flatnonzero(chosen[main] != labels).tolist()]
-    baseline = float(np.mean([1 / len(question.choices) for question in questions]))
-    return Scores(
-        main=f"accuracy {main}",
-        values=intervals(concatenate_parts(values), len(questions)),
-        count=len(questions),
-        errors=sorted(wrong, key=lambda each: -each.confidence)[:ERRORS],
-        note=f"random baseline {baseline:.3f}; gain is log p with the context minus log p without it",
-    )
-
-
-def _scorings(
-    conditional: list[Likelihood], unconditional: list[Likelihood], texts: list[str]
-) -> dict[str, np.ndarray]:
-    """Scores [choices] under each normalisation."""
     total = np.array([each.log_prob for each in conditional])
-    return {
+    scorings = {
         "by sum": total,
         "per token": total / [len(each.ids) for each in conditional],
         "per byte": total / [len(text.strip().encode()) for text in texts],
         "by gain": total - [each.log_prob for each in unconditional],
     }
+    starts = np.cumsum([len(choices) for choices in examples.choices])[:-1]
+    chosen = {name: np.array([*map(np.argmax, np.split(score, starts))]) for name, score in scorings.items()}
+
+    def statistics(weights: np.ndarray) -> Values:
+        return {f"accuracy {name}": weights @ (best == labels) / weights.sum(1) for name, best in chosen.items()}
+
+    main = "per byte"
+    powers = [np.exp(scores - scores.max()) for scores in np.split(scorings[main], starts)]
+    wrong = np.flatnonzero(chosen[main] != labels)
+    confidence = np.array([powers[index].max() / powers[index].sum() for index in wrong])
+    predicted = [choices[best] for choices, best in zip(examples.choices, chosen[main], strict=True)]
+    baseline = float(np.mean([1 / len(choices) for choices in examples.choices]))
+    return Scores(
+        main=f"accuracy {main}",
+        values=bootstrap(statistics, len(examples)),
+        count=len(examples),
+        errors=most_confident(examples, wrong, confidence, predicted),
+        note=f"random baseline {baseline:.3f}; gain is log p with the context minus log p without it",
+    )

@@ -1,7 +1,7 @@
 """Scores with bootstrap confidence intervals, the confusion matrix and the most confident errors."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import nan
 from pathlib import Path
@@ -63,7 +63,7 @@ class PredictionError:
 
     where: str
     text: str
-    second: str | None
+    second: str | None = None
     label: Any
     predicted: Any
     confidence: float
@@ -134,7 +134,7 @@ class Scores:
 
     def __str__(self) -> str:
         positive = f" (f1 is for class {self.positive!r})" if self.positive is not None else ""
-        values = ", ".join(format_score(name, vars(score)) for name, score in self.values.items())
+        values = ", ".join(f"{name} {score:.3f}" for name, score in self.values.items())
         return f"{values} on {counted(self.count, 'example')}{positive}{self.note and f'; {self.note}'}"
 
 
@@ -157,15 +157,10 @@ def _score_single_label(
     true, guess = confusion.nonzero()
     cells = np.vstack([confusion[true, guess], rng.multinomial(count, confusion[true, guess] / count, RESAMPLES)])
     one_hot = np.eye(classes)
-    values = _from_counts(
-        hits=cells @ (one_hot[true] * (true == guess)[:, None]),
-        true=cells @ one_hot[true],
-        guess=cells @ one_hot[guess],
-        positive=positive,
-    )
+    hits, counts = cells @ (one_hot[true] * (true == guess)[:, None]), (cells @ one_hot[true], cells @ one_hot[guess])
+    values = _from_counts(hits, *counts, positive)
     wrong = np.flatnonzero(predicted != targets)
-    confidence = estimates[wrong, predicted[wrong]]
-    predicted_names = [labels.names[number] for number in predicted]
+    names = [labels.names[number] for number in predicted]
     return Scores(
         main="accuracy",
         values=intervals(values, count),
@@ -173,7 +168,7 @@ def _score_single_label(
         names=labels.names,
         positive=None if positive is None else labels.names[positive],
         confusion=confusion.tolist(),
-        errors=_most_confident(examples, wrong, confidence, predicted_names),
+        errors=most_confident(examples, wrong, estimates[wrong, predicted[wrong]], names),
     )
 
 
@@ -203,26 +198,25 @@ def _score_multi_label(
     examples: Examples, labels: Labels, targets: np.ndarray, estimates: np.ndarray, rng: np.random.Generator
 ) -> Scores:
     truth, guess = targets > 0, estimates > 0.5
-    parts: list[Values] = []
-    for weights in resamples(len(truth), rng):
+
+    def statistics(weights: np.ndarray) -> Values:
         hits, true, guessed = weights @ (guess & truth), weights @ truth, weights @ guess
         f1 = safe_ratio(2 * hits, true + guessed)
-        parts.append(
-            {
-                "f1": safe_ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
-                "macro_f1": safe_ratio(f1.sum(1), (true + guessed > 0).sum(1)),
-                "accuracy": weights @ (guess == truth).all(1) / len(truth),
-            }
-        )
+        return {
+            "f1": safe_ratio(2 * hits.sum(1), true.sum(1) + guessed.sum(1)),
+            "macro_f1": safe_ratio(f1.sum(1), (true + guessed > 0).sum(1)),
+            "accuracy": weights @ (guess == truth).all(1) / len(truth),
+        }
+
     wrong = np.flatnonzero((guess != truth).any(1))
     confidence = 0.5 + (np.abs(estimates - 0.5) * (guess != truth)).max(1)[wrong]
     predicted = [tuple(name for name, yes in zip(labels.names, row, strict=True) if yes) for row in guess]
     return Scores(
         main="f1",
-        values=intervals(concatenate_parts(parts), len(truth)),
+        values=bootstrap(statistics, len(truth), rng),
         count=len(truth),
         names=labels.names,
-        errors=_most_confident(examples, wrong, confidence, predicted),
+        errors=most_confident(examples, wrong, confidence, predicted),
     )
 
 
@@ -230,20 +224,19 @@ def _score_regression(
     examples: Examples, labels: Labels, targets: np.ndarray, estimates: np.ndarray, rng: np.random.Generator
 ) -> Scores:
     truth, guess = targets.astype(np.float64), estimates.astype(np.float64)
-    parts: list[Values] = []
-    for weights in resamples(len(truth), rng):
-        parts.append(
-            {
-                "spearman": _correlation(weights, _ranks(weights, truth), _ranks(weights, guess)),
-                "pearson": _correlation(weights, truth[None], guess[None]),
-            }
-        )
+
+    def statistics(weights: np.ndarray) -> Values:
+        return {
+            "spearman": _correlation(weights, _ranks(weights, truth), _ranks(weights, guess)),
+            "pearson": _correlation(weights, truth[None], guess[None]),
+        }
+
     wrong = np.flatnonzero(truth != guess)
     return Scores(
         main="spearman",
-        values=intervals(concatenate_parts(parts), len(truth)),
+        values=bootstrap(statistics, len(truth), rng),
         count=len(truth),
-        errors=_most_confident(examples, wrong, np.abs(truth - guess)[wrong], guess.tolist()),
+        errors=most_confident(examples, wrong, np.abs(truth - guess)[wrong], guess.tolist()),
     )
 
 
@@ -253,22 +246,33 @@ SCORERS = {SingleLabel: _score_single_label, MultiLabel: _score_multi_label, Reg
 def score_choices(examples: Examples, predictions: ChoicePredictions, *, seed: int = 0) -> Scores:
     """Accuracy of the most probable choices; a note gives the accuracy of guessing."""
     truth, predicted = predictions.labels.targets(examples).numpy(), predictions.predicted
-    hits = np.array([each.index for each in predicted]) == truth
-    resampled = np.random.default_rng(seed).binomial(len(hits), hits.mean(), RESAMPLES) / len(hits)
-    wrong = np.flatnonzero(~hits)
+    wrong = np.flatnonzero(np.array([each.index for each in predicted]) != truth)
+    confidence = np.array([predicted[number].probability for number in wrong])
     guess = np.mean([1 / len(choices) for choices in predictions.choices])
     return Scores(
         main="accuracy",
-        values=intervals({"accuracy": np.append(hits.mean(), resampled)}, len(hits)),
-        count=len(hits),
-        errors=_most_confident(
-            examples, wrong, np.array([predicted[n].probability for n in wrong]), [each.text for each in predicted]
-        ),
+        values={"accuracy": accuracy_score(len(truth) - len(wrong), len(truth), seed)},
+        count=len(truth),
+        errors=most_confident(examples, wrong, confidence, [each.text for each in predicted]),
         note=f"random guessing: {guess:.1%}",
     )
 
 
-def resamples(count: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def accuracy_score(correct: int, total: int, seed: int = 0) -> Score:
+    """The share of correct predictions; resampling them is a binomial sample."""
+    resampled = np.random.default_rng(seed).binomial(total, correct / total, RESAMPLES) / total
+    return intervals({"accuracy": np.append(correct / total, resampled)}, total)["accuracy"]
+
+
+def bootstrap(
+    statistics: Callable[[np.ndarray], Values], count: int, rng: np.random.Generator | None = None
+) -> dict[str, Score]:
+    """Scores of `count` examples: `statistics` computes [samples] values of each from weights [samples, examples]."""
+    parts = [statistics(weights) for weights in _resamples(count, rng or np.random.default_rng(0))]
+    return intervals({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, count)
+
+
+def _resamples(count: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """[samples, examples] bootstrap weights, in chunks: how often each resample has each example; first, ones."""
     yield np.ones((1, count))
     chunk = max(1, min(RESAMPLES, 5_000_000 // count))
@@ -302,10 +306,6 @@ def safe_ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros(np.shape(above)), where=below > 0)
 
 
-def concatenate_parts(parts: list[Values]) -> Values:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def intervals(values: Values, count: int) -> dict[str, Score]:
     """Scores of `count` examples from their values: the first is the score, the others its bootstrap resamples."""
     if count < 2:
@@ -314,10 +314,10 @@ def intervals(values: Values, count: int) -> dict[str, Score]:
     return {name: Score(value=float(values[name][0]), low=low, high=high) for name, (low, high) in bounds.items()}
 
 
-def _most_confident(
-    examples: Examples, wrong: np.ndarray, confidence: np.ndarray, predicted: list[Any]
+def most_confident(
+    examples: Examples, wrong: np.ndarray, confidence: np.ndarray, predicted: Sequence[Any]
 ) -> list[PredictionError]:
-    order = np.argsort(-confidence, kind="stable")[:ERRORS]
+    """The most confident errors among the `wrong` examples; `predicted` are the predictions of all examples."""
     return [
         PredictionError(
             where=examples[number].location,
@@ -325,7 +325,13 @@ def _most_confident(
             second=examples[number].second,
             label=examples[number].gold,
             predicted=predicted[number],
-            confidence=float(value),
+            confidence=value,
         )
-        for number, value in zip(wrong[order].tolist(), confidence[order], strict=True)
+        for number, value in by_confidence(wrong, confidence)
     ]
+
+
+def by_confidence(wrong: np.ndarray, confidence: np.ndarray) -> list[tuple[int, float]]:
+    """The indices of the most confident errors with their confidence, both [wrong], in descending order."""
+    order = np.argsort(-confidence, kind="stable")[:ERRORS]
+    return [*zip(wrong[order].tolist(), confidence[order].tolist(), strict=True)]

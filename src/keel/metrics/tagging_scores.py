@@ -9,20 +9,11 @@ from keel.data.examples import Examples
 from keel.data.predictions import TagPredictions
 from keel.data.tag_schemes import OUTSIDE, detect_scheme, extract_entities, parse_tag, write_tags
 from keel.events import counted
-from keel.metrics.scores import (
-    ERRORS,
-    PredictionError,
-    Score,
-    Scores,
-    Values,
-    concatenate_parts,
-    intervals,
-    resamples,
-    safe_ratio,
-)
+from keel.metrics.scores import PredictionError, Scores, Values, bootstrap, by_confidence, safe_ratio
 
 CONTEXT = 6
 """Words that are shown on either side of an error."""
+ENTITY_SCORES = ("f1", "precision", "recall")
 
 
 def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0) -> Scores:
@@ -35,59 +26,46 @@ def score_tags(examples: Examples, predictions: TagPredictions, *, seed: int = 0
     guess = [predictions[number].tags for number in range(len(predictions))]
     correct = np.array([sum(map(str.__eq__, *pair)) for pair in zip(truth, guess, strict=True)], np.float64)
     words = np.array(list(map(len, truth)), np.float64)
-    rng = np.random.default_rng(seed)
-    if scheme == "none":
-        parts: list[Values] = [
-            {"accuracy": safe_ratio(weights @ correct, weights @ words)} for weights in resamples(len(truth), rng)
-        ]
-        values, types = intervals(concatenate_parts(parts), len(truth)), {}
-        kinds = truth, guess
-    else:
-        values, types = _score_entities(truth, guess, correct, words, rng)
+    counts, types, kinds = np.zeros((3, len(truth), 0)), {}, (truth, guess)
+    if scheme != "none":
+        counts, types = _entity_counts(truth, guess)
         kinds = [[[parse_tag(tag).type or tag for tag in tags] for tags in side] for side in (truth, guess)]
+
+    def statistics(weights: np.ndarray) -> Values:
+        found = {"accuracy": safe_ratio(weights @ correct, weights @ words)}
+        hits, true, guessed = weights @ counts
+        for kind, columns in types.items():
+            h, t, g = (side[:, columns].sum(1) for side in (hits, true, guessed))
+            figures = safe_ratio(2 * h, t + g), safe_ratio(h, g), safe_ratio(h, t)
+            found |= {f"{name}{kind}": figure for name, figure in zip(ENTITY_SCORES, figures, strict=True)}
+        return found
+
+    scores = bootstrap(statistics, len(truth), np.random.default_rng(seed))
+    by_type = {kind[1:]: {name: scores[name + kind] for name in ENTITY_SCORES} for kind in types if kind}
     names, confusion = _confusion(*kinds)
     return Scores(
         main="accuracy" if scheme == "none" else "f1",
-        values=values,
+        values={name: scores[name] for name in (*ENTITY_SCORES, "accuracy") if name in scores},
         count=len(examples),
         names=names,
         confusion=confusion,
-        types=types,
+        types=by_type if len(by_type) > 1 else {},
         errors=_most_confident(examples, predictions, truth),
         note=_unknown_tags(examples, truth, known),
     )
 
 
-def _score_entities(
-    truth: list[Sequence[str]],
-    guess: Sequence[Sequence[str]],
-    correct: np.ndarray,
-    words: np.ndarray,
-    rng: np.random.Generator,
-) -> tuple[dict[str, Score], dict[str, dict[str, Score]]]:
+def _entity_counts(truth: list[Sequence[str]], guess: list[Sequence[str]]) -> tuple[np.ndarray, dict[str, slice]]:
+    """[3, sentences, types] correct, true and predicted entities; and the columns of all types ("") and of each one
+    ("\\0LOC")."""
     found = [(extract_entities(one), extract_entities(two)) for one, two in zip(truth, guess, strict=True)]
     types = sorted({entity.type for pair in found for side in pair for entity in side})
-    number_of = {kind: number for number, kind in enumerate(types)}
-    counts = np.zeros((3, len(found), len(types)))  # correct, true and predicted entities
+    counts = np.zeros((3, len(found), len(types)))
     for row, (one, two) in enumerate(found):
         for side, group in enumerate(({*one} & {*two}, one, two)):
             for entity in group:
-                counts[side, row, number_of[entity.type]] += 1
-    parts: list[Values] = []
-    for weights in resamples(len(found), rng):
-        hits, true, guessed = weights @ counts
-        part = {"accuracy": safe_ratio(weights @ correct, weights @ words)}
-        # Scores of one type are named "f1\0LOC".
-        for kind, columns in [("", slice(None)), *((kind, slice(n, n + 1)) for kind, n in number_of.items())]:
-            h, t, g = (side[:, columns].sum(1) for side in (hits, true, guessed))
-            figures = {"f1": safe_ratio(2 * h, t + g), "precision": safe_ratio(h, g), "recall": safe_ratio(h, t)}
-            whole = columns == slice(None)
-            part |= {name if whole else f"{name}\0{kind}": figure for name, figure in figures.items()}
-        parts.append(part)
-    scores = intervals(concatenate_parts(parts), len(found))
-    whole = {name: scores[name] for name in ("f1", "precision", "recall", "accuracy")}
-    each = {kind: {name: scores[f"{name}\0{kind}"] for name in ("f1", "precision", "recall")} for kind in types}
-    return whole, each if len(each) > 1 else {}
+                counts[side, row, types.index(entity.type)] += 1
+    return counts, {"": slice(None), **{f"\0{kind}": slice(n, n + 1) for n, kind in enumerate(types)}}
 
 
 def _confusion(
@@ -105,22 +83,17 @@ def _most_confident(
     predicted = np.array(predictions.labels.names, dtype=object)[predictions.tag_ids]
     true = np.array([tag for tags in truth for tag in tags], dtype=object)
     wrong = np.flatnonzero(predicted != true)
-    order = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")][:ERRORS]
     errors: list[PredictionError] = []
-    for position in order.tolist():
+    for position, confidence in by_confidence(wrong, predictions.estimates[wrong]):
         sentence = int(sentence_of[position])
         number, words = position - int(predictions.starts[sentence]), predictions.texts[sentence][1]
         shown = [*words[max(0, number - CONTEXT) : number], f"[{words[number]}]", *words[number + 1 : number + CONTEXT]]
         errors.append(
             PredictionError(
-                where=examples[sentence].location,
-                text=" ".join(shown),
-                second=None,
-                label=true[position],
-                predicted=predicted[position],
-                confidence=float(predictions.estimates[position]),
+                where=examples[sentence].location, text=" ".join(shown), label=true[position],
+                predicted=predicted[position], confidence=confidence,
             )
-        )
+        )  # fmt: skip
     return errors
 
 

@@ -8,7 +8,7 @@ from keel.data.examples import Examples
 from keel.data.predictions import GeneratedPredictions
 from keel.data.sentence_splitting import detect_language
 from keel.errors import KeelError
-from keel.metrics.scores import ERRORS, PredictionError, Scores, intervals, resamples
+from keel.metrics.scores import Score, Scores, Values, bootstrap, most_confident
 
 
 def score_texts(
@@ -19,45 +19,33 @@ def score_texts(
     references, generated = examples.values, [texts[0].text for texts in predictions.generated]
     chinese = detect_language("\n".join(references[:100])) == "zh"
     rng = np.random.default_rng(0)
-    values, signatures = {}, []
-    for name, metric in sacrebleu_metrics(chinese=chinese).items():
-        # Both are ratios of counts. sacrebleu's own bootstrap fails where a resample scores 0.
+
+    def corpus_score(metric: Any) -> Score:
+        # Both metrics are ratios of counts. sacrebleu's own bootstrap fails where a resample scores 0.
         counts = np.array(metric._extract_corpus_statistics(generated, [references]), np.int64)
-        sums = np.concatenate([weights @ counts for weights in resamples(len(counts), rng)])
-        values[name] = np.array([metric._compute_score_from_stats(row).score for row in sums.round().tolist()])
-        signatures.append(f"{name} {metric.get_signature()}")
+
+        def statistics(weights: np.ndarray) -> Values:
+            sums = (weights @ counts).round().tolist()
+            return {"score": np.array([metric._compute_score_from_stats(row).score for row in sums])}
+
+        return bootstrap(statistics, len(counts), rng)["score"]
+
+    metrics = sacrebleu_metrics(chinese=chinese)
+    values = {name: corpus_score(metric) for name, metric in metrics.items()}
     correct = np.array([one == two for one, two in zip(generated, references, strict=True)])
-    values["exact"] = np.concatenate([weights @ correct / len(correct) for weights in resamples(len(correct), rng)])
-    score_note = f"sacrebleu {'; '.join(signatures)}"
+    values |= bootstrap(lambda weights: {"exact": weights @ correct / len(correct)}, len(correct), rng)
+    score_note = f"sacrebleu {'; '.join(f'{name} {metric.get_signature()}' for name, metric in metrics.items())}"
     if losses is None:
         score_note += "; no loss, as every pair is too long for the model"
     else:
         sums, token_counts = losses
-        values["loss"] = np.concatenate(
-            [weights @ sums / (weights @ token_counts) for weights in resamples(len(sums), rng)]
-        )
+        values |= bootstrap(lambda weights: {"loss": weights @ sums / (weights @ token_counts)}, len(sums), rng)
         if len(sums) < len(references):
             score_note += f"; loss of {len(sums):,} of {len(references):,} pairs, the others are too long for the model"
     wrong = np.flatnonzero(~correct)
-    most_confident = wrong[np.argsort(-predictions.estimates[wrong], kind="stable")[:ERRORS]].tolist()
-    errors = [
-        PredictionError(
-            where=examples[number].location,
-            text=examples.texts[number],
-            second=None,
-            label=references[number],
-            predicted=generated[number],
-            confidence=float(np.exp(predictions.estimates[number])),
-        )
-        for number in most_confident
-    ]
-    return Scores(
-        main="bleu",
-        values=intervals(values, len(references)),
-        count=len(references),
-        errors=errors,
-        note=score_note,
-    )
+    confidence = np.exp(predictions.estimates[wrong])
+    errors = most_confident(examples, wrong, confidence, generated)
+    return Scores(main="bleu", values=values, count=len(references), errors=errors, note=score_note)
 
 
 def sacrebleu_metrics(*, chinese: bool = False) -> dict[str, Any]:
