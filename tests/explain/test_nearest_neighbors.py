@@ -9,7 +9,7 @@ import pytest
 
 from keel.errors import KeelError, UsageError
 from keel.explain import nearest_neighbors
-from keel.explain.nearest_neighbors import Neighbor, VectorSpace, nearest_texts
+from keel.explain.nearest_neighbors import Neighbor, VectorSpace
 from keel.explain.vector_benchmarks import evaluate_similarity
 
 
@@ -126,9 +126,9 @@ def test_the_odd_one_out(royal: VectorSpace) -> None:
 def test_nearest_texts() -> None:
     texts = ["my card is blocked", "where is my parcel", "the card does not work"]
     vectors = np.array([[1.0, 0.1], [0.0, 1.0], [0.9, 0.3]])
-    assert words(nearest_texts(vectors, np.array([2.0, 0.2]), texts, top=2)) == [texts[0], texts[2]]
+    assert words(VectorSpace(texts, vectors).nearest(np.array([2.0, 0.2]), top=2)) == [texts[0], texts[2]]
     with pytest.raises(KeelError, match="no word is left"):
-        nearest_texts(np.zeros((0, 2)), np.ones(2), [])
+        VectorSpace([], np.zeros((0, 2))).nearest(np.ones(2))
 
 
 @pytest.mark.parametrize(

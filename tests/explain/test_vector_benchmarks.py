@@ -48,7 +48,7 @@ FORMATS = {
 def test_pairs_in_every_published_form(tmp_path: Path, name: str) -> None:
     events: list[dict[str, Any]] = []
     columns, pairs = vector_benchmarks.read_pairs(write(tmp_path, FORMATS[name], name), events.append)
-    assert [pair[:3] for pair in pairs] == PAIRS
+    assert [(pair.text, pair.second, pair.label) for pair in pairs] == PAIRS
     assert events == [{"event": "note", "text": f"{tmp_path / name}: {columns}"}]
 
 
@@ -84,7 +84,7 @@ def test_detected_columns_are_reported(tmp_path: Path) -> None:
     columns, pairs = vector_benchmarks.read_pairs(path)
     wanted = "words in columns 1 ('word1') and 2 ('word2'), score in column 4 ('SimLex999'), separated by tabs"
     assert columns == wanted
-    assert pairs[0].where == f"{path}:2"
+    assert pairs[0].location == f"{path}:2"
 
 
 def test_spearman_on_known_pairs_with_unknown_ones_counted(

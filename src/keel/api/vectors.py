@@ -14,8 +14,8 @@ from keel.config import Doc
 from keel.data.examples import Columns, read_examples
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.explain.approximate_search import ApproximateIndex
-from keel.explain.nearest_neighbors import By, Neighbor, nearest_texts, unit_vectors
+from keel.explain.approximate_search import build_index
+from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace, unit_vectors
 from keel.explain.projection import ProjectionMethod, project
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
@@ -41,14 +41,14 @@ def nearest(
     """
     if among is None:
         space = load_vectors(model, on_event)
-        return space.nearest(query, top=top, index=ApproximateIndex.of(space, on_event) if approximate else None)
+        return space.nearest(query, top=top, search=build_index(space, on_event) if approximate else None)
     if approximate:
         raise UsageError("--approximate is for words, not for the texts of --in: leave out one of them")
     known = load_model(model, on_event)
     (columns,) = route_settings(settings, Columns())
     texts = [example.text for example in read_examples(among, pair=False, columns=columns, on_event=on_event)]
-    vectors = known.encode(texts, on_event=on_event)
-    return nearest_texts(vectors, _non_zero(known.encode(query, on_event=on_event), query), texts, top=top)
+    space = VectorSpace(texts, known.encode(texts, on_event=on_event))
+    return space.nearest(_non_zero(known.encode(query, on_event=on_event), query), top=top)
 
 
 def analogy(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -35,12 +35,8 @@ class Neighbor(NamedTuple):
     score: float
 
 
-class Index(Protocol):
-    """Approximate nearest-neighbour index."""
-
-    def near(self, direction: np.ndarray, count: int) -> np.ndarray:
-        """Row numbers [count] near a unit vector."""
-        ...
+ApproximateSearch = Callable[[np.ndarray, int], np.ndarray]
+"""(unit vector, count) -> row numbers [count] near it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +69,8 @@ class VectorSpace:
         for part in self._parts():
             lengths = _lengths(self.matrix[part])
             if not np.isfinite(lengths).all():
-                word = self.words[part.start + int(np.isfinite(lengths).argmin())]
-                raise KeelError(
-                    f"the vector of {word!r:.60} contains NaN or infinity: train or download the vectors again"
-                )
+                what = f"the vector of {self.words[part.start + int(np.isfinite(lengths).argmin())]!r:.60}"
+                raise KeelError(f"{what} contains NaN or infinity: train or download the vectors again")
             scales[part] = 1 / np.where(lengths > 0, lengths, 1)
         return scales
 
@@ -92,6 +86,9 @@ class VectorSpace:
         """Row of a word, or None."""
         row = self.index.get(word)
         return self.index.get(word.lower()) if row is None else row
+
+    def _rows(self, words: Iterable[str]) -> set[int]:
+        return {row for word in words if (row := self.find(word)) is not None}
 
     def row(self, word: str) -> int:
         """Row of a word; the error for an unknown word suggests similar ones."""
@@ -135,33 +132,35 @@ class VectorSpace:
         return [self.words[row] for _, row in heapq.nsmallest(3, similar())]
 
     def nearest(
-        self, query: str | np.ndarray, *, top: int = 10, without: Iterable[str] = (), index: Index | None = None
+        self,
+        query: str | np.ndarray,
+        *,
+        top: int = 10,
+        without: Iterable[str] = (),
+        search: ApproximateSearch | None = None,
     ) -> list[Neighbor]:
         """Words with the largest cosine to a word (itself excluded) or to a vector [width].
 
-        The search is exact without an `index`.
+        The search is exact without an approximate `search`.
         """
-        excluded = {row for word in without if (row := self.find(word)) is not None}
-        if isinstance(query, str):
-            (vector,) = self.directions([query])
-            excluded |= {row for row in [self.find(query)] if row is not None}
-        else:
-            vector = query
+        vector = self.directions([query])[0] if isinstance(query, str) else query
+        excluded = self._rows([*without, query] if isinstance(query, str) else without)
         if vector.shape != self.matrix.shape[1:]:
             shape = " x ".join(map(str, vector.shape))
             raise UsageError(f"the vector has {shape} dimensions, those of the words have {self.matrix.shape[1]}")
         (direction,), (length,) = unit_vectors(vector[None])
         if not 1e-6 < length < math.inf:
             raise KeelError(f"the query vector has no direction (norm {length:.2g}): use another query")
-        if index is not None:
-            rows = index.near(direction, min(top + len(excluded), len(self.words)))
+        if search is not None:
+            rows = search(direction, min(top + len(excluded), len(self.words)))
             found = VectorSpace([self.words[row] for row in rows], self.matrix[rows])
             inside = {index for index, row in enumerate(rows.tolist()) if row in excluded}
             return found._best(lambda part: found.units(part) @ direction, top, inside)
-        scales = self.scales
-        return self._best(
-            lambda part: self.matrix[part].astype(np.float32, copy=False) @ direction * scales[part], top, excluded
-        )
+
+        def cosines(part: slice) -> np.ndarray:
+            return self.matrix[part].astype(np.float32, copy=False) @ direction * self.scales[part]
+
+        return self._best(cosines, top, excluded)
 
     def similarity(self, first: str, second: str) -> float:
         """Cosine similarity of two words."""
@@ -194,7 +193,7 @@ class VectorSpace:
         plus, minus = self.directions(positive), self.directions(negative)
         if by == "add":
             return self.nearest(plus.sum(0) - minus.sum(0), top=top, without=[*positive, *negative])
-        excluded = {row for word in (*positive, *negative) if (row := self.find(word)) is not None}
+        excluded = self._rows([*positive, *negative])
         return self._best(lambda part: answer_scores(self.units(part), plus[None], minus[None], by)[0], top, excluded)
 
     def _signs(self, expression: str) -> tuple[list[str], list[str]]:
@@ -245,11 +244,6 @@ class VectorSpace:
             for row, score in zip(best.tolist(), worth, strict=True)
             if score > -np.inf
         ]
-
-
-def nearest_texts(vectors: np.ndarray, query: np.ndarray, texts: Sequence[str], *, top: int = 10) -> list[Neighbor]:
-    """Texts whose vectors [texts, width] have the largest cosine to a query [width]."""
-    return VectorSpace(list(texts), vectors).nearest(query, top=top)
 
 
 def unit_vectors(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,21 +54,11 @@ def _is_pair(cells: list[str]) -> bool:
 
 
 def evaluate_vectors(
-    space: VectorSpace, path: str | Path, *, by: By = "add", on_event: OnEvent = ignore
+    space: VectorSpace, path: str | Path, *, on_event: OnEvent = ignore
 ) -> "BenchmarkResult | Analogies":
     """Evaluate vectors on a published file of either format."""
-    if published_form(path) == "questions":
-        return evaluate_analogies(space, path, by=by, on_event=on_event)
-    return evaluate_similarity(space, path, on_event=on_event)
-
-
-class Pair(NamedTuple):
-    """Two words and their human similarity rating."""
-
-    first: str
-    second: str
-    score: float
-    where: str
+    evaluate = evaluate_analogies if published_form(path) == "questions" else evaluate_similarity
+    return evaluate(space, path, on_event=on_event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,22 +77,16 @@ class BenchmarkResult(Scores):
         return f"{self.main} {self.values[self.main]:.3f} on {self.count:,} pairs, {self.unknown:,} more unknown"
 
 
-def evaluate_similarity(
-    space: VectorSpace, path: str | Path, *, seed: int = 0, on_event: OnEvent = ignore
-) -> BenchmarkResult:
+def evaluate_similarity(space: VectorSpace, path: str | Path, *, on_event: OnEvent = ignore) -> BenchmarkResult:
     """Correlate cosines with a file of rated word pairs: WordSim-353, SimLex-999, MEN, RG-65, wordsim-240, ..."""
     columns, pairs = read_pairs(path, on_event)
-    first, second = (
-        space.known_directions(list(words))
-        for words in zip(*((pair.first, pair.second) for pair in pairs), strict=True)
-    )
+    first, second = space.known_directions(pairs.texts), space.known_directions(pairs.seconds or [])
     known = np.flatnonzero(first.any(1) & second.any(1)).tolist()
     if len(known) < 2:
         found = f"{len(known)} of {len(pairs):,} pairs have vectors"
         raise KeelError(f"{path}: {found}: use a file in the language of the vectors")
     cosines = (first[known] * second[known]).sum(1)
-    compared = Examples([Example(*pairs[number]) for number in known], Regression(), str(path))
-    found = score_labels(compared, Predictions(compared.labels, cosines), seed=seed)
+    found = score_labels(pairs.take(known), Predictions(pairs.labels, cosines))
     return BenchmarkResult(
         main="spearman",
         values=found.values,
@@ -113,16 +97,17 @@ def evaluate_similarity(
     )
 
 
-def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[Pair]]:
-    """Detect the columns of words and scores by their content, and read the pairs."""
+def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, Examples]:
+    """Detect the columns of words and scores by their content, and read pairs of words and their ratings."""
     lines = [(number, line) for number, line in open_text(path, on_event=on_event) if line.strip() and line[0] != "#"]
     if not lines:
         raise KeelError(f"{path} is empty: give a file with two words and a score in every line")
-    separator = next(
-        (name for name, cut in SEPARATORS.items() if 2 * sum(len(cut(line)) > 2 for _, line in lines) >= len(lines)), ""
-    )
-    if not separator:
+    fitting = [
+        name for name, cut in SEPARATORS.items() if 2 * sum(len(cut(line)) > 2 for _, line in lines) >= len(lines)
+    ]
+    if not fitting:
         raise KeelError(f"{path}:{lines[0][0]}: this line is not two words and a score: separate them with tabs")
+    separator = fitting[0]
     rows = [[cell.strip().strip('"') for cell in SEPARATORS[separator](line)] for _, line in lines]
     width = Counter(map(len, rows)).most_common(1)[0][0]
     for (number, _), row in zip(lines, rows, strict=True):
@@ -137,17 +122,17 @@ def read_pairs(path: str | Path, on_event: OnEvent = ignore) -> tuple[str, list[
     first, second = sorted(sorted(variety, key=lambda column: -variety[column])[:2])
     value = next(column for column in [*range(second, width), *range(second)] if numeric[column])
     header = not _is_number(rows[0][value])
-    pairs = []
-    for (number, _), row in list(zip(lines, rows, strict=True))[header:]:
+    pairs: list[Example] = []
+    for (number, _), row in [*zip(lines, rows, strict=True)][header:]:
         if not _is_number(row[value]):
             raise KeelError(f"{path}:{number}: the score {row[value]!r:.60} is not a number: fix or drop this line")
-        pairs.append(Pair(row[first], row[second], float(row[value]), f"{path}:{number}"))
-    if all(WORD_CLASS.search(pair.first) and WORD_CLASS.search(pair.second) for pair in pairs):
-        pairs = [pair._replace(first=pair.first[:-2], second=pair.second[:-2]) for pair in pairs]
+        pairs.append(Example(row[first], row[second], float(row[value]), f"{path}:{number}"))
+    if all(WORD_CLASS.search(word) for pair in pairs for word in (pair.text, pair.second or "")):
+        pairs = [Example(pair.text[:-2], (pair.second or "")[:-2], pair.label, pair.location) for pair in pairs]
     names = [f"{column + 1} ({rows[0][column]!r})" if header else str(column + 1) for column in (first, second, value)]
     columns = f"words in columns {names[0]} and {names[1]}, score in column {names[2]}, separated by {separator}"
     note(on_event, f"{path}: {columns}")
-    return columns, pairs
+    return columns, Examples(pairs, Regression(), str(path))
 
 
 def _is_number(cell: str) -> bool:
@@ -230,18 +215,19 @@ def evaluate_analogies(
     sections = []
     for name, group in groupby(range(len(rows)), key=lambda number: questions[number][0]):
         members = list(group)
-        total = int(known[members].sum())
-        right = int(correct[members].sum())
+        total, right = int(known[members].sum()), int(correct[members].sum())
         sections.append(Section(name=name, correct=right, total=total, unknown=len(members) - total))
     syntactic = [section for section in sections if SYNTACTIC.match(section.name)]
     semantic = [section for section in sections if section not in syntactic]
     kinds = {"accuracy": sections, "semantic": semantic, "syntactic": syntactic}
-    totals = {
-        name: (sum(each.correct for each in kind), sum(each.total for each in kind)) for name, kind in kinds.items()
+    values = {
+        name: accuracy_score(sum(section.correct for section in kind), total)
+        for name, kind in kinds.items()
+        if (total := sum(section.total for section in kind))
     }
     return Analogies(
         main="accuracy",
-        values={name: accuracy_score(*counts) for name, counts in totals.items() if counts[1]},
+        values=values,
         count=int(known.sum()),
         errors=[],
         by=by,
@@ -252,8 +238,7 @@ def evaluate_analogies(
 
 def _read_questions(path: str | Path, on_event: OnEvent) -> Iterator[tuple[str, list[str]]]:
     """Section and four words of each question."""
-    section = "questions"
-    empty = True
+    section, empty = "questions", True
     for number, line in open_text(path, on_event=on_event):
         words = line.split()
         if line.startswith(":"):
