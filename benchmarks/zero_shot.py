@@ -24,7 +24,8 @@ from typing import Any
 import keel
 from keel.data.text_files import open_bytes, open_text
 from keel.metrics.squad_scores import exact_match, overlap_f1
-from keel.report import lines, write_picture
+from keel.report.charts import lines
+from keel.report.html_page import write_picture
 from keel.systems.gpt import Gpt
 from keel.systems.ngram import Ngram
 

@@ -35,4 +35,4 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_done(tmp_path:
     code, out, err = run("translate", "the dog", "--model", tmp_path / "nowhere", "--alignment", tmp_path / "a.png")
     assert code == 2
     assert out == ""
-    assert "a.png is neither .svg nor .html" in err
+    assert "a.png must end in .svg or .html" in err

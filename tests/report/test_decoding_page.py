@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from keel.report import decoding_page
+from keel.report.decoding_page import decoding_page
 
 
 def node(

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keel.report import Bar, Page, bars, lines
-from keel.report.charts import ticks_between
-from keel.report.html_page import tag
+from keel.report.charts import Bar, bars, lines, ticks_between
+from keel.report.html_page import Page, tag
 
 
 class Reader(HTMLParser):

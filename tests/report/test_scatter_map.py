@@ -7,8 +7,9 @@ from xml.etree.ElementTree import Element, fromstring
 import numpy as np
 import pytest
 
-from keel.report import draw_map, write_picture
-from keel.report.scatter_map import FONT, text_width
+from keel.report.charts import FONT, text_width
+from keel.report.html_page import write_picture
+from keel.report.scatter_map import draw_map
 
 
 def boxes(svg: Element) -> dict[str, tuple[float, float, float, float]]:

@@ -7,7 +7,7 @@ from typing import Any
 from keel.config import Doc
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore, note
-from keel.report import decoding_page
+from keel.report.decoding_page import decoding_page
 
 TRACE = Doc("Write how each token was chosen: a folder, or an .html or .json file.")
 

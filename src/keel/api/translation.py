@@ -1,6 +1,6 @@
 """Translation with a seq2seq model or, by few-shot examples, with a language model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,8 @@ from keel.explain.word_alignment import Alignment, align_words
 from keel.generation.beam_search import SearchInterrupted
 from keel.generation.decoding_trace import DecodingTrace
 from keel.model import Model
+from keel.report.charts import heat_map
+from keel.report.html_page import picture_file, write_figures
 from keel.systems.capabilities import LanguageModelSystem
 from keel.tasks.sequence_to_sequence import SequenceToSequence
 
@@ -118,6 +120,16 @@ def aligned(text: str, generated: str, *, model: ModelSource, on_event: OnEvent 
     return align_words(
         task.system, task.encoder, task.decoder, (task.tokenizer, task.target_tokenizer), text, generated, **settings
     )
+
+
+def write_alignment(path: str | Path, alignments: Sequence[Alignment]) -> Path:
+    """Write heat maps of alignments to an .html file, or the first one to an .svg file."""
+    figures = [
+        (heat_map(each.source, each.target, each.weights), f"{' '.join(each.target)}, generated from the source above.")
+        for each in alignments
+    ]
+    lead = "Attention to the source for each generated token; darker is more."
+    return write_figures(picture_file(path), "Alignment", figures, lead=lead)
 
 
 def _task(model: ModelSource, on_event: OnEvent) -> SequenceToSequence:

@@ -19,7 +19,8 @@ from keel.explain.nearest_neighbors import By, Neighbor, VectorSpace, unit_vecto
 from keel.explain.projection import ProjectionMethod, project
 from keel.explain.word_senses import Senses, compare_senses, find_uses, use_vectors
 from keel.model import Model
-from keel.report import Page, draw_map, write_picture
+from keel.report.html_page import picture_file, write_figures
+from keel.report.scatter_map import draw_map
 
 SEPARATORS = re.compile("[\\s,，、;；]+")
 COLON = re.compile("[:：]")
@@ -123,9 +124,7 @@ def word_map(
 
     `pairs`, such as "king:queen man:woman", are connected by arrows. Default: the 200 most frequent words.
     """
-    path = Path(out)
-    if path.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"{path} must end in .svg or .html")
+    path = picture_file(out)
     space = load_vectors(model, on_event)
     arrow_words = _pairs(pairs)
     named = [
@@ -148,11 +147,8 @@ def word_map(
     if unnamed:
         caption.append(f"{unnamed:,} points have no room for a label; hover to see it.")
     note(on_event, " ".join(caption))
-    if path.suffix.lower() == ".svg":
-        return write_picture(path, picture)
-    page = Page(f"{Path(str(model)).name if not isinstance(model, Model) else model.card.title}: a map", broad=True)
-    page.figure(picture, " ".join(caption))
-    return page.write(path)
+    title = model.card.title if isinstance(model, Model) else Path(model).name
+    return write_figures(path, f"{title}: a map", [(picture, " ".join(caption))], broad=True)
 
 
 def _pairs(pairs: str | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

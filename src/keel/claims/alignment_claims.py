@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import keel
+from keel.api.translation import write_alignment
 from keel.claims.claim import Finding, Say
 from keel.claims.measures import train_adam
 from keel.claims.small_models import picture_folder
 from keel.data.token_batch import TokenBatch
 from keel.explain.word_alignment import Alignment
-from keel.report.heatmap import write_alignment
 from keel.systems.seq2seq import AttentionSource, Seq2seqDecoder, Seq2seqEncoder, scaled_embeddings
 
 NOUNS = {

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from keel.claims.claim import Finding, Say
 from keel.claims.measures import shortest_time, train_adam
 from keel.claims.small_models import picture_folder
-from keel.report import Page, lines
-from keel.report.heatmap import draw_grid
+from keel.report.charts import heat_map, lines
+from keel.report.html_page import Page
 
 
 def kernel_regression(say: Say) -> Finding:
@@ -55,7 +55,7 @@ def kernel_regression(say: Say) -> Finding:
         f"{_nearest(learned_weights, queries, keys):.0%}")  # fmt: skip
     truth = list(zip(queries.tolist(), curve(queries).tolist(), strict=True))
     predicted = list(zip(queries.tolist(), (learned_weights @ values).tolist(), strict=True))
-    grid = draw_grid([f"{x:.1f}" for x in keys[::2].tolist()], [f"{x:.1f}" for x in queries[::2].tolist()],
+    grid = heat_map([f"{x:.1f}" for x in keys[::2].tolist()], [f"{x:.1f}" for x in queries[::2].tolist()],
                      (learned_weights / learned_weights.max())[::2, ::2].numpy())  # fmt: skip
     path = _page(
         "038.html",

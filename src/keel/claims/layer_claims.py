@@ -21,8 +21,8 @@ from keel.errors import UsageError
 from keel.events import ignore
 from keel.metrics.scores import Score, bootstrap
 from keel.nn.scalar_mix import ScalarMix
-from keel.report import Page
-from keel.report.heatmap import draw_grid
+from keel.report.charts import heat_map
+from keel.report.html_page import Page
 
 TOPICS = {
     "money": "money loan cash credit coins debt",
@@ -134,7 +134,7 @@ def weights_by_task(say: Say) -> Finding:
         _print_preference(say, name, preference)
     weights = np.array([preference.weights for preference in found.values()])
     page = Page("Layer weights by task", "Weights of a scalar mix of ELMo's layers; darker is more.")
-    page.figure(draw_grid(["words", "LSTM 1", "LSTM 2"], list(found), weights), "Tasks on a tiny ELMo's vectors.")
+    page.figure(heat_map(["words", "LSTM 1", "LSTM 2"], list(found), weights), "Tasks on a tiny ELMo's vectors.")
     say.progress(f"picture: {page.write(picture_folder() / '070.html')}")
     most = {name: int(np.argmax(preference.weights)) for name, preference in found.items()}
     spread = float(np.ptp(weights, axis=0).max())

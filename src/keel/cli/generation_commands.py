@@ -30,7 +30,7 @@ from keel.explain.word_alignment import Alignment
 from keel.generation.beam_search import BeamSearch, SearchInterrupted
 from keel.generation.sampling import Sampling
 from keel.generation.strategy import decoding_strategy
-from keel.report.heatmap import picture_file, write_alignment
+from keel.report.html_page import picture_file
 
 DECODING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "beams", "best", "length_penalty")
 CAUSAL_LM = model_flag("The folder of a causal language model.")
@@ -222,7 +222,7 @@ def translate(options: Namespace, console: Console) -> Answer:
             raise KeelError(f"{options.text} is empty: there is nothing to translate")
         note(console, "stdin was empty: there was nothing to translate")
     if alignments:
-        note(console, f"alignment: {write_alignment(picture, alignments)}")
+        note(console, f"alignment: {translation.write_alignment(picture, alignments)}")
     return Answer()
 
 

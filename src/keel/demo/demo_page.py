@@ -9,8 +9,8 @@ from keel.demo.docstrings import PACKAGES, Docstring, labelled_sentences
 from keel.demo.paired_answers import Answers
 from keel.explain.nearest_neighbors import Neighbor
 from keel.model import Candidate
-from keel.report import Bar, Page, bars, lines
-from keel.report.html_page import tag
+from keel.report.charts import Bar, bars, lines
+from keel.report.html_page import Page, tag
 
 
 def write_page(

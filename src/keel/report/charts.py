@@ -1,13 +1,24 @@
-"""Charts as SVG: bars with intervals, and curves; the page's style sheet sets the colours."""
+"""Charts as SVG: bars with intervals, curves and heat maps; the page's style sheet sets the colours."""
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
+import numpy as np
+
 from keel.report.html_page import tag
 
 WIDTH = 720
+FONT = 13
+"""Font size in pixels."""
+SIDE = 26
+"""Side of a cell of a heat map."""
+GAP = 8
+"""Gap between these cells and their labels."""
+SLOPE = 0.75
+"""Sine of the angle of their column labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +44,22 @@ def bars(rows: Sequence[Bar], *, digits: int = 0) -> Element:
     svg = tag("svg", viewBox=f"0 0 {WIDTH} {height + 26}", role="img")
     for tick in ticks:
         x = left + scale * tick
-        svg.append(tag("line", class_="grid", x1=_px(x), x2=_px(x), y1=0, y2=height))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=_px(x), y=height + 18, text_anchor="middle"))
+        svg.append(tag("line", class_="grid", x1=x, x2=x, y1=0, y2=height))
+        svg.append(tag("text", f"{tick:g}", class_="faint", x=x, y=height + 18, text_anchor="middle"))
     for number, bar in enumerate(rows):
         middle = step * number + step / 2
         end = left + scale * bar.value
-        shape = {"x": left, "y": _px(middle - 11), "width": _px(end - left), "height": 22, "rx": 2}
-        svg.append(tag("text", bar.name, x=left - 12, y=_px(middle + 4.5), text_anchor="end"))
+        shape = {"x": left, "y": middle - 11, "width": end - left, "height": 22, "rx": 2}
+        svg.append(tag("text", bar.name, x=left - 12, y=middle + 4.5, text_anchor="end"))
         svg.append(tag("rect", class_="mark" if bar.highlighted else "plain", **shape))
         if bar.low is not None and bar.high is not None:
             x1, x2 = left + scale * bar.low, left + scale * bar.high
-            svg.append(tag("line", class_="interval", x1=_px(x1), x2=_px(x2), y1=_px(middle), y2=_px(middle)))
+            svg.append(tag("line", class_="interval", x1=x1, x2=x2, y1=middle, y2=middle))
             end = max(end, x2)
         for point in bar.points:
-            svg.append(tag("circle", class_="dot", cx=_px(left + scale * point), cy=_px(middle), r=3.2))
+            svg.append(tag("circle", class_="dot", cx=left + scale * point, cy=middle, r=3.2))
             end = max(end, left + scale * point)
-        svg.append(tag("text", f"{bar.value:.{digits}f}", x=_px(end + 10), y=_px(middle + 4.5), font_weight=600))
+        svg.append(tag("text", f"{bar.value:.{digits}f}", x=end + 10, y=middle + 4.5, font_weight=600))
     return svg
 
 
@@ -66,23 +77,56 @@ def lines(curves: Mapping[str, Sequence[tuple[float, float]]], *, across: str, u
     svg = tag("svg", viewBox=f"0 0 {WIDTH} {top + height + 44}", role="img")
     for tick in ys:
         y = place(0, tick)[1]
-        svg.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=_px(y), y2=_px(y)))
-        svg.append(tag("text", f"{tick:g}", class_="faint", x=left - 8, y=_px(y + 4), text_anchor="end"))
+        svg.append(tag("line", class_="grid", x1=left, x2=WIDTH - right, y1=y, y2=y))
+        svg.append(tag("text", f"{tick:g}", class_="faint", x=left - 8, y=y + 4, text_anchor="end"))
     for tick in (tick for tick in xs if tick <= last):
         x = place(tick, ys[0])[0]
-        svg.append(tag("text", f"{tick:,g}", class_="faint", x=_px(x), y=top + height + 19, text_anchor="middle"))
+        svg.append(tag("text", f"{tick:,g}", class_="faint", x=x, y=top + height + 19, text_anchor="middle"))
     svg.append(tag("text", upward, class_="faint", x=0, y=14))
     svg.append(tag("text", across, class_="faint", x=WIDTH - right, y=top + height + 38, text_anchor="end"))
     names: list[tuple[float, float, str]] = []
     for kind, (name, curve) in zip(("curve", "curve second"), curves.items(), strict=False):
         placed = [place(x, y) for x, y in curve]
-        svg.append(tag("polyline", class_=kind, points=" ".join(f"{_px(x)},{_px(y)}" for x, y in placed)))
+        svg.append(tag("polyline", class_=kind, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in placed)))
         names.append((placed[-1][1] + 4, placed[-1][0] + 8, name))
     lowest = -math.inf
     for y, x, name in sorted(names):
         lowest = max(y, lowest + 16)  # labels do not overlap
-        svg.append(tag("text", name, x=_px(x), y=_px(lowest)))
+        svg.append(tag("text", name, x=x, y=lowest))
     return svg
+
+
+def heat_map(across: Sequence[str], down: Sequence[str], weights: np.ndarray) -> Element:
+    """Heat map of weights [down, across] between 0 and 1, with labels above and on the left."""
+    left = max(map(text_width, down), default=0.0) + GAP
+    rising = max(map(text_width, across), default=0.0)
+    top = rising * SLOPE + 2 * GAP
+    right, bottom = left + SIDE * len(across), top + SIDE * len(down)
+    width = right + rising * (1 - SLOPE**2) ** 0.5
+    svg = tag("svg", viewBox=f"0 0 {width:.0f} {bottom + 2:.0f}", role="img", style=f"max-width: {width:.0f}px")
+    turn = -np.degrees(np.arcsin(SLOPE))
+    for column, name in enumerate(across):
+        x, y = left + SIDE * (column + 0.6), top - GAP
+        svg.append(tag("text", name, x=x, y=y, transform=f"rotate({turn:.1f} {x:.1f} {y:.1f})"))
+    for row, name in enumerate(down):
+        y = top + SIDE * row
+        svg.append(tag("text", name, x=left - GAP, y=y + SIDE * 0.68, text_anchor="end"))
+        for column, other in enumerate(across):
+            share = float(np.clip(weights[row, column], 0, 1))
+            square = {"x": left + SIDE * column, "y": y, "width": SIDE, "height": SIDE, "fill_opacity": f"{share:.3f}"}
+            svg.append(tag("rect", tag("title", f"{name} - {other}: {share:.2f}"), class_="mark", **square))
+    for number in range(len(across) + 1):
+        x = left + SIDE * number
+        svg.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=bottom))
+    for number in range(len(down) + 1):
+        y = top + SIDE * number
+        svg.append(tag("line", class_="grid", y1=y, y2=y, x1=left, x2=right))
+    return svg
+
+
+def text_width(word: str) -> float:
+    """Approximate width of a word in pixels."""
+    return FONT * sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.6 for character in word)
 
 
 def ticks_between(low: float, high: float, count: int = 5) -> list[float]:
@@ -92,7 +136,3 @@ def ticks_between(low: float, high: float, count: int = 5) -> list[float]:
     step = power * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(number * step, 10) for number in range(first, last + 1)]
-
-
-def _px(value: float) -> str:
-    return f"{value:.1f}"

@@ -1,17 +1,24 @@
 """HTML page of sections, texts, tables and figures in one file."""
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
-from keel.errors import KeelError
+from keel.errors import KeelError, UsageError
 from keel.report.page_style import CSS, STANDALONE_CSS
 
 
 def tag(name: str, /, *children: Element | str, **attributes: Any) -> Element:
-    """HTML or SVG element, escaped when rendered; attribute `class_` is class, `text_anchor` is text-anchor."""
-    element = Element(name, {key.strip("_").replace("_", "-"): str(value) for key, value in attributes.items()})
+    """HTML or SVG element, escaped when rendered; attribute `class_` is class, `text_anchor` is text-anchor.
+
+    Floats are pixels with one decimal; attributes that are None are left out.
+    """
+    given = {key.strip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    element = Element(
+        name, {key: f"{value:.1f}" if isinstance(value, float) else str(value) for key, value in given.items()}
+    )
     for child in children:
         if isinstance(child, Element):
             element.append(child)
@@ -27,7 +34,7 @@ class Page:
 
     def __init__(self, title: str, lead: str = "", *, broad: bool = False):
         self.title = title
-        self._main = tag("main", tag("h1", title), **{"class": "broad"} if broad else {})
+        self._main = tag("main", tag("h1", title), class_="broad" if broad else None)
         if lead:
             self._main.append(tag("p", lead, class_="lead"))
 
@@ -43,19 +50,28 @@ class Page:
         """Add key figures as (value, name) pairs."""
         self._main.append(tag("dl", *(tag("div", tag("dd", value), tag("dt", name)) for value, name in facts)))
 
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[Element | str]]) -> None:
-        """Add a table; all columns but the first are numeric."""
+    def table(
+        self,
+        head: Sequence[str],
+        rows: Iterable[Sequence[Element | str]],
+        *,
+        summary: str = "",
+        classes: Iterable[str] = (),
+        numeric: bool = True,
+    ) -> None:
+        """Add a table, collapsed under a `summary` if there is one; all columns but the first are numeric, or none.
+
+        `classes` are those of the rows.
+        """
         names = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
-        body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
-        self._main.append(tag("div", tag("table", names, body), class_="wide"))
+        pairs = zip_longest(rows, classes)
+        body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row), class_=kind) for row, kind in pairs))
+        table = tag("div", tag("table", names, body), class_="wide" if numeric else "wide words")
+        self._main.append(tag("details", tag("summary", summary), table) if summary else table)
 
     def figure(self, picture: Element, caption: str) -> None:
         """Add a figure with its caption."""
         self._main.append(tag("figure", picture, tag("figcaption", caption)))
-
-    def add(self, element: Element) -> None:
-        """Add any other element."""
-        self._main.append(element)
 
     def render(self) -> str:
         """The complete HTML."""
@@ -79,6 +95,25 @@ def write_picture(path: Path, picture: Element) -> Path:
     standalone = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **picture.attrib})
     standalone.extend([tag("style", STANDALONE_CSS), *picture])
     return _write(path, tostring(standalone, encoding="unicode") + "\n")
+
+
+def write_figures(
+    path: Path, title: str, figures: Sequence[tuple[Element, str]], *, lead: str = "", broad: bool = False
+) -> Path:
+    """Write pictures with their captions to an .html page, or the first picture to an .svg file."""
+    if picture_file(path).suffix.lower() == ".svg":
+        return write_picture(path, figures[0][0])
+    page = Page(title, lead, broad=broad)
+    for picture, caption in figures:
+        page.figure(picture, caption)
+    return page.write(path)
+
+
+def picture_file(path: str | Path) -> Path:
+    """The path, if it ends with .svg or .html."""
+    if Path(path).suffix.lower() not in (".svg", ".html"):
+        raise UsageError(f"{path} must end in .svg or .html")
+    return Path(path)
 
 
 def _write(path: Path, text: str) -> Path:

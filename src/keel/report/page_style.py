@@ -2,24 +2,17 @@
 
 import re
 
-LIGHT = {
-    "paper": "#fdfcf9",
-    "ink": "#22262b",
-    "faint": "#6a7078",
-    "line": "#dedbd2",
-    "mark": "#1f5f8b",
-    "plain": "#a9b4bd",
-    "soft": "#f3f0e8",
+COLOURS = {
+    "paper": ("#fdfcf9", "#15181c"),
+    "ink": ("#22262b", "#e4e2dc"),
+    "faint": ("#6a7078", "#98a0a8"),
+    "line": ("#dedbd2", "#31373e"),
+    "mark": ("#1f5f8b", "#6fb3e0"),
+    "plain": ("#a9b4bd", "#566069"),
+    "soft": ("#f3f0e8", "#1d2126"),
 }
-DARK = {
-    "paper": "#15181c",
-    "ink": "#e4e2dc",
-    "faint": "#98a0a8",
-    "line": "#31373e",
-    "mark": "#6fb3e0",
-    "plain": "#566069",
-    "soft": "#1d2126",
-}
+"""Light and dark."""
+LIGHT, DARK = ({name: pair[number] for name, pair in COLOURS.items()} for number in (0, 1))
 
 PAGE = """
 body {

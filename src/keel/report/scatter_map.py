@@ -1,15 +1,14 @@
 """Scatter plot of words as SVG, with labels that do not overlap and arrows between pairs."""
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from keel.report.charts import FONT, text_width
 from keel.report.html_page import tag
 
-FONT = 13
 EDGE = 24
 """Margin in pixels."""
 AREA = 4500
@@ -38,7 +37,7 @@ def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[in
     highlighted = {number for arrow in arrows for number in arrow}
     for number, (x, y) in enumerate(placed.tolist()):
         kind = "point mark" if number in highlighted else "point"
-        svg.append(tag("circle", tag("title", words[number]), class_=kind, cx=f"{x:.1f}", cy=f"{y:.1f}", r=3))
+        svg.append(tag("circle", tag("title", words[number]), class_=kind, cx=x, cy=y, r=3))
     middles = np.concatenate(taken)
     boxes = np.hstack([middles - 4, middles + 4])  # [boxes, 4] left, top, right, bottom
     without = 0
@@ -52,9 +51,8 @@ def draw_map(words: Sequence[str], points: np.ndarray, arrows: Sequence[tuple[in
         if led:
             x, y = placed[number]
             right, below = np.clip([x, y], [box[0], box[1] + 3], [box[2], box[3] - 3])
-            ends = {"x1": f"{x:.1f}", "y1": f"{y:.1f}", "x2": f"{right:.1f}", "y2": f"{below:.1f}"}
-            svg.append(tag("line", class_="leader", **ends))
-        svg.append(tag("text", words[number], x=f"{box[0]:.1f}", y=f"{box[3] - 4:.1f}"))
+            svg.append(tag("line", class_="leader", x1=x, y1=y, x2=right, y2=below))
+        svg.append(tag("text", words[number], x=box[0], y=box[3] - 4))
     return svg, without
 
 
@@ -78,11 +76,6 @@ def _label(
     return None
 
 
-def text_width(word: str) -> float:
-    """Approximate width of a word in pixels."""
-    return FONT * sum(1.0 if unicodedata.east_asian_width(character) in "WF" else 0.6 for character in word)
-
-
 def _arrow(svg: Element, start: np.ndarray, end: np.ndarray) -> None:
     """Arrow from one point to another."""
     length = float(np.hypot(*(end - start)))
@@ -92,6 +85,5 @@ def _arrow(svg: Element, start: np.ndarray, end: np.ndarray) -> None:
     across = np.array([-along[1], along[0]])
     tip, tail = end - 5 * along, start + 5 * along
     head = [tip, tip - 9 * along + 3.5 * across, tip - 9 * along - 3.5 * across]
-    ends = {"x1": f"{tail[0]:.1f}", "y1": f"{tail[1]:.1f}", "x2": f"{tip[0]:.1f}", "y2": f"{tip[1]:.1f}"}
-    svg.append(tag("line", class_="arrow", **ends))
+    svg.append(tag("line", class_="arrow", x1=tail[0], y1=tail[1], x2=tip[0], y2=tip[1]))
     svg.append(tag("polygon", class_="mark", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in head)))

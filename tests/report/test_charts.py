@@ -1,15 +1,18 @@
-from dataclasses import dataclass
+"""Charts show what they are given; heat maps are written as a page or as a picture."""
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from keel.api.translation import write_alignment
 from keel.errors import UsageError
-from keel.report.heatmap import draw_grid, write_alignment
+from keel.explain.word_alignment import Alignment
+from keel.report.charts import heat_map
 
 
 def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
-    svg = draw_grid(["the", "house", "."], ["das", "<haus>"], np.array([[0.9, 0.1, 0.0], [0.05, 0.85, 1.5]]))
+    svg = heat_map(["the", "house", "."], ["das", "<haus>"], np.array([[0.9, 0.1, 0.0], [0.05, 0.85, 1.5]]))
     squares = list(svg.iter("rect"))
     assert [float(square.get("fill-opacity", 0)) for square in squares] == [0.9, 0.1, 0.0, 0.05, 0.85, 1.0]
     assert [text.text for text in svg.iter("text")] == ["the", "house", ".", "das", "<haus>"]
@@ -20,19 +23,12 @@ def test_every_pair_has_a_square_as_dark_as_its_share() -> None:
         assert float(square.get("y", 0)) + float(square.get("height", 0)) <= height
 
 
-@dataclass(frozen=True)
-class Found:
-    source: list[str]
-    target: list[str]
-    weights: np.ndarray
-
-
 def test_alignments_are_written_as_page_or_picture(tmp_path: Path) -> None:
-    found = Found(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
+    found = Alignment(["the", "<b>", "[SEP]"], ["das", "haus"], np.array([[0.8, 0.1, 0.1], [0.0, 0.9, 0.1]]))
     page = write_alignment(tmp_path / "a.html", [found, found]).read_text(encoding="utf-8")
     assert page.count("<figure>") == 2
     assert "&lt;b&gt;" in page
     picture = write_alignment(tmp_path / "a.svg", [found]).read_text(encoding="utf-8")
     assert "haus - &lt;b&gt;: 0.90" in picture
-    with pytest.raises(UsageError, match=r"neither \.svg nor \.html"):
+    with pytest.raises(UsageError, match=r"must end in \.svg or \.html"):
         write_alignment(tmp_path / "a.png", [found])
