@@ -1,19 +1,21 @@
-"""The correspondence between a network's tensors in Keel and in Hugging Face's folders, in both directions."""
+"""The correspondence between a network in Keel and in Hugging Face's folders: settings and tensors, both directions."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
+from keel.config import from_dict, to_dict
 from keel.errors import KeelError
+from keel.systems import SYSTEMS
 from keel.systems.system import System
 
 BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
 TASK_LAYERS = "task layers beside the classifier"
-TAGGING, CHOOSING = "ForTokenClassification", "ForMultipleChoice"
+TAGGING, MULTIPLE_CHOICE = "ForTokenClassification", "ForMultipleChoice"
 """Suffixes of class names that tell the kind of labels."""
 WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD = "masked language model head", "next sentence head", "pre-training parameters"
 PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD}
@@ -32,34 +34,89 @@ class Architecture:
     """How Hugging Face stores one kind of network."""
 
     system: type[System]
-    modules: dict[str, str]
-    """Our modules and theirs; `a|b|c` are matrices that we keep stacked in one, `*` is a layer number."""
-    prefix: str
-    """Prefix of the body's tensors, except in files of the body alone."""
-    parts: dict[str, str]
-    """The part of a model that their tensors belong to, by prefix of the name."""
+    model_type: str
+    """Its name in config.json."""
     classes: dict[str, set[str]]
-    """The parts of each class; a folder is written as the first class that it has all parts of."""
-    bare: str
-    """The class of the body alone."""
-    whole: tuple[str, ...]
+    """The parts of each class; a folder is written as the first class that it has all parts of, or as the last."""
+    whole: tuple[str, ...] = ()
     """Parts, besides the body, of a complete pre-trained model."""
-    ties: dict[str, str]
+    settings: dict[str, str] = field(default_factory=dict)
+    """Fields of their config.json and our settings; settings without a field are stored under "keel"."""
+    supported: dict[str, Any] = field(default_factory=dict)
+    """Fields of their config.json with the only value that Keel supports."""
+    vocab_size: int = 0
+    """Their default."""
+    mlp_size: int | None = None
+    """Their default; None: four times the width."""
+    more_settings: Callable[[Mapping[str, Any], set[str]], dict[str, Any]] = lambda values, parts: {}
+    """Settings of a folder without our fields, given its other settings and its parts."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """Our modules and theirs; `a|b|c` are matrices that we keep stacked in one, `*` is a layer number."""
+    prefix: str = ""
+    """Prefix of the body's tensors, except in files of the body alone."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """The part of a model that their tensors belong to, by prefix of the name."""
+    ties: dict[str, str] = field(default_factory=dict)
     """Tied tensors: each must equal the other."""
-    old_names: dict[str, str]
+    old_names: dict[str, str] = field(default_factory=dict)
     """Substrings of tensor names in older folders, and what they are today."""
-    buffers: re.Pattern[str]
-    """Names of stored tensors that are not parameters."""
-    read_settings: Callable[[Mapping[str, Any], str, set[str]], tuple[System, int]]
-    """The system of a config.json, given its path and the parts of the folder; and the vocabulary size."""
-    write_settings: Callable[[Any, int], dict[str, Any]]
-    """The config.json of a system and its vocabulary size."""
-    untrained: Callable[[Any], set[str]] = lambda system: set()
-    """Parts that a system has but never trains."""
+    buffers: str = ""
+    """Pattern of the names of stored tensors that are not parameters."""
     transposed: frozenset[str] = frozenset()
     """Our modules, by the last part of the name, whose matrices they store transposed."""
+    untrained: Callable[[Any], set[str]] = lambda system: set()
+    """Parts that a system has but never trains."""
     holds: Callable[[Any], bool] = lambda system: True
     """Whether the architecture can represent this system's settings."""
+
+    @property
+    def bare(self) -> str:
+        """The class of the body alone."""
+        return [*self.classes][-1]
+
+    def read_settings(self, config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[System, int]:
+        """The system of a config.json, given its path and the parts of the folder; and the vocabulary size."""
+        for name, only in self.supported.items():
+            if config.get(name) not in (None, only):
+                what = f"{name} is {config[name]!r}; Keel's {self.system.__name__} supports only {only!r}"
+                raise KeelError(f"{where}: {what}")
+        keel = config.get("keel", {})
+        if (system := keel.get("system", self.system.name)) not in SYSTEMS:
+            raise KeelError(f"{where}: there is no system {system!r}; it needs a newer version of Keel")
+        vocab_size = _checked_size(config.get("vocab_size", self.vocab_size), "vocab_size", where)
+        values = self._convert_settings(config, where) if self.settings else {}
+        values |= self.more_settings(values, parts) | keel.get("settings", {})
+        return from_dict(SYSTEMS[system], values, where), vocab_size
+
+    def _convert_settings(self, config: Mapping[str, Any], where: str) -> dict[str, Any]:
+        base: Any = self.system()
+        theirs = {ours: name for name, ours in self.settings.items()}
+        values = {ours: config.get(name, getattr(base, ours)) for ours, name in theirs.items()}
+        values["mlp_size"] = config.get(theirs["mlp_size"], self.mlp_size)
+        if values["mlp_size"] is None:
+            values["mlp_size"] = 4 * values["width"]
+        for ours in ("width", "heads", "mlp_size", "max_positions"):
+            _checked_size(values[ours], theirs[ours], where)
+        width, heads = values["width"], values.pop("heads")
+        if width % heads:
+            raise KeelError(f"{where}: {theirs['width']} {width} is not a multiple of {theirs['heads']} {heads}")
+        known = {name: ours for ours, names in ACTIVATIONS.items() for name in names}
+        activation = config.get(theirs["activation"], ACTIVATIONS[base.activation][0])
+        if activation not in known:
+            raise KeelError(f"{where}: {theirs['activation']} is {activation!r}; Keel knows {', '.join(known)}")
+        ratio = values.pop("mlp_size") / width
+        return values | {"head_dim": width // heads, "mlp_ratio": ratio, "activation": known[activation]}
+
+    def write_settings(self, system: Any, vocab_size: int) -> dict[str, Any]:
+        """The config.json of a system and its vocabulary size."""
+        theirs = {
+            name: ACTIVATIONS[system.activation][0] if ours == "activation" else getattr(system, ours)
+            for name, ours in self.settings.items()
+        }
+        stored = {*self.settings.values(), "head_dim"} if self.settings else set()
+        settings = {name: value for name, value in to_dict(system).items() if name not in stored}
+        keel = {"system": system.name, "settings": settings}
+        return {"model_type": self.model_type, "vocab_size": vocab_size, **theirs, "keel": keel}
 
     def theirs(self, ours: str) -> tuple[str, ...]:
         """Their names for the parts of one of our tensors; empty if they have no such tensor."""
@@ -101,25 +158,7 @@ class Architecture:
         return tuple({path.partition(".")[0] + "." for path in bodies})
 
 
-def read_activation(config: Mapping[str, Any], name: str, default: str, where: str) -> str:
-    """Our name of an activation function in their config."""
-    activation = config.get(name, default)
-    known = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
-    if activation not in known:
-        raise KeelError(f"{where}: {name} is {activation!r}; Keel knows {', '.join(known)}")
-    return known[activation]
-
-
-def read_size(config: Mapping[str, Any], name: str, default: int, where: str) -> int:
-    """A size in their config; one whose default is 0 is optional."""
-    value = config.get(name, default) if default else config.get(name) or default
-    if type(value) is not int or value < min(1, default):
+def _checked_size(value: Any, name: str, where: str) -> int:
+    if type(value) is not int or value < 1:
         raise KeelError(f"{where}: {name} must be a whole number above 0, not {value!r}")
     return value
-
-
-def refuse_unsupported(config: Mapping[str, Any], supported: Mapping[str, Any], where: str, name: str) -> None:
-    """Refuse a config with a value other than the only one that Keel supports."""
-    for field, only in supported.items():
-        if config.get(field) not in (None, only):
-            raise KeelError(f"{where}: {field} is {config[field]!r}; Keel's {name} supports only {only!r}")

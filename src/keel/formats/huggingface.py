@@ -1,6 +1,7 @@
 """Model folders: Hugging Face's, and Keel's, which are Hugging Face folders with Keel's own fields under one key."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,9 @@ from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
 from keel.formats.architecture import (
     BODY,
-    CHOOSING,
     CLASSIFIER,
     FOREIGN,
+    MULTIPLE_CHOICE,
     PRETRAINING_HEADS,
     TAGGING,
     WORD_HEAD,
@@ -42,7 +43,7 @@ EXTRA = "keel.safetensors"
 """Tensors that transformers has no place for."""
 PIPELINE_TAGS = {
     TAGGING: "token-classification",
-    CHOOSING: "multiple-choice",
+    MULTIPLE_CHOICE: "multiple-choice",
     CLASSIFIER: "text-classification",
     WORD_HEAD: "fill-mask",
 }
@@ -59,7 +60,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     config = _read_config(folder)
     architecture = ARCHITECTURES[config.get("model_type", "bert")]
     stored = {architecture.current_name(name): tensor for name, tensor in read_weights(folder, pickled).items()}
-    found = {name: tensor for name, tensor in stored.items() if not architecture.buffers.fullmatch(name)}
+    found = {name: tensor for name, tensor in stored.items() if not re.fullmatch(architecture.buffers, name)}
     _drop_tied(architecture, found, folder)
     named = (config.get("architectures") or [architecture.bare])[0]
     # Heads of other tasks have the same name as the classifier.

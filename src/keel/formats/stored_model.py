@@ -13,13 +13,13 @@ from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regressio
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.formats.architecture import CHOOSING, PRETRAINING_HEADS, TAGGING
+from keel.formats.architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
 from keel.formats.hf_architectures import architecture_of
 from keel.formats.vector_files import Vectors
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 
-CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): CHOOSING}
+CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): MULTIPLE_CHOICE}
 """Suffixes of Hugging Face's classes for kinds of labels."""
 BLOCK = 4096
 """Words whose vectors are computed at once."""
