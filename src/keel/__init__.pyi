@@ -42,7 +42,7 @@ from keel.explain.layer_weights import Layers as Layers
 from keel.explain.nearest_neighbors import Neighbor as Neighbor
 from keel.explain.perplexity import Perplexity as Perplexity
 from keel.explain.word_senses import Senses as Senses
-from keel.formats.vector_files import Vectors as Vectors
+from keel.formats.stored_model import Vectors as Vectors
 from keel.generation.beam_search import BeamSearch as BeamSearch
 from keel.generation.sampling import Sampling as Sampling
 from keel.metrics.scores import PredictionError as PredictionError

@@ -22,9 +22,8 @@ from keel.formats import huggingface
 from keel.formats.architecture import WORD_HEAD
 from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
-from keel.formats.stored_model import StoredModel, label_settings, word_vectors
-from keel.formats.vector_files import Vectors
-from keel.formats.word_vector_formats import stored_vectors
+from keel.formats.stored_model import StoredModel, Vectors, label_settings, word_vectors
+from keel.formats.vector_files import stored_vectors
 from keel.model_card import Card
 from keel.nn.encoder import Encoder
 from keel.systems.capabilities import MaskedLM

@@ -40,10 +40,10 @@ def assert_equal(ours: Vectors, expected: Vectors) -> None:
     assert ours.matrix.tobytes() == expected.matrix.tobytes()
 
 
-def read(path: Path, **settings: Any) -> tuple[Vectors, list[str]]:
+def read(path: Path) -> tuple[Vectors, list[str]]:
     """The vectors and what was said about them."""
     events: list[Event] = []
-    vectors = read_vectors(path, on_event=events.append, **settings)
+    vectors = read_vectors(path, on_event=events.append)
     return vectors, [event["text"] for event in events]
 
 
@@ -218,21 +218,6 @@ def test_small_binary_files_are_never_taken_for_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_only_the_first_words(tmp_path: Path, layout: Layout) -> None:
-    path = tmp_path / "vectors"
-    vectors = made([f"word{number}" for number in range(100)])
-    write_vectors(path, vectors, layout=layout)
-    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
-    assert_equal(read_vectors(path, limit=100), vectors)
-    assert_equal(read_vectors(path, limit=1000), vectors)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])  # what is not asked for is not looked at
-    assert_equal(read_vectors(path, limit=10), Vectors(vectors.words[:10], vectors.matrix[:10]))
-    with pytest.raises(UsageError, match="first -1 words"):
-        read_vectors(path, limit=-1)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("block", [16, 1 << 22])
 def test_of_duplicates_the_first_is_kept(
     tmp_path: Path, layout: Layout, block: int, monkeypatch: pytest.MonkeyPatch
@@ -247,7 +232,6 @@ def test_of_duplicates_the_first_is_kept(
     ours, said = read(path)
     assert_equal(ours, kept)
     assert said[1:] == [f"{path}: 2 duplicate words skipped; the first vector of each counts"]
-    assert_equal(read_vectors(path, limit=3), kept)
 
 
 def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +241,7 @@ def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.M
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32))
     for layout in LAYOUTS:
         write_vectors(tmp_path / layout, vectors, layout=layout)
-        read_vectors(tmp_path / layout, limit=1)  # compiles
+        read_vectors(tmp_path / layout)  # compiles
         tracemalloc.start()
         try:
             read_vectors(tmp_path / layout)
@@ -387,8 +371,6 @@ def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
         write_vectors(tmp_path / "vectors", Vectors([], np.empty((0, 5), np.float32)), layout="text")
     with pytest.raises(UsageError, match=r"leave out \.gz"):
         write_vectors(tmp_path / "vectors.gz", vectors, layout="text")
-    with pytest.raises(UsageError, match="there is no vector file layout 'bin'"):
-        write_vectors(tmp_path / "vectors", vectors, layout="bin")  # pyright: ignore[reportArgumentType]
     (tmp_path / "file").touch()
     with pytest.raises(KeelError, match=r"cannot write .*file/vectors: "):
         write_vectors(tmp_path / "file" / "vectors", vectors, layout="text")

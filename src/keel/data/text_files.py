@@ -9,6 +9,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -79,6 +80,29 @@ def open_bytes(path: Path) -> IO[bytes]:
             raise MissingExtra("zstandard", "data", f"reading {path}") from None
         return io.BufferedReader(_Zstandard(path, zstandard.ZstdDecompressor().decompressobj), 1 << 20)
     return open(path, "rb", buffering=1 << 20)
+
+
+@contextmanager
+def open_guarded(path: Path, too_large: str) -> Iterator[IO[bytes]]:
+    """`open_bytes` that reports errors of reading; `too_large` is the remedy if the file does not fit into memory."""
+    try:
+        with open_bytes(path) as file:
+            yield file
+    except DAMAGED as error:
+        raise KeelError(f"{path} is damaged or truncated ({error}): download or compress it again") from None
+    except OSError as error:
+        raise KeelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise KeelError(f"{path} does not fit into memory: {too_large}") from None
+
+
+def first_bytes(path: str | Path, count: int) -> bytes:
+    """The first bytes of a file, compressed or not; none of a folder or of what is unreadable."""
+    try:
+        with open_bytes(Path(path)) as file:
+            return file.read(count)
+    except (KeelError, OSError, *DAMAGED):
+        return b""
 
 
 class _Zstandard(io.RawIOBase):

@@ -6,15 +6,14 @@ input matrix (a row per word, then per n-gram bucket) and output matrix.
 
 import io
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from keel.data.text_files import DAMAGED, open_bytes
+from keel.data.text_files import first_bytes, open_guarded
 from keel.errors import KeelError
 from keel.formats.model_folder import atomic_file
 
@@ -69,19 +68,13 @@ class Contents:
 
 def is_fasttext(path: str | Path) -> bool:
     """Whether a file, compressed or not, begins with fastText's magic number."""
-    try:
-        if not Path(path).is_file():
-            return False
-        with open_bytes(Path(path)) as file:
-            return file.read(4) == struct.pack("<i", MAGIC)
-    except (KeelError, OSError, *DAMAGED):
-        return False
+    return first_bytes(path, 4) == struct.pack("<i", MAGIC)
 
 
 def read_contents(path: str | Path) -> Contents:
     """Read a .bin or .ftz file; product-quantised matrices are decoded."""
     path = Path(path)
-    with _guarded(path), open_bytes(path) as file:
+    with open_guarded(path, "use a smaller model") as file:
         return _contents(_Reader(path, file))
 
 
@@ -101,18 +94,6 @@ def write_contents(path: str | Path, contents: Contents) -> None:
         for matrix in (contents.inputs, contents.outputs):
             file.write(struct.pack("<?2q", False, *matrix.shape))
             file.write(np.ascontiguousarray(matrix, "<f4").data)
-
-
-@contextmanager
-def _guarded(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DAMAGED as error:
-        raise KeelError(f"{path} is damaged or truncated ({error}): download or compress it again") from None
-    except OSError as error:
-        raise KeelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except MemoryError:
-        raise KeelError(f"{path} does not fit into memory: use a smaller model") from None
 
 
 class _Reader:

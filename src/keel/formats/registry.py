@@ -4,12 +4,12 @@ from pathlib import Path
 
 from keel.errors import UsageError
 from keel.events import OnEvent, ignore
-from keel.formats import huggingface, word_vector_formats
+from keel.formats import huggingface, vector_files
 from keel.formats.elmo_files import ELMO
 from keel.formats.fasttext_files import FASTTEXT
 from keel.formats.huggingface import HUGGINGFACE_FOLDER, KEEL_FOLDER
 from keel.formats.stored_model import Format, StoredModel
-from keel.formats.word_vector_formats import GLOVE_TEXT, WORD2VEC_BINARY, WORD2VEC_TEXT
+from keel.formats.vector_files import GLOVE_TEXT, WORD2VEC_BINARY, WORD2VEC_TEXT
 from keel.systems.system import System
 
 FORMATS = (KEEL_FOLDER, HUGGINGFACE_FOLDER, ELMO, FASTTEXT, WORD2VEC_TEXT, WORD2VEC_BINARY, GLOVE_TEXT)
@@ -28,7 +28,7 @@ def read_model(path: str | Path, on_event: OnEvent = ignore, *, pickled: bool = 
     if found := find_format(path):
         return found.read(path, on_event, pickled=pickled)
     # Neither is detected: these readers say what is wrong.
-    return (word_vector_formats if path.is_file() else huggingface).read(path, on_event, pickled=pickled)
+    return (vector_files.read_as_model if path.is_file() else huggingface.read)(path, on_event, pickled=pickled)
 
 
 def check_output(path: str | Path) -> None:

@@ -15,7 +15,6 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.formats.architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
 from keel.formats.hf_architectures import architecture_of
-from keel.formats.vector_files import Vectors
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 
@@ -23,6 +22,19 @@ CLASS_SUFFIXES: dict[LabelKind, str] = {TagLabels(): TAGGING, ChoiceLabel(): MUL
 """Suffixes of Hugging Face's classes for kinds of labels."""
 BLOCK = 4096
 """Words whose vectors are computed at once."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Distinct words and their vectors."""
+
+    words: list[str]
+    matrix: np.ndarray
+    """[words, width] float32"""
+
+    def __post_init__(self) -> None:
+        assert self.matrix.ndim == 2
+        assert len(self.words) == len(self.matrix)
 
 
 @dataclass(frozen=True, kw_only=True)

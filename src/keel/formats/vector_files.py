@@ -1,79 +1,64 @@
-"""Word vector files: word2vec text and binary, GloVe text, fastText's .vec (which is word2vec text)."""
+"""Word vector files and their formats: word2vec text and binary, GloVe text, fastText's .vec (word2vec text)."""
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Literal
 
 import numpy as np
+import torch
 
-from keel.data.text_files import DAMAGED, open_bytes
+from keel.data.text_files import first_bytes, open_guarded
+from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
+from keel.formats.architecture import OBJECTIVE_HEAD
 from keel.formats.model_folder import atomic_file
-from keel.formats.vector_header import LAYOUTS, SAMPLE, WIDEST, VectorHeader, detect_header, not_vectors
-from keel.formats.vector_lines import is_number, parse_line, parse_lines, shortened
+from keel.formats.stored_model import Format, StoredModel, Vectors
+from keel.formats.vector_lines import (
+    LAYOUTS,
+    SAMPLE,
+    Layout,
+    VectorHeader,
+    detect_header,
+    is_number,
+    not_vectors,
+    parse_line,
+    shortened,
+)
+from keel.systems.word2vec import Word2vec
 
 BLOCK = 1 << 20
 """Bytes that are read at once."""
 LONGEST = 1 << 26
 """Bytes of the longest plausible line."""
 WHITESPACE = re.compile(r"[ \t\n\r\v\f]")  # what ends a word in these files; other Unicode spaces do not
-
-Layout = Literal["text", "binary", "glove"]
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """Distinct words and their vectors."""
-
-    words: list[str]
-    matrix: np.ndarray
-    """[words, width] float32"""
-
-    def __post_init__(self) -> None:
-        assert self.matrix.ndim == 2
-        assert len(self.words) == len(self.matrix)
+NOT_FINITE = "contains NaN, infinity or a number too large for float32"
 
 
-def read_vectors(path: str | Path, *, limit: int = 0, on_event: OnEvent = ignore) -> Vectors:
-    """Read a word vector file, compressed or not: all words or the first `limit`; the layout is detected.
+def read_vectors(path: str | Path, *, on_event: OnEvent = ignore) -> Vectors:
+    """Read a word vector file of any layout, compressed or not; the first vector of a repeated word counts.
 
-    The first vector of a repeated word counts. Memory: the result and a few blocks of the file.
+    Memory: the result and a few blocks of the file.
     """
     path = Path(path)
-    if limit < 0:
-        raise UsageError(f"cannot read the first {limit} words of {path}: give a number, or 0 for all")
-    try:
-        with open_bytes(path) as file:
-            sample = file.read(SAMPLE)
-            header = detect_header(sample)
-            if header is None:
-                raise KeelError(f"{path} {not_vectors(sample)}")
-            if header.counted and not (header.count > 0 and 0 < header.width <= WIDEST):
-                raise KeelError(
-                    f"{path}:1: the first line says {header.count} words of {header.width} numbers, "
-                    "which is not plausible: download or copy the file again"
-                )
-            table = _Table(path, header.width, limit)
-            blocks = _blocks(sample[header.start :], file)
-            if header.layout == "binary":
-                _read_binary(blocks, table, header)
-            else:
-                _read_text(blocks, table, header)
-    except DAMAGED as error:
-        raise KeelError(f"{path} is damaged or truncated ({error}): download or compress it again") from None
-    except OSError as error:
-        raise KeelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except MemoryError:
-        raise KeelError(f"{path} does not fit into memory: read only its first words") from None
+    with open_guarded(path, "use a file with fewer words") as file:
+        sample = file.read(SAMPLE)
+        header = detect_header(sample)
+        if header is None:
+            raise KeelError(f"{path} {not_vectors(sample)}")
+        if not header.plausible:
+            what = f"the first line says {header.count} words of {header.width} numbers, which is not plausible"
+            raise KeelError(f"{path}:1: {what}: download or copy the file again")
+        table = _Table(path, header.width)
+        blocks = chain([sample[header.start :]], iter(lambda: file.read(BLOCK), b""))
+        (_read_binary if header.layout == "binary" else _read_text)(blocks, table, header)
     vectors = table.finish()
     note(on_event, f"{path}: {LAYOUTS[header.layout]}, {len(vectors.words):,} words of {header.width} dimensions")
     if table.duplicates:
-        note(
-            on_event, f"{path}: {counted(table.duplicates, 'duplicate word')} skipped; the first vector of each counts"
-        )
+        skipped = counted(table.duplicates, "duplicate word")
+        note(on_event, f"{path}: {skipped} skipped; the first vector of each counts")
     if table.replaced:
         note(on_event, f"{path}: invalid UTF-8 in {counted(table.replaced, 'word')} replaced by U+FFFD")
     return vectors
@@ -82,7 +67,8 @@ def read_vectors(path: str | Path, *, limit: int = 0, on_event: OnEvent = ignore
 def write_vectors(path: str | Path, vectors: Vectors, *, layout: Layout) -> None:
     """Write vectors losslessly; a failed write leaves the old file."""
     path = Path(path)
-    words, matrix = _checked(path, vectors, layout)
+    _check_writable(path, vectors, layout)
+    words, matrix = vectors.words, np.ascontiguousarray(vectors.matrix, "<f4")
     count, width = matrix.shape
     with atomic_file(path) as file:
         if layout != "glove":
@@ -94,35 +80,19 @@ def write_vectors(path: str | Path, vectors: Vectors, *, layout: Layout) -> None
 
 def layout_of(path: str | Path) -> Layout | None:
     """The layout of a word vector file by its first bytes; None for any other file, a folder or what is unreadable."""
-    try:
-        with open_bytes(Path(path)) as file:
-            header = detect_header(file.read(SAMPLE))
-    except (KeelError, OSError, *DAMAGED):
-        return None
-    return header.layout if header is not None and header.certain else None
-
-
-def _blocks(sample: bytes, file: IO[bytes]) -> Iterator[bytes]:
-    yield sample
-    while block := file.read(BLOCK):
-        yield block
+    header = detect_header(first_bytes(path, SAMPLE))
+    return header.layout if header is not None and header.certain and header.plausible else None
 
 
 class _Table:
     """The words and vectors read so far."""
 
-    def __init__(self, path: Path, width: int, limit: int):
+    def __init__(self, path: Path, width: int):
         self.path = path
-        self.limit = limit
         self.words: list[str] = []
         self.seen: set[str] = set()
         self.matrix = np.empty((0, width), np.float32)
         self.duplicates = self.replaced = 0
-
-    @property
-    def room(self) -> int:
-        """How many more words to read."""
-        return self.limit - len(self.words) if self.limit else 1 << 62
 
     def add(self, words: list[bytes], rows: np.ndarray, place: Callable[[int], str]) -> None:
         """Add words and their vectors; `place(n)` is the position of word n in the file."""
@@ -130,8 +100,8 @@ class _Table:
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():
             bad = int(finite.argmin())
-            what = "contains NaN, infinity or a number too large for float32"
-            raise KeelError(f"{place(bad)}: the vector of {names[bad]!r} {what}: remove that word, or train again")
+            what = f"the vector of {names[bad]!r} {NOT_FINITE}"
+            raise KeelError(f"{place(bad)}: {what}: remove that word, or train again")
         if "" in names:
             raise KeelError(f"{place(names.index(''))}: the word is empty: remove it, or download the file again")
         if len(set(names)) < len(names) or not self.seen.isdisjoint(names):
@@ -164,33 +134,29 @@ class _Table:
             return names
 
 
-def _read_text(blocks: Iterator[bytes], table: _Table, header: VectorHeader) -> None:
-    first = 2 if header.counted else 1
+def _read_text(blocks: Iterable[bytes], table: _Table, header: VectorHeader) -> None:
+    from keel.kernels.number_parsing import POWERS, parse_vectors  # lazily: it imports Numba
+
+    first = 2 if header.count is not None else 1
     number = first  # of the next line
     for text in _whole_lines(blocks, table.path):
         codes = np.frombuffer(text, np.uint8)
         stops = np.append(np.flatnonzero(codes == ord("\n")), len(text))
         starts = np.append(0, stops[:-1] + 1)
-        while len(starts) and table.room:
-            now = min(len(starts), table.room)
-            rows = np.empty((now, header.width), np.float32)
-            ends = parse_lines(codes, starts[:now], stops[:now], rows)
-            words = [text[start:end] for start, end in zip(starts[:now].tolist(), ends.tolist(), strict=True)]
-            for row in np.flatnonzero(ends < 0).tolist():
-                line = text[starts[row] : stops[row]]
-                words[row] = parse_line(line, rows[row], f"{table.path}:{number + row}")
-            table.add(words, rows, lambda row, start=number: f"{table.path}:{start + row}")
-            starts, stops, number = starts[now:], stops[now:], number + now
-        if not table.room:
-            return
-    if header.counted and number - first != header.count:
-        raise KeelError(
-            f"{table.path}:1: the first line says {header.count} words, but {number - first} follow: "
-            "download the file again if it is truncated, or else correct that line"
-        )
+        rows = np.empty((len(starts), header.width), np.float32)
+        ends = parse_vectors(codes, starts, stops, POWERS, rows)  # -1 where the slower parser is needed
+        words = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        for row in np.flatnonzero(ends < 0).tolist():
+            words[row] = parse_line(text[starts[row] : stops[row]], rows[row], f"{table.path}:{number + row}")
+        table.add(words, rows, lambda row, start=number: f"{table.path}:{start + row}")
+        number += len(starts)
+    if header.count not in (None, number - first):
+        what = f"the first line says {header.count} words, but {number - first} follow"
+        remedy = "download the file again if it is truncated, or else correct that line"
+        raise KeelError(f"{table.path}:1: {what}: {remedy}")
 
 
-def _whole_lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:
+def _whole_lines(blocks: Iterable[bytes], path: Path) -> Iterator[bytes]:
     """Blocks of whole lines, without the last line's end; empty lines at the end of the file are dropped."""
     rest = b""
     for block in blocks:
@@ -206,71 +172,52 @@ def _whole_lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def _read_binary(blocks: Iterator[bytes], table: _Table, header: VectorHeader) -> None:
+def _read_binary(blocks: Iterable[bytes], table: _Table, header: VectorHeader) -> None:
     size = 4 * header.width
+    assert header.count is not None
+    stated = f"{table.path}:1: the first line says {header.count} words of {header.width} numbers"
     rest = b""
-    done = 0
+    done = at = 0
     for block in blocks:
-        rest += block
-        at = 0
-        while at < len(rest) and done < header.count and table.room:
-            words: list[bytes] = []
-            rows: list[bytes] = []
-            wanted = min(header.count - done, table.room)
-            while len(words) < wanted and (space := rest.find(b" ", at)) >= 0 and space + 1 + size <= len(rest):
-                words.append(rest[at:space].lstrip(b"\n"))  # some writers end each vector with a newline
-                at = space + 1 + size
-                rows.append(rest[space + 1 : at])
-            if not words:
-                break
+        rest, at = rest[at:] + block, 0
+        words: list[bytes] = []
+        rows: list[bytes] = []
+        while done + len(words) < header.count and 0 <= (space := rest.find(b" ", at)) <= len(rest) - 1 - size:
+            words.append(rest[at:space].lstrip(b"\n"))  # some writers end each vector with a newline
+            at = space + 1 + size
+            rows.append(rest[space + 1 : at])
+        if words:
             matrix = np.frombuffer(b"".join(rows), "<f4").reshape(-1, header.width)
             table.add(words, matrix, lambda row, start=done: f"{table.path}, word {start + row + 1}")
             done += len(words)
-        if not table.room:
-            return
-        rest = rest[at:]
-        if done == header.count and rest.strip(b"\n"):
-            raise KeelError(
-                f"{table.path}:1: the first line says {header.count} words of {header.width} numbers, "
-                "but more data follows: download the file again, or correct that line"
-            )
-        if len(rest) > LONGEST:
-            raise KeelError(
-                f"{table.path}, word {done + 1}: the word has no end; the file is damaged: download it again"
-            )
+        if done == header.count and rest[at:].strip(b"\n"):
+            raise KeelError(f"{stated}, but more data follows: download the file again, or correct that line")
+        if len(rest) - at > LONGEST:
+            what = f"word {done + 1}: the word has no end"
+            raise KeelError(f"{table.path}, {what}; the file is damaged: download it again")
     if done < header.count:
-        raise KeelError(
-            f"{table.path}:1: the first line says {header.count} words of {header.width} numbers, but the file ends "
-            f"after {done}: it is truncated or damaged; download it again"
-        )
+        raise KeelError(f"{stated}, but the file ends after {done}: it is truncated or damaged; download it again")
 
 
-def _checked(path: Path, vectors: Vectors, layout: str) -> tuple[list[str], np.ndarray]:
-    """The words and little-endian numbers to write, if a file can represent them."""
-    if layout not in LAYOUTS:
-        raise UsageError(f"there is no vector file layout {layout!r}: choose one of {', '.join(LAYOUTS)}")
+def _check_writable(path: Path, vectors: Vectors, layout: Layout) -> None:
+    """Refuse words and vectors that a file cannot represent."""
     if path.suffix.lower() in (".gz", ".xz", ".zst", ".bz2"):
-        raise UsageError(
-            f"{path}: vectors are written uncompressed: leave out {path.suffix} and compress the file afterwards"
-        )
+        what = f"vectors are written uncompressed: leave out {path.suffix} and compress the file afterwards"
+        raise UsageError(f"{path}: {what}")
     if not vectors.matrix.size:
         raise KeelError(f"there are no vectors to write to {path}")
     seen: set[str] = set()
     for word in vectors.words:
         if fault := _fault(word, layout):
-            raise KeelError(
-                f"the word {shortened(word)!r} {fault}, which {LAYOUTS[layout]} cannot represent in {path}: rename it"
-            )
+            what = f"the word {shortened(word)!r} {fault}, which {LAYOUTS[layout]} cannot represent in {path}"
+            raise KeelError(f"{what}: rename it")
         if word in seen:
             raise KeelError(f"the word {shortened(word)!r} is a duplicate: give each word one vector, to write {path}")
         seen.add(word)
-    with np.errstate(over="ignore"):
-        matrix = np.ascontiguousarray(vectors.matrix, "<f4")
-    if not np.isfinite(matrix).all():
-        bad = vectors.words[int(np.isfinite(matrix).all(axis=1).argmin())]
-        what = "contains NaN, infinity or a number too large for float32"
-        raise KeelError(f"the vector of {shortened(bad)!r} {what}: {path} was not written; train again")
-    return vectors.words, matrix
+    finite = np.isfinite(vectors.matrix).all(axis=1)
+    if not finite.all():
+        bad = shortened(vectors.words[int(finite.argmin())])
+        raise KeelError(f"the vector of {bad!r} {NOT_FINITE}: {path} was not written; train again")
 
 
 def _fault(word: str, layout: str) -> str:
@@ -296,3 +243,50 @@ def _encode(words: list[str], rows: np.ndarray, layout: str) -> bytes:
     line = "%s" + " %.9g" * rows.shape[1] + "\n"  # nine digits represent a float32 exactly
     pairs = zip(words, rows.tolist(), strict=True)
     return "".join([line % (word, *row) for word, row in pairs]).encode("utf-8")
+
+
+def stored_vectors(vectors: Vectors) -> StoredModel:
+    """Word vectors as a model without context."""
+    tokenizer = Tokenizer.from_words(vectors.words)
+    weights = torch.zeros(len(tokenizer), vectors.matrix.shape[1])  # special tokens stay zero
+    weights[[tokenizer.id_of(word) for word in vectors.words]] = torch.from_numpy(vectors.matrix)
+    return StoredModel(
+        system=Word2vec(width=vectors.matrix.shape[1]),
+        tokenizer=tokenizer,
+        vocab_size=len(tokenizer),
+        tensors={"encoder.words.weight": weights},
+        config={},
+        missing=(OBJECTIVE_HEAD,),
+    )
+
+
+def read_as_model(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
+    """Read a word vector file as a model."""
+    return stored_vectors(read_vectors(path, on_event=on_event))
+
+
+def _write(layout: Layout, path: Path, stored: StoredModel, overwrite: bool = False) -> None:
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists: choose another file, or pass --overwrite to replace it")
+    vectors = stored.word_vectors()
+    write_vectors(path, vectors, layout=layout)
+    copy = read_vectors(path)
+    if copy.words != vectors.words or not np.array_equal(copy.matrix, vectors.matrix):
+        raise KeelError(f"{path}: the vectors differ when they are read back: do not use this file")
+
+
+def _format(layout: Layout, *suffixes: str) -> Format:
+    return Format(
+        name=LAYOUTS[layout],
+        detect=lambda path: layout_of(path) == layout,
+        read=read_as_model,
+        write=partial(_write, layout),
+        system=lambda path: Word2vec,
+        suffixes=suffixes,
+        vectors=True,
+    )
+
+
+WORD2VEC_TEXT = _format("text", ".txt", ".vec")
+WORD2VEC_BINARY = _format("binary", ".bin")
+GLOVE_TEXT = _format("glove", ".glove")
