@@ -65,6 +65,11 @@ def weight_of(checkpoints: Checkpoints, step: int) -> float:
     return objective.linear.weight.mean().item()
 
 
+def extra_of(checkpoints: Checkpoints, step: int) -> dict[str, Tensor]:
+    objective = Layer()
+    return checkpoints.load(step, objective, optimizer_of(objective))
+
+
 def names_in(folder: Path | None) -> list[str]:
     assert folder is not None
     return sorted(path.name for path in folder.iterdir())
@@ -199,7 +204,7 @@ def test_what_changes_while_it_is_written_is_saved_as_it_was(checkpoints: Checkp
     checkpoints.wait()
     assert checkpoints.steps() == [4, 6]
     assert weight_of(checkpoints, 6) == 6
-    assert checkpoints.load_extra(6)["mean"].tolist() == [1, 1, 1]
+    assert extra_of(checkpoints, 6)["mean"].tolist() == [1, 1, 1]
     state = checkpoints.latest(ignore)
     assert state
     assert state["losses"] == [1.0]
@@ -252,10 +257,10 @@ def test_kill_while_writing_loses_that_checkpoint_alone(checkpoints: Checkpoints
 def test_what_else_was_saved_comes_back(checkpoints: Checkpoints) -> None:
     extra = {"mean": torch.randn(3, 4), "count": torch.tensor(7)}
     save(checkpoints, 6, extra=extra)
-    found = checkpoints.load_extra(6)
+    found = extra_of(checkpoints, 6)
     assert found.keys() == extra.keys()
     assert all(torch.equal(found[name], value) for name, value in extra.items())
-    assert checkpoints.load_extra(4) == {}
+    assert extra_of(checkpoints, 4) == {}
     assert names_in(checkpoints.path(4)) == ["optimizer.safetensors", "state.json", "sums.json", "weights.safetensors"]
 
 

@@ -11,8 +11,8 @@ from torch.distributed.fsdp import fully_shard
 
 from keel.errors import UsageError
 from keel.training.objective import Objective
-from keel.training.optimizers import Schedule, lr_at, make_optimizer, set_lr
-from keel.training.plan import Plan, Train
+from keel.training.optimizers import make_optimizer, set_lr
+from keel.training.plan import Plan, Schedule, Train
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,8 @@ def test_warmup_of_one_or_more_counts_steps() -> None:
 
 def test_a_rate_past_the_end_is_zero() -> None:
     for schedule in ("linear", "cosine", "trapezoid"):
-        assert lr_at(120, 100, schedule=schedule, warmup=10, cooldown=20) == pytest.approx(0, abs=1e-12)
+        plan = Plan(100, Train(steps=100, schedule=schedule, warmup=10, cooldown=0.2))
+        assert plan.lr_factor(120) == pytest.approx(0, abs=1e-12)
 
 
 class Small(Objective):

@@ -83,7 +83,7 @@ def test_restored_average_goes_on_to_the_same_bits(tmp_path: Path) -> None:
             world = World(0, 1, torch.device("cpu"))
             checkpoints.save(step, objective, optimizer, {}, world, extra={"other": torch.ones(1), **average.tensors()})
             checkpoints.wait()
-            restored.restore(checkpoints.load_extra(step), objective)
+            restored.restore(checkpoints.load(step, objective, optimizer), objective)
         walk(objective, step)
         average.add(objective)
         if step >= 3:

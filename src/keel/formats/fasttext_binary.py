@@ -15,7 +15,7 @@ import numpy as np
 
 from keel.data.text_files import first_bytes, open_guarded
 from keel.errors import KeelError
-from keel.formats.model_folder import atomic_file
+from keel.training.checkpoint import atomic_file
 
 MAGIC, VERSION = 793712314, 12
 BLOCK = 1 << 20

@@ -1,15 +1,14 @@
 """Atomic writes of model folders, and safetensors files with a checksum per tensor."""
 
-import errno
 import json
 import os
 import pickle
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -40,31 +39,6 @@ def save_folder(folder: Path, write: Callable[[Path], None], *, overwrite: bool 
     finish_interrupted_save(folder)
     write_folder(folder / STAGED, write)
     finish_interrupted_save(folder)
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name once all of it is on disk; a failed write leaves the old file."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise KeelError(f"no space left on the disk to write {path}: free some and rerun the command") from error
-        raise KeelError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def check_free(folder: Path, *, overwrite: bool = False) -> None:

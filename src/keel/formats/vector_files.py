@@ -14,7 +14,6 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
 from keel.formats.architecture import OBJECTIVE_HEAD
-from keel.formats.model_folder import atomic_file
 from keel.formats.stored_model import Format, StoredModel, Vectors
 from keel.formats.vector_lines import (
     LAYOUTS,
@@ -28,6 +27,7 @@ from keel.formats.vector_lines import (
     shortened,
 )
 from keel.systems.word2vec import Word2vec
+from keel.training.checkpoint import atomic_file
 
 BLOCK = 1 << 20
 """Bytes that are read at once."""

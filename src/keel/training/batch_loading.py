@@ -1,8 +1,8 @@
 """Batches of a step: made on the CPU, on the GPU that holds the data, or by a prefetching thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,17 +20,17 @@ MAX_DATA_SHARE = 0.25
 
 MicroBatches = tuple[list[Tensors], dict[str, Tensor]]
 """Micro-batches, and the number of their predictions."""
+Coming = tuple[StepPlan, Sequence[range]]
+"""A later step, and the examples of each of its micro-batches."""
 
 
-class Batches(Protocol):
-    """Source of the micro-batches (`parts`: their examples) of a step; `coming`: the next steps and their parts."""
-
-    def get(
-        self, step_plan: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]
-    ) -> MicroBatches: ...
+def add_to_sums(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Add each value to the total of its name."""
+    for name, value in values.items():
+        totals[name] = totals[name] + value if name in totals else value
 
 
-def batch_source(objective: Objective, data: Any, train: Train, device: torch.device, on_event: OnEvent) -> Batches:
+def batch_source(objective: Objective, data: Any, train: Train, device: torch.device, on_event: OnEvent) -> "Batches":
     """Choose the source of batches that keeps the device busy."""
     if device.type != "cuda" or not isinstance(data, Tensors):
         return CpuBatches(objective, data, train.seed, device)
@@ -50,10 +50,13 @@ class CpuBatches:
     def __init__(self, objective: Objective, data: Any, seed: int, device: torch.device):
         self.objective, self.data, self.seed, self.device = objective, data, seed, device
 
-    def get(self, step_plan: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> MicroBatches:
-        rng = _rng_at(self.seed, step_plan)
-        batches, counts = _with_counts(self.objective, [self.objective.batch(self.data, rng, part) for part in parts])
-        return _to_device(batches, counts, self.device)
+    def get(self, step_plan: StepPlan, parts: Sequence[range], coming: Sequence[Coming] = ()) -> MicroBatches:
+        return _to_device(*self.make(step_plan, parts), self.device)
+
+    def make(self, step_plan: StepPlan, parts: Sequence[range]) -> MicroBatches:
+        """The micro-batches in main memory."""
+        rng = step_plan.rng(self.seed)
+        return _with_counts(self.objective, [self.objective.batch(self.data, rng, part) for part in parts])
 
 
 class GpuBatches:
@@ -63,7 +66,7 @@ class GpuBatches:
         self.objective, self.data, self.train, self.on_event = objective, data, train, on_event
         self.compiled: dict[int, Callable[[Tensor], Tensors]] = {}
 
-    def get(self, step_plan: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> MicroBatches:
+    def get(self, step_plan: StepPlan, parts: Sequence[range], coming: Sequence[Coming] = ()) -> MicroBatches:
         numbers = (
             torch.tensor([step_plan.step, step_plan.first_example, step_plan.batch_size])
             .pin_memory()
@@ -73,8 +76,7 @@ class GpuBatches:
             self.compiled[step_plan.phase] = self._compile(step_plan.phase, numbers)
         batch = self.compiled[step_plan.phase](numbers)
         # A smaller batch or a micro-batch is a prefix or slice: examples do not depend on later ones.
-        batches = [batch.slice_examples(part) for part in parts]
-        return _with_counts(self.objective, batches)
+        return _with_counts(self.objective, [batch.slice_examples(part) for part in parts])
 
     def _compile(self, phase: int, numbers: Tensor) -> Callable[[Tensor], Tensors]:
         examples = range(max(1, round(self.train.batch * self.objective.phases()[phase].batch_share)))
@@ -99,44 +101,28 @@ class GpuBatches:
         return compiled
 
 
-class PrefetchedBatches:
+class PrefetchedBatches(CpuBatches):
     """Batches made on the CPU by a thread, some steps ahead of the GPU."""
 
     def __init__(self, objective: Objective, data: Any, seed: int, device: torch.device):
-        self.objective, self.data, self.seed, self.device = objective, data, seed, device
+        super().__init__(objective, data, seed, device)
         self.pool = ThreadPoolExecutor(1, "keel-batches")
-        self.pending: dict[StepPlan, tuple[list[range], Future[MicroBatches]]] = {}
+        self.pending: dict[tuple[StepPlan, tuple[range, ...]], Future[MicroBatches]] = {}
 
-    def get(self, step_plan: StepPlan, parts: list[range], coming: list[tuple[StepPlan, list[range]]]) -> MicroBatches:
-        wanted = [(step_plan, parts), *coming]
-        self.pending = {
-            key: self.pending[key] for key, ranges in wanted if key in self.pending and self.pending[key][0] == ranges
-        }
-        for key, ranges in wanted:
-            if key not in self.pending:
-                self.pending[key] = ranges, self.pool.submit(self._make, key, ranges)
-        return _to_device(*self.pending.pop(step_plan)[1].result(), self.device)
-
-    def _make(self, step_plan: StepPlan, parts: list[range]) -> MicroBatches:
-        rng = _rng_at(self.seed, step_plan)
-        return _with_counts(self.objective, [self.objective.batch(self.data, rng, part) for part in parts])
+    def get(self, step_plan: StepPlan, parts: Sequence[range], coming: Sequence[Coming] = ()) -> MicroBatches:
+        wanted = [(step, tuple(ranges)) for step, ranges in ((step_plan, parts), *coming)]
+        self.pending = {key: self.pending.get(key) or self.pool.submit(self.make, *key) for key in wanted}
+        return _to_device(*self.pending.pop(wanted[0]).result(), self.device)
 
 
-def _rng_at(seed: int, step_plan: StepPlan) -> CounterRng:
-    return CounterRng(
-        seed=seed,
-        step=step_plan.step,
-        first_example=step_plan.first_example,
-        batch_size=step_plan.batch_size,
-        phase=step_plan.phase,
-    )
+Batches = CpuBatches | GpuBatches
+"""Source of the micro-batches of a step."""
 
 
 def _with_counts(objective: Objective, batches: list[Any]) -> MicroBatches:
     counts: dict[str, Tensor] = {}
     for batch in batches:
-        for name, value in objective.counts(batch).items():
-            counts[name] = counts[name] + value if name in counts else value
+        add_to_sums(counts, objective.counts(batch))
     return batches, counts
 
 

@@ -8,10 +8,10 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -52,28 +52,48 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Write a folder atomically: `write` fills a temporary one, which is fsynced and renamed, or removed on failure."""
     temporary = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)
+    with _disk_errors(folder, "free some space and rerun the command to resume"):
+        try:
+            temporary.mkdir(parents=True)
+            write(temporary)
+            for path in [*temporary.rglob("*"), temporary]:
+                _sync(path)
+            os.rename(temporary, folder)
+            _sync(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name once all of it is on disk; a failed write leaves the old file."""
+    temporary = path.with_name(f".{path.name}.new")
+    with _disk_errors(path, "free some and rerun the command"):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync(path.parent)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _disk_errors(path: Path, remedy: str) -> Iterator[None]:
+    """Report a failed write in a sentence; `remedy` is for a full disk."""
     try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        for path in [*temporary.rglob("*"), temporary]:
-            _sync(path)
-        os.rename(temporary, folder)
-        _sync(folder.parent)
+        yield
     except (OSError, SafetensorError) as error:
-        if _errno(error) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            remedy = "free some space and rerun the command to resume"
-            raise KeelError(f"no space left on the disk to write {folder}: {remedy}") from error
-        raise KeelError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _errno(error: OSError | SafetensorError) -> int | None:
-    """The errno of an error; safetensors has it only in its message."""
-    if isinstance(error, OSError):
-        return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
+        # safetensors has the number of an error only in its message.
+        found = re.search(r"os error (\d+)", str(error))
+        number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise KeelError(f"no space left on the disk to write {path}: {remedy}") from error
+        raise KeelError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _sync(path: Path) -> None:
@@ -180,8 +200,8 @@ class Checkpoints:
             note(on_event, f"checkpoint {self.path(step)} is damaged ({fault}): {remedy}")
         return None
 
-    def load(self, step: int, objective: Objective, optimizer: torch.optim.Optimizer) -> None:
-        """Load weights and optimizer state, sharded for the current number of processes."""
+    def load(self, step: int, objective: Objective, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """Load weights and optimizer state, sharded for the current number of processes; returns the extra tensors."""
         weights = load_file(self.path(step) / TENSORS)
         with torch.no_grad():
             for name, value in objective.state_dict().items():
@@ -192,8 +212,5 @@ class Checkpoints:
             parameter = parameters[name]
             state = value.to(parameter.device) if value.ndim == 0 else shard_like(value, parameter)
             optimizer.state[parameter][kind] = state
-
-    def load_extra(self, step: int) -> dict[str, Tensor]:
-        """Load the further tensors: averaged weights, recurrent state."""
         path = self.path(step) / EXTRA
         return load_file(path) if path.exists() else {}

@@ -103,10 +103,9 @@ class _Run:
     ):
         smallest = min(segment.batch_size for segment in Plan(1_000_000, train, objective.phases()).segments)
         if smallest < world.size * train.accumulate:
-            raise UsageError(
-                f"a batch of {smallest} is too small for {world.size} processes with {train.accumulate} micro-batches"
-                ": raise --batch or lower --train.accumulate"
-            )
+            needed = f"{world.size} processes with {train.accumulate} micro-batches"
+            remedy = "raise --batch or lower --train.accumulate"
+            raise UsageError(f"a batch of {smallest} is too small for {needed}: {remedy}")
         self.objective = objective.to(world.device).train()
         self.objective.setup(data)
         self.data, self.train, self.world, self.on_event, self.evaluate = data, train, world, on_event, evaluate
@@ -135,9 +134,10 @@ class _Run:
         while step < plan.steps:
             self.step(step, plan)
             step += 1
-            if step % self.train.log_every == 0 or step == plan.steps or self.world.device.type == "cpu":
+            logged = step % self.train.log_every == 0 or step == plan.steps
+            if logged or self.world.device.type == "cpu":
                 self.check_finite(step)
-            if step % self.train.log_every == 0 or step == plan.steps:
+            if logged:
                 self.log(step, plan)
             if step == plan.steps:
                 self.average.apply(self.objective)
@@ -203,14 +203,12 @@ class _Run:
         event = {"event": "evaluation", "step": step, "steps": plan.steps, "loss": values["loss"], "losses": losses}
         self.on_event(event)
 
-    def agree(self, stop: bool, due: bool) -> tuple[bool, bool]:
-        """Whether any process wants to stop or save: all must do so at the same step."""
+    def agree(self, *votes: bool) -> list[bool]:
+        """Whether any process votes for each: all must stop, save and replan at the same step."""
         if self.world.size == 1:
-            return stop, due
-        votes = self.world.sum_over_processes(
-            torch.tensor([float(stop), float(due)], device=self.world.device)
-        ).tolist()
-        return votes[0] > 0, votes[1] > 0
+            return [*votes]
+        counts = torch.tensor(votes, dtype=torch.float32, device=self.world.device)
+        return (self.world.sum_over_processes(counts) > 0).tolist()
 
     def save(self, step: int, plan: Plan) -> None:
         if self.checkpoints.folder is None:
@@ -229,14 +227,8 @@ class _Run:
             "losses": self.history.losses,
         }
         with self.totals.paused():
-            self.checkpoints.save(
-                step,
-                self.objective,
-                self.stepper.optimizer,
-                state,
-                self.world,
-                extra={**self.average.tensors(), **self.stepper.carried.tensors()},
-            )
+            extra = {**self.average.tensors(), **self.stepper.carried.tensors()}
+            self.checkpoints.save(step, self.objective, self.stepper.optimizer, state, self.world, extra)
         self.on_event({"event": "checkpoint", "step": step, "folder": str(self.checkpoints.path(step))})
 
     def resume(self) -> tuple[int, Plan] | None:
@@ -245,8 +237,7 @@ class _Run:
         if state is None:
             return None
         steps = self.refuse_changes(state)
-        self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
-        extra = self.checkpoints.load_extra(state["step"])
+        extra = self.checkpoints.load(state["step"], self.objective, self.stepper.optimizer)
         self.average.restore(extra, self.objective)
         if state["carried"]:
             self.stepper.carried.restore(extra, state["carried"], state["step"])
@@ -276,9 +267,8 @@ class _Run:
                 now_of = self.sources.get(changed[0], "these")
                 change = f"another version or part of {was_of}" if was_of == now_of else f"{was_of}, not {now_of}"
                 remedy = "that"
-            raise UsageError(
-                f"this run was started with {change}: use {remedy} to resume, or --overwrite to start from scratch"
-            )
+            remedy = f"use {remedy} to resume, or --overwrite to start from scratch"
+            raise UsageError(f"this run was started with {change}: {remedy}")
         return self.train.steps if extended else state["plan"]
 
     def plan(self, steps: int) -> Plan:
@@ -321,7 +311,7 @@ class _Run:
         costs = {shape: max(cost + overhead, cost * factor) for shape, cost in self.costs.items()}
         left = 60 * self.train.minutes - self.seconds
         off = abs(left - plan.seconds_from(costs, step)) >= 0.03 * 60 * self.train.minutes
-        _, off = self.agree(False, off and self.world.is_main)  # clocks differ: that of rank 0 counts
+        (off,) = self.agree(off and self.world.is_main)  # clocks differ: that of rank 0 counts
         return self.plan_by_clock(step, costs) if off else plan
 
     def plan_by_clock(self, step: int, costs: Mapping[tuple[int, int], float]) -> Plan:
@@ -334,10 +324,8 @@ class _Run:
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
             fits, beyond = (middle, beyond) if self.plan(middle).seconds_from(costs, step) <= left else (fits, middle)
-        agreed = self.world.sum_over_processes(
-            torch.tensor(fits if self.world.is_main else 0, device=self.world.device)
-        )
-        plan = self.plan(int(agreed))
+        agreed = torch.tensor(fits if self.world.is_main else 0, device=self.world.device)
+        plan = self.plan(int(self.world.sum_over_processes(agreed)))
         each = plan.seconds_from(costs, step) / (plan.steps - step)
         given = "1 minute" if self.train.minutes == 1 else f"{self.train.minutes:g} minutes"
         if step == 0 and spent > 6 * self.train.minutes:  # a tenth of the time

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from keel.events import Event
+from keel.training.batch_loading import add_to_sums
 from keel.training.counter_rng import CounterRng
 from keel.training.distributed import World
 from keel.training.objective import CustomUpdate, Objective
 from keel.training.plan import Train
-from keel.training.step import StepResult, add_to_sums, autocast
+from keel.training.step import StepResult, autocast
 
 
 def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callable[[Objective], dict[str, float]]:
@@ -35,9 +36,8 @@ def validation_loss(data: Any, train: Train, max_examples: int = 512) -> Callabl
             for start in range(0, total, chunk):
                 part = range(start, min(start + chunk, total)) if state is None else range(chunk)
                 first = 0 if state is None else start
-                batch = objective.batch(
-                    data, CounterRng(seed=0, step=0, first_example=first, batch_size=chunk), part
-                ).to(device)
+                rng = CounterRng(seed=0, step=0, first_example=first, batch_size=chunk)
+                batch = objective.batch(data, rng, part).to(device)
                 with autocast(train.precision, device):
                     losses, state = objective(batch, state)
                 add_to_sums(sums, losses)

@@ -1,7 +1,6 @@
-"""AdamW and Muon, and the learning rate schedule as a pure function of the step."""
+"""AdamW and Muon, with parameter groups by learning rate and weight decay."""
 
-import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,40 +10,10 @@ from keel.training.distributed import is_sharded
 from keel.training.muon import Muon
 from keel.training.objective import Objective
 from keel.training.parameter_groups import lr_multipliers
-
-if TYPE_CHECKING:
-    from keel.training.plan import Train
-
-Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
-SLANT = 32
-"""Ratio of the peak learning rate to the smallest one of the slanted triangular schedule."""
+from keel.training.plan import Train
 
 
-def lr_at(step: int, steps: int, *, schedule: Schedule, warmup: int, cooldown: int) -> float:
-    """Factor of the peak learning rate at `step` of `steps`: linear warm-up, then the schedule.
-
-    linear and cosine decay to 0; inverse_sqrt decays as 1 / sqrt(step) (Vaswani et al.); trapezoid is constant, then
-    decays linearly over the last `cooldown` steps; slanted is the slanted triangle of Howard and Ruder,
-    (1 + p (32 - 1)) / 32 with p from 0 to 1 over the warm-up and back to 0.
-    """
-    if schedule == "slanted":
-        p = step / warmup if step < warmup else 1 - (step - warmup) / max(1, steps - warmup)
-        return (1 + max(0.0, p) * (SLANT - 1)) / SLANT
-    if step < warmup:
-        return (step + 1) / warmup
-    if schedule == "inverse_sqrt":
-        return (max(1, warmup) / (step + 1)) ** 0.5
-    progress = (step - warmup) / max(1, steps - warmup)
-    if schedule == "linear":
-        return max(0.0, 1 - progress)
-    if schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-    if schedule == "trapezoid":
-        return max(0.0, min(1.0, (steps - step) / max(1, cooldown)))
-    return 1.0
-
-
-def make_optimizer(objective: Objective, train: "Train") -> torch.optim.Optimizer:
+def make_optimizer(objective: Objective, train: Train) -> torch.optim.Optimizer:
     """AdamW; or Muon for the matrices inside the blocks, and AdamW for the rest.
 
     Weight decay is for matrices only, not for biases and norms. Each layer group has its own learning rate

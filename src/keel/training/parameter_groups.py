@@ -1,15 +1,13 @@
 """Layer groups of a network, from the head down to the embeddings: layer-wise learning rates (discriminative
 fine-tuning) and gradual unfreezing (both Howard and Ruder 2018). Embeddings tied to the softmax belong to the head."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from keel.errors import UsageError
 from keel.training.objective import Objective
-
-if TYPE_CHECKING:
-    from keel.training.plan import StepPlan, Train
+from keel.training.plan import StepPlan, Train
 
 
 def layer_groups(objective: Objective) -> list[list[nn.Parameter]]:
@@ -27,7 +25,7 @@ def layer_groups(objective: Objective) -> list[list[nn.Parameter]]:
     return [group for group in reversed(groups) if group]
 
 
-def lr_multipliers(objective: Objective, train: "Train") -> dict[nn.Parameter, float]:
+def lr_multipliers(objective: Objective, train: Train) -> dict[nn.Parameter, float]:
     """Learning rate multiplier of each parameter: layer_decay ** depth, with depth 0 for the head."""
     groups = layer_groups(objective)
     if train.layer_decay != 1 and len(groups) < 2:
@@ -38,7 +36,7 @@ def lr_multipliers(objective: Objective, train: "Train") -> dict[nn.Parameter, f
 class ParameterGroups:
     """Layer groups trained at a step: all, or with `unfreeze = "gradual"` one more per epoch, from the head down."""
 
-    def __init__(self, objective: Objective, data: Any, train: "Train"):
+    def __init__(self, objective: Objective, data: Any, train: Train):
         self.groups = layer_groups(objective)
         self.trainable = len(self.groups)
         """Number of groups that are trained now."""
@@ -55,11 +53,11 @@ class ParameterGroups:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def trainable_at(self, step_plan: "StepPlan") -> int:
+    def trainable_at(self, step_plan: StepPlan) -> int:
         """Number of groups that are trained at this step."""
         return min(len(self), step_plan.first_example // self.epoch_size + 1) if self.epoch_size else len(self)
 
-    def set_trainable(self, step_plan: "StepPlan | None") -> bool:
+    def set_trainable(self, step_plan: StepPlan | None) -> bool:
         """Unfreeze the groups trained at this step (None: all groups); returns whether anything changed."""
         count = self.trainable_at(step_plan) if step_plan else len(self)
         changed = count != self.trainable

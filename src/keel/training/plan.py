@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 
 from keel.config import Count, Ge, Gt, Le, Lt, Validated
 from keel.errors import UsageError
+from keel.training.counter_rng import CounterRng
 from keel.training.distributed import Parallel
 from keel.training.objective import Phase
-from keel.training.optimizers import Schedule, lr_at
 
 Precision = Literal["auto", "fp32", "bf16"]
+Schedule = Literal["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"]
+SLANT = 32
+"""Ratio of the peak learning rate to the smallest one of the slanted triangular schedule."""
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Lt(1)]
@@ -129,6 +132,16 @@ class StepPlan:
     phase: int
     lr: float
 
+    def rng(self, seed: int) -> CounterRng:
+        """Random numbers of this step."""
+        return CounterRng(
+            seed=seed,
+            step=self.step,
+            first_example=self.first_example,
+            batch_size=self.batch_size,
+            phase=self.phase,
+        )
+
 
 @dataclass(frozen=True)
 class PlanSegment:
@@ -207,12 +220,27 @@ class Plan:
         return "".join(f", {part}" for part in parts)
 
     def lr_factor(self, step: int) -> float:
-        """Factor of the peak learning rate at a step."""
-        warmup = round(self.train.warmup * self.steps) if self.train.warmup < 1 else round(self.train.warmup)
-        return lr_at(
-            step,
-            self.steps,
-            schedule=self.train.schedule,
-            warmup=min(warmup, self.steps - 1),
-            cooldown=round(self.train.cooldown * self.steps),
-        )
+        """Factor of the peak learning rate at a step: linear warm-up, then the schedule.
+
+        linear and cosine decay to 0; inverse_sqrt decays as 1 / sqrt(step) (Vaswani et al.); trapezoid is constant,
+        then decays linearly over the cool-down; slanted is the slanted triangle of Howard and Ruder,
+        (1 + p (32 - 1)) / 32 with p from 0 to 1 over the warm-up and back to 0.
+        """
+        schedule = self.train.schedule
+        warmup = round(self.train.warmup * self.steps if self.train.warmup < 1 else self.train.warmup)
+        warmup = min(warmup, self.steps - 1)
+        progress = (step - warmup) / max(1, self.steps - warmup)
+        if schedule == "slanted":
+            p = step / warmup if step < warmup else 1 - progress
+            return (1 + max(0.0, p) * (SLANT - 1)) / SLANT
+        if step < warmup:
+            return (step + 1) / warmup
+        if schedule == "inverse_sqrt":
+            return (max(1, warmup) / (step + 1)) ** 0.5
+        if schedule == "linear":
+            return max(0.0, 1 - progress)
+        if schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+        if schedule == "trapezoid":
+            return max(0.0, min(1.0, (self.steps - step) / max(1, round(self.train.cooldown * self.steps))))
+        return 1.0

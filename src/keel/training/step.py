@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from keel.config import cache_folder
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, note
-from keel.training.batch_loading import batch_source
+from keel.training.batch_loading import add_to_sums, batch_source
 from keel.training.carried_state import CarriedState
-from keel.training.counter_rng import CounterRng, derive_seed
+from keel.training.counter_rng import derive_seed
 from keel.training.cuda_graphs import LossesAndNorm, StepGraphs
 from keel.training.device_errors import OutOfMemoryError, error_tail, is_compiler_error
 from keel.training.distributed import World, copy_to_cpu, defer_gradient_sync, gather_tensor, is_sharded
@@ -63,31 +63,11 @@ class Stepper:
         self._undo: list[tuple[Tensor, Tensor]] | None = None
         """Weights before the first dry run."""
 
-    def train_step(self, step_plan: StepPlan, coming: Sequence[StepPlan] = ()) -> StepResult:
-        """One update; `coming`: the next steps, whose batches may be prefetched."""
-        result = self._with_fallbacks(step_plan, coming)
-        return replace(result, norm=None if result.norm is None else gather_tensor(result.norm))
+    def train_step(self, step_plan: StepPlan, coming: Sequence[StepPlan] = (), dry: bool = False) -> StepResult:
+        """One update; `coming`: the next steps, whose batches may be prefetched.
 
-    def dry_run(self, step_plan: StepPlan) -> StepResult:
-        """A step with a learning rate of 0, for timing: the same work, graphs included; call `undo_dry_runs` after."""
-        if self._undo is None:
-            tensors = [_local(each) for each in (*self.objective.parameters(), *self.objective.buffers())]
-            self._undo = [(tensor, copy_to_cpu(tensor)) for tensor in tensors]
-        return self._with_fallbacks(replace(step_plan, lr=0.0), (), dry=True)
-
-    def undo_dry_runs(self) -> None:
-        """Restore weights, optimizer state (no step was taken before) and recurrent state after dry runs."""
-        with torch.no_grad():
-            for tensor, saved in self._undo or ():
-                tensor.copy_(saved)
-            for state in self.optimizer.state.values():
-                for value in state.values():
-                    _local(value).zero_()
-        self._undo = None
-        self.carried.last = None
-
-    def _with_fallbacks(self, step_plan: StepPlan, coming: Sequence[StepPlan], dry: bool = False) -> StepResult:
-        """Run a step; retry with smaller micro-batches when out of memory, or eagerly if the compiler fails."""
+        It is retried with smaller micro-batches when out of memory, and eagerly if the compiler fails.
+        """
         while True:
             try:
                 return self._step(step_plan, coming, dry)
@@ -111,6 +91,24 @@ class Stepper:
             if self.world.device.type == "cuda":
                 torch.cuda.empty_cache()
 
+    def dry_run(self, step_plan: StepPlan) -> StepResult:
+        """A step with a learning rate of 0, for timing: the same work, graphs included; call `undo_dry_runs` after."""
+        if self._undo is None:
+            tensors = [_local(each) for each in (*self.objective.parameters(), *self.objective.buffers())]
+            self._undo = [(tensor, copy_to_cpu(tensor)) for tensor in tensors]
+        return self.train_step(replace(step_plan, lr=0.0), dry=True)
+
+    def undo_dry_runs(self) -> None:
+        """Restore weights, optimizer state (no step was taken before) and recurrent state after dry runs."""
+        with torch.no_grad():
+            for tensor, saved in self._undo or ():
+                tensor.copy_(saved)
+            for state in self.optimizer.state.values():
+                for value in state.values():
+                    _local(value).zero_()
+        self._undo = None
+        self.carried.last = None
+
     def _step(self, step_plan: StepPlan, coming: Sequence[StepPlan], dry: bool) -> StepResult:
         groups = self.parameter_groups
         if groups.set_trainable(None if dry else step_plan):  # a dry run times the most expensive steps
@@ -118,10 +116,8 @@ class Stepper:
                 self.graphs.clear()
             self.wrapped = self.world.wrap(self.objective, self.train.parallel)  # DDP waits for all trainable weights
             if not dry:
-                note(
-                    self.on_event,
-                    f"step {step_plan.step}: {groups.trainable} of {len(groups)} layer groups are trained",
-                )
+                trained = f"{groups.trainable} of {len(groups)} layer groups are trained"
+                note(self.on_event, f"step {step_plan.step}: {trained}")
         batches, counts = self._batches(step_plan, coming)
         set_lr(self.optimizer, step_plan.lr)
         states = self.carried.parts(step_plan, self._parts(step_plan)) or [None] * len(batches)
@@ -145,7 +141,7 @@ class Stepper:
             losses, after = self._gradients(batches, states, counts)
         except torch.OutOfMemoryError as error:  # no weight has changed yet, unlike in optimizer.step
             raise OutOfMemoryError from error
-        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf)
+        norm = gather_tensor(nn.utils.clip_grad_norm_(self.objective.parameters(), self.train.clip or math.inf))
         self.optimizer.step()
         for state, new in zip(states, after, strict=True):
             if state is not None:
@@ -225,13 +221,7 @@ class CustomUpdateStepper:
         self.trial = None
 
     def _update(self, objective: CustomUpdate, step_plan: StepPlan) -> StepResult:
-        rng = CounterRng(
-            seed=self.train.seed,
-            step=step_plan.step,
-            first_example=step_plan.first_example,
-            batch_size=step_plan.batch_size,
-            phase=step_plan.phase,
-        )
+        rng = step_plan.rng(self.train.seed)
         sums, counts = objective.update(self.data, rng, range(step_plan.batch_size), step_plan.lr, self.threads)
         means = {
             name: torch.tensor(value / max(1.0, counts[name]), dtype=torch.float64) for name, value in sums.items()
@@ -257,12 +247,6 @@ def stepper_of(
 def _local(tensor: Tensor) -> Tensor:
     """The local shard of a sharded tensor; it shares its memory."""
     return tensor.to_local() if is_sharded(tensor) else tensor.detach()  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def add_to_sums(totals: dict[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Add each value to the total of its name."""
-    for name, value in values.items():
-        totals[name] = totals[name] + value if name in totals else value
 
 
 def resolve_precision(precision: Precision, device: torch.device) -> Precision:
