@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from keel.training import muon
 from keel.training.checkpoint import Checkpoints
 from keel.training.distributed import World
 from keel.training.muon import orthogonalize
@@ -104,7 +105,7 @@ def test_batch_is_as_one_by_one() -> None:
     torch.testing.assert_close(orthogonalize(matrices), alone)
 
 
-def test_step_is_what_the_paper_says() -> None:
+def test_step_follows_the_paper() -> None:
     network = Network()
     optimizer = make_optimizer(network, settings(weight_decay=0.1))
     momenta = [torch.zeros_like(weight) for weight in network.matrices()]
@@ -116,12 +117,14 @@ def test_step_is_what_the_paper_says() -> None:
             assert weight.grad is not None
             momentum.mul_(0.95).add_(weight.grad, alpha=0.05)
             ahead = 0.05 * weight.grad + 0.95 * momentum
-            pieces = ahead.split(8) if weight.shape == (24, 8) else [ahead]  # queries, keys and values
+            matrices = ahead.split(8) if weight.shape == (24, 8) else [ahead]  # queries, keys and values
             turned = [
-                orthogonalize(piece[None])[0] if len(piece) <= piece.shape[1] else orthogonalize(piece.mT[None])[0].mT
-                for piece in pieces
+                orthogonalize(matrix[None])[0]
+                if len(matrix) <= matrix.shape[1]
+                else orthogonalize(matrix.mT[None])[0].mT
+                for matrix in matrices
             ]
-            update = torch.cat([0.2 * max(piece.shape) ** 0.5 * piece for piece in turned])
+            update = torch.cat([0.2 * max(matrix.shape) ** 0.5 * matrix for matrix in turned])
             expected.append((1 - 0.01 * 0.1) * weight.detach() - 0.01 * update)
         optimizer.step()
         for weight, value in zip(network.matrices(), expected, strict=True):
@@ -144,6 +147,28 @@ def test_rest_is_stepped_as_by_adamw() -> None:
     turned = {name for name, weight in found.named_parameters() if weight.ndim == 2 and name.startswith("layers")}
     for (name, one), other in zip(found.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(one, other) is (name not in turned), name
+
+
+def test_layer_groups_share_a_batch_and_step_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, separate = Network(), Network()
+    ours, reference = (make_optimizer(each, settings(layer_decay=0.5, weight_decay=0.1)) for each in (shared, separate))
+    groups = reference.param_groups
+    assert len({group["scale"] for group in groups}) == 3
+    shapes: list[torch.Size] = []
+    for step in range(3):
+        for network in (shared, separate):
+            network.zero_grad()
+            network.loss(step).backward()
+        with monkeypatch.context() as patch:
+            patch.setattr(muon, "orthogonalize", lambda batch: shapes.append(batch.shape) or orthogonalize(batch))
+            ours.step()
+        for group in groups:
+            reference.param_groups = [group]
+            reference.step()
+        reference.param_groups = groups
+    assert shapes == 3 * [(8, 8, 8), (4, 8, 16)]  # queries, keys, values and output of two blocks; up and down
+    for (name, one), other in zip(shared.named_parameters(), separate.parameters(), strict=True):
+        assert torch.equal(one, other), name
 
 
 def test_update_is_as_large_as_those_of_adamw() -> None:
@@ -236,7 +261,7 @@ def test_captured_step_is_as_the_eager_one(optimizer: str) -> None:
     eager, captured = (make_optimizer(network, settings(optimizer=optimizer)) for network in networks)
     gradients = [[torch.randn_like(parameter) for parameter in networks[0].parameters()] for _ in range(5)]
 
-    def give(network: Network, step: int) -> None:
+    def set_gradients(network: Network, step: int) -> None:
         for parameter, gradient in zip(network.parameters(), gradients[step], strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient.clone()
@@ -247,7 +272,7 @@ def test_captured_step_is_as_the_eager_one(optimizer: str) -> None:
     with torch.cuda.stream(stream):
         for network, one in zip(networks, (eager, captured), strict=True):
             set_lr(one, 0.01)
-            give(network, 0)
+            set_gradients(network, 0)
             one.step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -255,9 +280,9 @@ def test_captured_step_is_as_the_eager_one(optimizer: str) -> None:
         captured.step()
     for step in range(1, 5):
         for one in (eager, captured):
-            set_lr(one, 0.01 / step)  # the graph must see the new rate
+            set_lr(one, 0.01 / step)  # the graph must see the new learning rate
         for network in networks:
-            give(network, step)
+            set_gradients(network, step)
         eager.step()
         graph.replay()
     for (name, one), other in zip(networks[0].named_parameters(), networks[1].parameters(), strict=True):

@@ -8,7 +8,6 @@ learning rate serves both.
 # pyright: reportPrivateImportUsage=false
 
 from collections import defaultdict
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,69 +41,40 @@ def split_matrices(tensor: Tensor, parts: tuple[int, ...]) -> list[Tensor]:
     return [chunk.flatten(0, -2) for chunk in chunks]
 
 
-class Muon(torch.optim.Optimizer):
-    """Muon for parameter groups with "parts" (the matrices stacked in each weight, see `split_matrices`), AdamW for
-    the others.
+class Muon(torch.optim.AdamW):
+    """AdamW, but Muon for parameter groups with "parts" (the matrices stacked in each weight, see `split_matrices`).
 
-    The state is allocated in advance and every step does the same work, so that a CUDA graph can capture it.
+    Every step does the same work on a state that exists before the first one, so that a CUDA graph can capture it.
     """
-
-    def __init__(self, groups: list[dict[str, Any]], *, betas: tuple[float, float], epsilon: float):
-        super().__init__(groups, {"betas": betas, "eps": epsilon})
-        for group in self.param_groups:
-            kinds = ["momentum"] if "parts" in group else ["exp_avg", "exp_avg_sq"]
-            for weight in group["params"]:
-                self.state[weight] = {kind: torch.zeros_like(weight) for kind in kinds}
-                if "parts" not in group:
-                    self.state[weight]["step"] = torch.zeros((), device=weight.device)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        for group in self.param_groups:
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if "parts" not in group]
+        super().step()
+        self.param_groups = groups
+        # Matrices of all groups are orthogonalized in one batch per shape, then scaled by the lr of their group.
+        batches: defaultdict[tuple[int, ...], list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
+        for group in groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
-            if weights:
-                update = self._muon if "parts" in group else self._adamw
-                update(group, weights, [weight.grad for weight in weights])
-
-    def _muon(self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]) -> None:
-        device = weights[0].device
-        momenta = [self.state[weight]["momentum"] for weight in weights]
-        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-        directions = torch._foreach_lerp(gradients, momenta, MOMENTUM)  # Nesterov
-        lr = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
-        torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
-        batches: defaultdict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for weight, direction in zip(weights, directions, strict=True):
-            parts = group["parts"][weight]
-            for pair in zip(split_matrices(weight, parts), split_matrices(direction, parts), strict=True):
-                rows, columns = pair[0].shape
-                if rows <= columns:
-                    batches[rows, columns].append(pair)
-                else:  # batched with the transposed shape
-                    batches[columns, rows].append((pair[0].mT, pair[1].mT))
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        for (rows, columns), pairs in batches.items():
-            stacked = torch.empty(len(pairs), rows, columns, dtype=dtype, device=device)
-            torch._foreach_copy_(stacked.unbind(), [direction for _, direction in pairs])
-            scale = lr.view(1, 1, 1) * (ADAMW_RMS * columns**0.5)  # not a scalar tensor: the product becomes fp32
-            torch._foreach_sub_([weight for weight, _ in pairs], (orthogonalize(stacked) * scale).unbind())
-
-    def _adamw(self, group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor]) -> None:
-        states = [self.state[weight] for weight in weights]
-        means, squares, counts = ([state[kind] for state in states] for kind in ("exp_avg", "exp_avg_sq", "step"))
-        torch._foreach_add_(counts, 1)
-        torch._fused_adamw_(
-            weights,
-            gradients,
-            means,
-            squares,
-            [],
-            counts,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
+            if "parts" not in group or not weights:
+                continue
+            lr = torch.as_tensor(group["lr"], dtype=torch.float32, device=weights[0].device)
+            momenta = [self.state[weight]["momentum"] for weight in weights]
+            gradients = [weight.grad for weight in weights]
+            torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+            directions = torch._foreach_lerp(gradients, momenta, MOMENTUM)  # Nesterov
+            torch._foreach_mul_(weights, 1 - lr * group["weight_decay"])
+            for weight, direction in zip(weights, directions, strict=True):
+                stacked = (split_matrices(each, group["parts"][weight]) for each in (weight, direction))
+                for matrix, update in zip(*stacked, strict=True):
+                    if matrix.shape[0] > matrix.shape[1]:  # batched with the transposed shape
+                        matrix, update = matrix.mT, update.mT
+                    batches[matrix.shape].append((matrix, update, lr))
+        for (rows, columns), entries in batches.items():
+            matrices, updates, lrs = zip(*entries, strict=True)
+            dtype = torch.bfloat16 if matrices[0].is_cuda else torch.float32
+            batch = torch.empty(len(matrices), rows, columns, dtype=dtype, device=matrices[0].device)
+            torch._foreach_copy_(batch.unbind(), updates)
+            scale = torch.stack(lrs).view(-1, 1, 1) * (ADAMW_RMS * columns**0.5)  # no scalar: the product becomes fp32
+            torch._foreach_sub_(matrices, (orthogonalize(batch) * scale).unbind())

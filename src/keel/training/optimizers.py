@@ -43,17 +43,17 @@ def make_optimizer(objective: Objective, train: Train) -> torch.optim.Optimizer:
     for group in groups:
         # A CUDA graph captures Python numbers as constants, so on a GPU the learning rate is a tensor.
         group["lr"] = torch.tensor(train.lr, device=trained[0].device) if on_gpu else train.lr
+    kind = Muon if train.optimizer == "muon" else torch.optim.AdamW
     betas = (train.beta1, train.beta2)
-    if train.optimizer == "muon":
-        return Muon(groups, betas=betas, epsilon=train.epsilon)
-    adamw = torch.optim.AdamW(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
-    for parameter in trained:  # before the first step: running out of memory then leaves the weights unchanged
-        adamw.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return adamw
+    optimizer = kind(groups, betas=betas, eps=train.epsilon, fused=True, capturable=on_gpu)
+    # State exists before the first step: running out of memory then leaves the weights unchanged.
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            kinds = ["momentum"] if "parts" in group else ["exp_avg", "exp_avg_sq"]
+            optimizer.state[weight] = {kind: torch.zeros_like(weight) for kind in kinds}
+            if "parts" not in group:
+                optimizer.state[weight]["step"] = torch.zeros((), device=weight.device)
+    return optimizer
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
