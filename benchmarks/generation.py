@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 import transformers
 
-from keel.formats.hf_architectures import GPT2
+from keel.formats.architectures import GPT2
 from keel.generation.sampling import GREEDY, sample
 from keel.systems.gpt import Gpt, GptPretraining
 

@@ -19,7 +19,7 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
 from keel.formats import huggingface
-from keel.formats.architecture import WORD_HEAD
+from keel.formats.architectures import WORD_HEAD
 from keel.formats.model_folder import TARGET
 from keel.formats.registry import read_model
 from keel.formats.stored_model import StoredModel, Vectors, label_settings, word_vectors
@@ -160,7 +160,6 @@ class Model:
             vocab_size=self.encoder.vocab_size,
             tensors=self.tensors(),
             config=config,
-            missing=self.missing,
             extra_files=self.encoder.extra_files(self.tokenizer),
         )
         readme = self.card.render(system=self.system.name, pipeline_tag=huggingface.pipeline_tag(stored))

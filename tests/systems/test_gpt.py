@@ -19,7 +19,7 @@ from keel.data.token_batch import TokenBatch
 from keel.data.token_store import Tokens
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
-from keel.formats.hf_architectures import GPT2
+from keel.formats.architectures import GPT2
 from keel.kernels import attention, gelu, layer_norm
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.incremental_decoding import DecodingGraph

@@ -13,7 +13,6 @@ from keel.config import from_dict
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore
-from keel.formats.architecture import OBJECTIVE_HEAD
 from keel.formats.stored_model import Format, StoredModel
 from keel.systems.elmo import EMPTY, Elmo
 
@@ -42,14 +41,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     tensors = {f"encoder.{name}": value for name, value in found.items()}
     for name, wanted in encoder.state_dict().items():
         assert tensors[f"encoder.{name}"].shape == wanted.shape
-    return StoredModel(
-        system=system,
-        tokenizer=tokenizer,
-        vocab_size=len(tokenizer),
-        tensors=tensors,
-        config={"model_type": system.name},
-        missing=(OBJECTIVE_HEAD,),
-    )
+    return StoredModel(system=system, tokenizer=tokenizer, vocab_size=len(tokenizer), tensors=tensors)
 
 
 def _one(folder: Path, pattern: str) -> Path:

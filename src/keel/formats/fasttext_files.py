@@ -10,7 +10,6 @@ from keel.data.label_kinds import MultiLabel, SingleLabel
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, ignore
-from keel.formats.architecture import OBJECTIVE_HEAD
 from keel.formats.fasttext_binary import SUPERVISED, Contents, Settings, is_fasttext, read_contents, write_contents
 from keel.formats.stored_model import Format, StoredModel, label_settings
 from keel.systems.fasttext import FastText
@@ -52,19 +51,15 @@ def read(path: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> St
         grams = grams[order]
         tensors["encoder.buckets"] = torch.from_numpy(contents.kept_buckets[order]).float()
     tensors["encoder.grams.weight"] = grams[: system.ngram_vectors]
-    config: dict[str, Any] = {"model_type": system.name}
-    missing = (OBJECTIVE_HEAD,)
+    config: dict[str, Any] = {}
     if supervised:
         names = [name.removeprefix(LABEL_PREFIX) for name in contents.labels]
         kind = MultiLabel() if system.label_loss == "one-vs-all" else SingleLabel()
-        config |= label_settings(names, kind.problem_type)
+        config = label_settings(names, kind.problem_type)
         tensors |= {"classifier.weight": outputs, "classifier.bias": torch.zeros(len(names))}
     elif LOSSES[settings.loss] == "negative":
         tensors["contexts"] = torch.cat([outputs.new_zeros(special, settings.width), outputs])
-        missing = ()
-    return StoredModel(
-        system=system, tokenizer=tokenizer, vocab_size=len(tokenizer), tensors=tensors, config=config, missing=missing
-    )
+    return StoredModel(system=system, tokenizer=tokenizer, vocab_size=len(tokenizer), tensors=tensors, config=config)
 
 
 def write(path: Path, stored: StoredModel, overwrite: bool = False) -> None:

@@ -14,7 +14,8 @@ from keel.data.label_kinds import LABEL_KINDS, TextTarget
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
 from keel.events import OnEvent, ignore, note
-from keel.formats.architecture import (
+from keel.formats.architectures import (
+    ARCHITECTURES,
     BODY,
     CLASSIFIER,
     FOREIGN,
@@ -23,8 +24,8 @@ from keel.formats.architecture import (
     TAGGING,
     WORD_HEAD,
     Architecture,
+    architecture_of,
 )
-from keel.formats.hf_architectures import ARCHITECTURES, architecture_of
 from keel.formats.model_folder import (
     TARGET,
     WEIGHTS,
@@ -91,7 +92,6 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     tensors = _translate(architecture, found, wanted, integers, folder)
     if "keel" in config and (folder / EXTRA).exists():
         tensors |= read_tensors(folder / EXTRA)
-    held = architecture.parts_of(tensors)
     readme = folder / "README.md"
     return StoredModel(
         system=system,
@@ -100,7 +100,6 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         vocab_size=vocab_size,
         tensors=tensors,
         config=config,
-        missing=tuple(part for part in architecture.whole if part not in held),
         readme=readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else "",
     )
 
@@ -189,20 +188,26 @@ def _compare(stored: StoredModel, copy: StoredModel, folder: Path) -> None:
             raise KeelError(f"{folder}: {name} differs when it is read back; nothing was written")
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        fault = "is a file" if folder.exists() else "does not exist"
-        raise KeelError(f"{folder} {fault}: give the path of a model folder")
-    finish_interrupted_save(folder)
+def _load_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    if not path.is_file():
-        raise KeelError(f"{folder} is no model folder: it has no config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise KeelError(f"{path} cannot be read ({error}): download or copy it again") from None
     if not isinstance(config, dict):
         raise KeelError(f"{path} is not a model's configuration: download or copy it again")
+    return config
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder of a known type, with today's names."""
+    if not folder.is_dir():
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise KeelError(f"{folder} {fault}: give the path of a model folder")
+    finish_interrupted_save(folder)
+    if not (path := folder / "config.json").is_file():
+        raise KeelError(f"{folder} is no model folder: it has no config.json")
+    config = _load_config(folder)
     kind = str(config.get("model_type", "bert"))
     if kind not in ARCHITECTURES:
         raise KeelError(f"{path}: Keel does not read models of type {kind!r}; it reads {', '.join(ARCHITECTURES)}")
@@ -231,20 +236,18 @@ def _translate(
     if lacking := sorted(wanted - found.keys()):
         raise KeelError(f"{folder}: the weights lack {_shortened(lacking)}; download or copy the file again")
     if unknown := sorted(found.keys() - wanted):
-        raise KeelError(
-            f"{folder}: the weights hold {_shortened(unknown)}, which {architecture.system.__name__} does not have; "
-            "Keel cannot read this model"
-        )
+        what = f"the weights hold {_shortened(unknown)}, which {architecture.system.__name__} does not have"
+        raise KeelError(f"{folder}: {what}; Keel cannot read this model")
     tensors = {}
     for ours, (first, *rest) in shapes.items():
         for name in sources[ours]:
             tensor = architecture.transpose(ours, found[name])
             shape = (first // len(sources[ours]) or len(tensor), *rest)
             if tensor.shape != shape or tensor.is_floating_point() == (ours in integers):
-                raise KeelError(
-                    f"{folder}: {name} is {_describe(tensor.shape)} of {tensor.dtype}, but config.json needs "
-                    f"{_describe(shape)}; the two files belong to different models"
-                )
+                actual = f"{_describe(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+                needed = f"{_describe(shape)} of {'integers' if ours in integers else 'floating-point numbers'}"
+                what = f"{name} is {actual}, but config.json needs {needed}"
+                raise KeelError(f"{folder}: {what}; the two files belong to different models")
         # Half precision is a storage format; weights are fp32.
         dtype = torch.int32 if ours in integers else torch.float32
         tensors[ours] = torch.cat([architecture.transpose(ours, found[name]).to(dtype) for name in sources[ours]])
@@ -261,11 +264,11 @@ def _shortened(names: list[str]) -> str:
 
 
 def _config_of(path: Path) -> dict[str, Any]:
+    """The config.json of any folder; empty if there is none."""
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _load_config(path)
+    except KeelError:
         return {}
-    return config if isinstance(config, dict) else {}
 
 
 def is_keel_folder(path: Path) -> bool:

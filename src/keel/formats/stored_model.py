@@ -13,8 +13,7 @@ from keel.data.label_kinds import LABEL_KINDS, ChoiceLabel, LabelKind, Regressio
 from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError
-from keel.formats.architecture import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING
-from keel.formats.hf_architectures import architecture_of
+from keel.formats.architectures import MULTIPLE_CHOICE, PRETRAINING_HEADS, TAGGING, architecture_of
 from keel.nn.encoder import Encoder
 from keel.systems.system import System
 
@@ -49,14 +48,19 @@ class StoredModel:
     """Embeddings of the encoder; the tokenizer may have fewer tokens."""
     tensors: dict[str, Tensor]
     """By the names of objective and task; the encoder's begin with `encoder.`."""
-    config: dict[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
     """config.json."""
-    missing: tuple[str, ...] = ()
-    """Parts of a complete pre-trained model that the folder lacks."""
     readme: str = ""
     """The model card."""
     extra_files: Mapping[str, str] = field(default_factory=dict)
     """Text files for people to read."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parts of a complete pre-trained model that the tensors lack."""
+        architecture = architecture_of(self.system)
+        held = architecture.parts_of(self.tensors)
+        return tuple(part for part in architecture.whole if part not in held)
 
     @property
     def has_objective(self) -> bool:

@@ -13,7 +13,6 @@ from keel.data.text_files import first_bytes, open_guarded
 from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.events import OnEvent, counted, ignore, note
-from keel.formats.architecture import OBJECTIVE_HEAD
 from keel.formats.stored_model import Format, StoredModel, Vectors
 from keel.formats.vector_lines import (
     LAYOUTS,
@@ -255,8 +254,6 @@ def stored_vectors(vectors: Vectors) -> StoredModel:
         tokenizer=tokenizer,
         vocab_size=len(tokenizer),
         tensors={"encoder.words.weight": weights},
-        config={},
-        missing=(OBJECTIVE_HEAD,),
     )
 
 

@@ -1,0 +1,334 @@
+"""Architectures of model folders: settings and tensors in Keel and in Hugging Face's folders, in both directions."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from keel.config import from_dict, to_dict
+from keel.errors import KeelError
+from keel.systems import SYSTEMS
+from keel.systems.bert import Bert
+from keel.systems.gpt import Gpt
+from keel.systems.system import System
+
+BODY, POOLER, CLASSIFIER, FOREIGN = "body", "pooler", "classifier", "head of another task"
+TASK_LAYERS = "task layers beside the classifier"
+TAGGING, MULTIPLE_CHOICE = "ForTokenClassification", "ForMultipleChoice"
+"""Suffixes of class names that tell the kind of labels."""
+WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD = "masked language model head", "next sentence head", "pre-training parameters"
+PRETRAINING_HEADS = {WORD_HEAD, NEXT_HEAD, OBJECTIVE_HEAD}
+
+# The name that we write comes first.
+ACTIVATIONS = {
+    "gelu": ("gelu", "gelu_python"),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+    "relu": ("relu",),
+    "silu": ("silu", "swish"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """How Hugging Face stores one kind of network."""
+
+    system: type[System]
+    model_type: str
+    """Its name in config.json."""
+    classes: dict[str, set[str]]
+    """The parts of each class; a folder is written as the first class that it has all parts of, or as the last."""
+    whole: tuple[str, ...] = ()
+    """Parts, besides the body, of a complete pre-trained model."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Fields of their config.json and our settings; settings without a field are stored under "keel"."""
+    supported: dict[str, Any] = field(default_factory=dict)
+    """Fields of their config.json with the only value that Keel supports."""
+    vocab_size: int = 0
+    """Their default."""
+    mlp_size: int | None = None
+    """Their default; None: four times the width."""
+    more_settings: Callable[[Mapping[str, Any], set[str]], dict[str, Any]] = lambda values, parts: {}
+    """Settings of a folder without our fields, given its other settings and its parts."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """Our modules and theirs; `a|b|c` are matrices that we keep stacked in one, `*` is a layer number."""
+    prefix: str = ""
+    """Prefix of the body's tensors, except in files of the body alone."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """The part of a model that their tensors belong to, by prefix of the name."""
+    ties: dict[str, str] = field(default_factory=dict)
+    """Tied tensors: each must equal the other."""
+    old_names: dict[str, str] = field(default_factory=dict)
+    """Substrings of tensor names in older folders, and what they are today."""
+    buffers: str = ""
+    """Pattern of the names of stored tensors that are not parameters."""
+    transposed: frozenset[str] = frozenset()
+    """Our modules, by the last part of the name, whose matrices they store transposed."""
+    untrained: Callable[[Any], set[str]] = lambda system: set()
+    """Parts that a system has but never trains."""
+    holds: Callable[[Any], bool] = lambda system: True
+    """Whether the architecture can represent this system's settings."""
+
+    @property
+    def bare(self) -> str:
+        """The class of the body alone."""
+        return [*self.classes][-1]
+
+    def read_settings(self, config: Mapping[str, Any], where: str, parts: set[str]) -> tuple[System, int]:
+        """The system of a config.json, given its path and the parts of the folder; and the vocabulary size."""
+        for name, only in self.supported.items():
+            if config.get(name) not in (None, only):
+                what = f"{name} is {config[name]!r}; Keel's {self.system.__name__} supports only {only!r}"
+                raise KeelError(f"{where}: {what}")
+        keel = config.get("keel", {})
+        if (system := keel.get("system", self.system.name)) not in SYSTEMS:
+            raise KeelError(f"{where}: there is no system {system!r}; it needs a newer version of Keel")
+        vocab_size = _checked_size(config.get("vocab_size", self.vocab_size), "vocab_size", where)
+        values = self._convert_settings(config, where) if self.settings else {}
+        values |= self.more_settings(values, parts) | keel.get("settings", {})
+        return from_dict(SYSTEMS[system], values, where), vocab_size
+
+    def _convert_settings(self, config: Mapping[str, Any], where: str) -> dict[str, Any]:
+        base: Any = self.system()
+        theirs = {ours: name for name, ours in self.settings.items()}
+        values = {ours: config.get(name, getattr(base, ours)) for ours, name in theirs.items()}
+        values["mlp_size"] = config.get(theirs["mlp_size"], self.mlp_size)
+        if values["mlp_size"] is None:
+            values["mlp_size"] = 4 * values["width"]
+        for ours in ("width", "heads", "mlp_size", "max_positions"):
+            _checked_size(values[ours], theirs[ours], where)
+        width, heads = values["width"], values.pop("heads")
+        if width % heads:
+            raise KeelError(f"{where}: {theirs['width']} {width} is not a multiple of {theirs['heads']} {heads}")
+        known = {name: ours for ours, names in ACTIVATIONS.items() for name in names}
+        activation = config.get(theirs["activation"], ACTIVATIONS[base.activation][0])
+        if activation not in known:
+            raise KeelError(f"{where}: {theirs['activation']} is {activation!r}; Keel knows {', '.join(known)}")
+        ratio = values.pop("mlp_size") / width
+        return values | {"head_dim": width // heads, "mlp_ratio": ratio, "activation": known[activation]}
+
+    def write_settings(self, system: Any, vocab_size: int) -> dict[str, Any]:
+        """The config.json of a system and its vocabulary size."""
+        theirs = {
+            name: ACTIVATIONS[system.activation][0] if ours == "activation" else getattr(system, ours)
+            for name, ours in self.settings.items()
+        }
+        stored = {*self.settings.values(), "head_dim"} if self.settings else set()
+        settings = {name: value for name, value in to_dict(system).items() if name not in stored}
+        keel = {"system": system.name, "settings": settings}
+        return {"model_type": self.model_type, "vocab_size": vocab_size, **theirs, "keel": keel}
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        """Their names for the parts of one of our tensors; empty if they have no such tensor."""
+        if ours in self.modules:
+            return (self.modules[ours],)
+        module, _, parameter = ours.rpartition(".")
+        number = re.search(r"(?<=\.)\d+(?=\.)", module)
+        path = self.modules.get(module if number is None else f"{module[: number.start()]}*{module[number.end() :]}")
+        if path is None:
+            return ()
+        if number is not None:
+            path = path.replace("*", number[0])
+        stem = path[: path.rfind(".") + 1]
+        return tuple(f"{stem}{last}.{parameter}" for last in path.removeprefix(stem).split("|"))
+
+    def transpose(self, ours: str, tensor: Tensor) -> Tensor:
+        """A tensor in the other side's layout."""
+        module, _, parameter = ours.rpartition(".")
+        turns = parameter == "weight" and module.rpartition(".")[2] in self.transposed
+        return tensor.T.contiguous() if turns else tensor
+
+    def part(self, theirs: str) -> str:
+        """The part of a model that one of their tensors belongs to."""
+        return next((part for start, part in self.parts.items() if theirs.startswith(start)), "unknown")
+
+    def parts_of(self, ours: Iterable[str]) -> set[str]:
+        """The parts of a model that these tensors of ours belong to."""
+        return {self.part(theirs) for name in ours for theirs in self.theirs(name)}
+
+    def current_name(self, theirs: str) -> str:
+        """One of their names as they write it today, with the prefix."""
+        for old, new in self.old_names.items():
+            theirs = theirs.replace(old, new)
+        return f"{self.prefix}{theirs}" if theirs.startswith(self._bare_starts) else theirs
+
+    @cached_property
+    def _bare_starts(self) -> tuple[str, ...]:
+        bodies = [path.removeprefix(self.prefix) for path in self.modules.values() if path.startswith(self.prefix)]
+        return tuple({path.partition(".")[0] + "." for path in bodies})
+
+
+def _checked_size(value: Any, name: str, where: str) -> int:
+    if type(value) is not int or value < 1:
+        raise KeelError(f"{where}: {name} must be a whole number above 0, not {value!r}")
+    return value
+
+
+BERT = Architecture(
+    system=Bert,
+    model_type="bert",
+    classes={
+        "BertForSequenceClassification": {BODY, POOLER, CLASSIFIER},
+        f"Bert{TAGGING}": {BODY, CLASSIFIER},
+        f"Bert{MULTIPLE_CHOICE}": {BODY, POOLER, CLASSIFIER},
+        "BertForPreTraining": {BODY, POOLER, WORD_HEAD, NEXT_HEAD},
+        "BertForMaskedLM": {BODY, WORD_HEAD},
+        "BertModel": {BODY, POOLER},
+    },
+    whole=(POOLER, WORD_HEAD, NEXT_HEAD),
+    settings={
+        "num_attention_heads": "heads",
+        "intermediate_size": "mlp_size",
+        "hidden_act": "activation",
+        "num_hidden_layers": "layers",
+        "hidden_size": "width",
+        "max_position_embeddings": "max_positions",
+        "type_vocab_size": "segment_types",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "layer_norm_eps": "norm_epsilon",
+    },
+    supported={
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "pruned_heads": {},
+    },
+    vocab_size=30_522,
+    mlp_size=3072,
+    more_settings=lambda values, parts: {
+        "sequence_length": min(values["max_positions"], 4096),
+        "next_sentence": NEXT_HEAD in parts or WORD_HEAD not in parts,
+    },
+    modules={
+        "encoder.words": "bert.embeddings.word_embeddings",
+        "encoder.positions": "bert.embeddings.position_embeddings",
+        "encoder.segments": "bert.embeddings.token_type_embeddings",
+        "encoder.norm": "bert.embeddings.LayerNorm",
+        "encoder.stack.*.attention.qkv": "bert.encoder.layer.*.attention.self.query|key|value",
+        "encoder.stack.*.attention.out": "bert.encoder.layer.*.attention.output.dense",
+        "encoder.stack.*.attention_norm": "bert.encoder.layer.*.attention.output.LayerNorm",
+        "encoder.stack.*.expand": "bert.encoder.layer.*.intermediate.dense",
+        "encoder.stack.*.contract": "bert.encoder.layer.*.output.dense",
+        "encoder.stack.*.output_norm": "bert.encoder.layer.*.output.LayerNorm",
+        "encoder.pooler": "bert.pooler.dense",
+        "transform": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "bias": "cls.predictions.bias",
+        "next": "cls.seq_relationship",
+        "classifier": "classifier",
+    },
+    prefix="bert.",
+    parts={
+        "bert.pooler.": POOLER,
+        "bert.": BODY,
+        "cls.predictions.": WORD_HEAD,
+        "cls.seq_relationship.": NEXT_HEAD,
+        "classifier.": CLASSIFIER,
+        "qa_outputs.": FOREIGN,
+    },
+    ties={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    buffers=r"(.*\.)?(position_ids|token_type_ids)",
+    untrained=lambda system: set() if system.next_sentence else {NEXT_HEAD},
+)
+GPT2 = Architecture(
+    system=Gpt,
+    model_type="gpt2",
+    classes={f"GPT2{TAGGING}": {BODY, CLASSIFIER}, "GPT2LMHeadModel": {BODY}, "GPT2Model": {BODY}},
+    settings={
+        "n_head": "heads",
+        "n_inner": "mlp_size",
+        "activation_function": "activation",
+        "embd_pdrop": "dropout",
+        "n_layer": "layers",
+        "n_embd": "width",
+        "n_positions": "max_positions",
+        "resid_pdrop": "dropout",
+        "attn_pdrop": "attention_dropout",
+        "layer_norm_epsilon": "norm_epsilon",
+    },
+    supported={
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    vocab_size=50_257,
+    more_settings=lambda values, parts: {"sequence_length": values["max_positions"]},
+    modules={
+        "encoder.words": "transformer.wte",
+        "encoder.positions": "transformer.wpe",
+        "encoder.stack.*.attention_norm": "transformer.h.*.ln_1",
+        "encoder.stack.*.attention.qkv": "transformer.h.*.attn.c_attn",
+        "encoder.stack.*.attention.out": "transformer.h.*.attn.c_proj",
+        "encoder.stack.*.output_norm": "transformer.h.*.ln_2",
+        "encoder.stack.*.expand": "transformer.h.*.mlp.c_fc",
+        "encoder.stack.*.contract": "transformer.h.*.mlp.c_proj",
+        "encoder.norm": "transformer.ln_f",
+        "classifier": "classifier",
+    },
+    prefix="transformer.",
+    parts={
+        "transformer.": BODY,
+        "classifier.": CLASSIFIER,
+        "score.": FOREIGN,
+        "qa_outputs.": FOREIGN,
+        "multiple_choice_head.": FOREIGN,
+    },
+    ties={"lm_head.weight": "transformer.wte.weight"},
+    buffers=r".*\.attn\.(bias|masked_bias)",
+    transposed=frozenset({"qkv", "out", "expand", "contract"}),
+    holds=lambda system: system.pre_norm and not system.sink,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeelArchitecture(Architecture):
+    """A system that Hugging Face does not have: tensors keep our names, with the system's for the encoder."""
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        return (f"{self.model_type}.{ours.removeprefix('encoder.')}" if ours.startswith("encoder.") else ours,)
+
+    def part(self, theirs: str) -> str:
+        if theirs.startswith(f"{self.model_type}."):
+            return BODY
+        if theirs.startswith(("crf.", "mix.", "network.", "decoder.")):
+            return TASK_LAYERS
+        return CLASSIFIER if theirs.startswith("classifier.") else OBJECTIVE_HEAD
+
+    def current_name(self, theirs: str) -> str:
+        return theirs
+
+
+def _keel_architecture(system: type[System]) -> KeelArchitecture:
+    name = system.__name__
+    classes = {
+        f"{name}ForSequenceClassification": {BODY, CLASSIFIER},
+        f"{name}{TAGGING}": {BODY, CLASSIFIER},
+        f"{name}{MULTIPLE_CHOICE}": {BODY, CLASSIFIER},
+        f"{name}ForPreTraining": {BODY, OBJECTIVE_HEAD},
+        f"{name}Model": {BODY},
+    }
+    return KeelArchitecture(system=system, model_type=system.name, classes=classes, whole=(OBJECTIVE_HEAD,))
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": BERT,
+    "gpt2": GPT2,
+    **{name: _keel_architecture(system) for name, system in SYSTEMS.items() if not issubclass(system, Bert | Gpt)},
+    "gpt": replace(_keel_architecture(Gpt), whole=()),  # the softmax is tied to the embeddings
+}
+"""By the `model_type` of config.json."""
+
+
+def architecture_of(system: System) -> Architecture:
+    """The architecture that a system is written as."""
+    able = [one for one in ARCHITECTURES.values() if isinstance(system, one.system) and one.holds(system)]
+    # A descendant may be written otherwise than its ancestor.
+    return next((one for one in able if one.system is type(system)), able[0])
