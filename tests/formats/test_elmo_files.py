@@ -1,4 +1,4 @@
-"""ELMo's published files: the numbers that they came with, and what is said of broken ones."""
+"""ELMo's published files: the numbers that they came with, and the messages about broken ones."""
 
 import json
 import shutil
@@ -31,18 +31,18 @@ def published(tmp_path: Path, write_elmo: Callable[[Path], None]) -> Path:
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_the_stored_vectors_come_out(name: str, data_dir: Path) -> None:
-    """Of three streams of ten sentences each: the top layer, memory carried from sentence to sentence."""
+    """The top layer for three streams of ten sentences each, with the state carried from sentence to sentence."""
     folder = data_dir / "weights" / name
     model = Model.load(folder)
     texts = json.loads((folder / SENTENCES[name]).read_text())
-    apart = []
+    separate = []
     for stream, sentences in enumerate(texts):
         with h5py.File(folder / f"lm_embeddings_{stream}.hdf5") as file:
             for number, found in enumerate(model.encode(sentences, pool="none", carry=True)):
                 stored = np.concatenate([*np.asarray(file[str(number)])], 1)
-                apart.append(np.abs(found.vectors - stored).max())
-    assert len(apart) == 30
-    assert max(apart) < 1e-5
+                separate.append(np.abs(found.vectors - stored).max())
+    assert len(separate) == 30
+    assert max(separate) < 1e-5
     first = model.encode(texts[0][0], pool="none")  # whoever has read nothing yet
     with h5py.File(folder / "lm_embeddings_0.hdf5") as file:
         assert np.abs(first.vectors - np.concatenate([*np.asarray(file["0"])], 1)).max() < 1e-5
@@ -53,7 +53,7 @@ def test_it_loads_is_converted_and_learns_a_task(published: Path, tmp_path: Path
     model = keel.Model.load(published)
     convert(published, tmp_path / "ours")
     copy = keel.Model.load(tmp_path / "ours")
-    assert np.array_equal(model.encode("unbelievable, said he"), copy.encode("unbelievable, said he"))
+    assert np.array_equal(model.encode("unbelievable, message he"), copy.encode("unbelievable, message he"))
     examples = [("a fine day", "good"), ("an awful day", "bad")] * 4
     tuned = finetune(tmp_path / "ours", examples, dev=None, epochs=40, lr=0.1, batch=4)
     assert tuned.task is not None
@@ -88,8 +88,8 @@ def test_weights_of_another_model_are_refused(published: Path) -> None:
 
 def test_weights_that_the_options_do_not_account_for_are_refused(published: Path) -> None:
     change(published, "lstm", n_layers=1)
-    said = r"tiny_weights.hdf5 contains RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, which the options do not describe"
-    with pytest.raises(KeelError, match=said):
+    message = r"tiny_weights.hdf5 contains RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/B, which the options do not describe"
+    with pytest.raises(KeelError, match=message):
         read(published)
     change(published, "lstm", n_layers=2)
     read(published)
@@ -103,8 +103,8 @@ def test_weights_that_the_options_do_not_account_for_are_refused(published: Path
 def test_numbers_that_are_not_finite_are_refused(published: Path, value: float) -> None:
     with h5py.File(published / "tiny_weights.hdf5", "r+") as file:
         file["char_embed"][3, 1] = value
-    said = r"tiny_weights.hdf5: char_embed contains NaN or infinity"
-    with pytest.raises(KeelError, match=said):
+    message = r"tiny_weights.hdf5: char_embed contains NaN or infinity"
+    with pytest.raises(KeelError, match=message):
         read(published)
 
 
@@ -128,10 +128,10 @@ def test_a_file_that_is_cut_short_or_missing_is_named(published: Path, tmp_path:
         Model.load(published)
 
 
-@pytest.mark.parametrize(("text", "said"), [("{", "no valid ELMo"), ("[]", "no valid ELMo"), ("{}", "lack 'lstm'")])
-def test_options_that_are_none_are_named(published: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [("{", "no valid ELMo"), ("[]", "no valid ELMo"), ("{}", "lack 'lstm'")])
+def test_options_that_are_none_are_named(published: Path, text: str, message: str) -> None:
     (published / "tiny_options.json").write_text(text)
-    with pytest.raises(KeelError, match=said):
+    with pytest.raises(KeelError, match=message):
         read(published)
 
 

@@ -1,4 +1,4 @@
-"""gensim and we read each other's models of fastText; quantised files are read; what is wrong is said in a sentence."""
+"""gensim and we read each other's models of fastText; quantised files are read; a fault is reported in one sentence."""
 
 import dataclasses
 import struct
@@ -101,11 +101,11 @@ def test_a_classifier_goes_there_and_back(tmp_path: Path, loss: str) -> None:
 
 
 def quantised(matrix: np.ndarray, books: np.ndarray, part: int, norms: np.ndarray | None = None) -> tuple[bytes, Any]:
-    """Bytes of a product-quantised matrix with codes drawn at random, and the matrix that they stand for."""
+    """Bytes of a product-quantised matrix with random codes, and the matrix that they stand for."""
     rows, width = matrix.shape
     parts = -(-width // part)
-    draw = np.random.default_rng(1)
-    codes = draw.integers(0, 256, (rows, parts), dtype=np.uint8)
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, (rows, parts), dtype=np.uint8)
     for row in range(rows):
         for number in range(parts):
             here = min(part, width - number * part)
@@ -114,7 +114,7 @@ def quantised(matrix: np.ndarray, books: np.ndarray, part: int, norms: np.ndarra
     found = struct.pack("<?2qi", norms is not None, rows, width, codes.size) + codes.tobytes()
     found += struct.pack("<4i", width, parts, part, width - (parts - 1) * part) + books.tobytes()
     if norms is not None:
-        chosen = draw.integers(0, 256, rows, dtype=np.uint8)
+        chosen = rng.integers(0, 256, rows, dtype=np.uint8)
         matrix *= norms[chosen][:, None]
         found += chosen.tobytes() + struct.pack("<4i", 1, 1, 1, 1) + norms.tobytes()
     return found, matrix
@@ -122,11 +122,11 @@ def quantised(matrix: np.ndarray, books: np.ndarray, part: int, norms: np.ndarra
 
 @pytest.mark.parametrize("norms", [False, True])
 def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> None:
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     width, words, kept = 5, ["</s>", "cat", "dog"], [70, 3, 41, 8]
     settings = SETTINGS._replace(width=width, loss=1, buckets=90, min_n=2, max_n=3, word_ngrams=2)
-    books = draw.normal(size=width * 256).astype(np.float32)
-    scale = draw.normal(size=256).astype(np.float32) if norms else None
+    books = rng.normal(size=width * 256).astype(np.float32)
+    scale = rng.normal(size=256).astype(np.float32) if norms else None
     inputs, expected = quantised(np.zeros((len(words) + len(kept), width), np.float32), books, 2, scale)
     outputs, heads = quantised(np.zeros((3, width), np.float32), books[::-1].copy(), 2, scale)
     data = struct.pack("<2i", 793712314, 12) + struct.pack("<12id", *settings)
@@ -147,18 +147,18 @@ def test_quantised_and_pruned_files_are_read(tmp_path: Path, norms: bool) -> Non
     tokenizer, texts = model.tokenizer, ["cat dogs", "", "zzz cat"]
     for text in texts:
         ids = np.array(tokenizer.encode_many([text], oov_ids=True)[0], np.int32)
-        places, _, spelling = whole.finetuning_policy.subword_inputs(ids, np.array([0, len(ids)]), tokenizer)
-        bounds, rows = [*spelling.unit_starts.tolist(), len(spelling.unit_ids)], []
-        for place in places.tolist():
-            rows += [int(spelling.word_ids[place]) - 5] if spelling.word_ids[place] >= 0 else []
-            parts = spelling.unit_ids[bounds[place] : bounds[place + 1]].tolist()
+        positions, _, subword_units = whole.finetuning_policy.subword_inputs(ids, np.array([0, len(ids)]), tokenizer)
+        bounds, rows = [*subword_units.unit_starts.tolist(), len(subword_units.unit_ids)], []
+        for place in positions.tolist():
+            rows += [int(subword_units.word_ids[place]) - 5] if subword_units.word_ids[place] >= 0 else []
+            parts = subword_units.unit_ids[bounds[place] : bounds[place + 1]].tolist()
             rows += [len(words) + kept.index(part) for part in parts if part in kept]
         scores = heads @ expected[rows].mean(0)
         yes = 1 / (1 + np.exp(-scores))
-        chances = {"a": 1 - yes[1], "b": yes[1] * yes[0], "c": yes[1] * (1 - yes[0])}
-        best = max(chances, key=lambda name: chances[name])
+        probabilities = {"a": 1 - yes[1], "b": yes[1] * yes[0], "c": yes[1] * (1 - yes[0])}
+        best = max(probabilities, key=lambda name: probabilities[name])
         found = model.predict(text)
-        assert (found.label, found.confidence) == (best, pytest.approx(chances[best], abs=1e-5))
+        assert (found.label, found.confidence) == (best, pytest.approx(probabilities[best], abs=1e-5))
     model.save(tmp_path / "folder")
     assert Model.load(tmp_path / "folder").predict(texts) == model.predict(texts)
     with pytest.raises(KeelError, match="pruned"):
@@ -198,7 +198,7 @@ def small(**changes: Any) -> Contents:
         (-2, b"\xc0\x7f", "NaN or infinity"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, place: int, bytes_: bytes, fault: str) -> None:
+def test_a_fault_of_a_file_is_reported(tmp_path: Path, place: int, bytes_: bytes, fault: str) -> None:
     write_contents(tmp_path / "x.bin", small())
     data = bytearray((tmp_path / "x.bin").read_bytes())
     data[place:] = bytes_ + (data[place + len(bytes_) :] if place >= 0 else b"")
@@ -207,7 +207,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, place: int, bytes_: b
         read_contents(tmp_path / "x.bin")
 
 
-def test_a_file_cut_short_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     write_contents(tmp_path / "x.bin", small())
     data = (tmp_path / "x.bin").read_bytes()
     for cut in range(4, len(data)):

@@ -86,7 +86,7 @@ def test_ours_gives_equal_numbers_and_greedy_text_there(tmp_path: Path) -> None:
     assert words.decode(written[0, ids.shape[1] :], skip_special_tokens=True) == ours
 
 
-def test_tokenizer_files_of_gpt2_give_the_same_pieces(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_tokenizer_files_of_gpt2_give_the_same_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     again = Tokenizer.load(tmp_path)  # vocab.json and merges.txt
@@ -105,10 +105,10 @@ def test_a_body_alone_and_a_head_of_another_task_are_read(tmp_path: Path, tokeni
         rtol=0,
     )
     published(tmp_path / "classes", tokenizer, "GPT2ForSequenceClassification", pad_token_id=0)
-    said: list[str] = []
-    model = Model.load(tmp_path / "classes", on_event=lambda event: said.append(event["text"]))
+    notes: list[str] = []
+    model = Model.load(tmp_path / "classes", on_event=lambda event: notes.append(event["text"]))
     assert model.task is None
-    assert "score.weight" in said[0]
+    assert "score.weight" in notes[0]
 
 
 def test_a_classifier_is_kept_beside_what_transformers_reads(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -46,7 +46,7 @@ def saved(folder: Path, kind: str = "BertForPreTraining", **settings: Any) -> An
     return model
 
 
-def rewrite(folder: Path, change: Any) -> None:
+def replace_tensors(folder: Path, change: Any) -> None:
     """Change the tensors of a folder."""
     tensors = load_file(folder / "model.safetensors")
     changed = change(tensors)
@@ -156,7 +156,7 @@ def test_old_names_buffers_copies_and_half_precision(tmp_path: Path) -> None:
         old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
         return old
 
-    rewrite(tmp_path, age)
+    replace_tensors(tmp_path, age)
     assert_same_as(tmp_path, peer)
     peer.half().save_pretrained(tmp_path)
     model = assert_same_as(tmp_path, peer.float())
@@ -179,11 +179,11 @@ def test_shards(tmp_path: Path) -> None:
     assert_same_as(tmp_path, peer)
 
 
-def test_another_tasks_head_is_left_out_and_said(tmp_path: Path) -> None:
+def test_another_tasks_head_is_left_out_with_a_note(tmp_path: Path) -> None:
     saved(tmp_path, "BertForMultipleChoice")
-    choosing = Model.load(tmp_path).task
-    assert choosing is not None
-    assert choosing.name == "choose"
+    multiple_choice = Model.load(tmp_path).task
+    assert multiple_choice is not None
+    assert multiple_choice.name == "choose"
     configure(tmp_path, architectures=["BertForRanking"])
     notes: list[str] = []
     model = Model.load(tmp_path, on_event=lambda event: notes.append(event["text"]))
@@ -213,7 +213,7 @@ def drop(*names: str) -> Any:
     return change
 
 
-def put(name: str, tensor: torch.Tensor) -> Any:
+def with_tensor(name: str, tensor: torch.Tensor) -> Any:
     return lambda tensors: tensors.update({name: tensor})
 
 
@@ -221,28 +221,31 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "named"),
     [
         (drop(QUERY), [QUERY]),
         (drop("cls.predictions.bias"), ["cls.predictions.bias"]),
         (drop("bert.pooler.dense.bias"), ["bert.pooler.dense.bias"]),
-        (put(QUERY, torch.zeros(24, 23)), [QUERY, "24x23", "24x24"]),
-        (put(QUERY, torch.zeros(24, 24, dtype=torch.int64)), [QUERY, "int64"]),
-        (put("bert.embeddings.word_embeddings.weight", torch.zeros(10, 24)), ["10x24", f"{len(WORDS)}x24"]),
-        (put("bert.encoder.layer.3.output.dense.weight", torch.zeros(24, 56)), ["bert.encoder.layer.3.output"]),
-        (put("lm_head.weight", torch.zeros(3)), ["lm_head.weight"]),
-        (put("cls.predictions.decoder.weight", torch.ones(len(WORDS), 24)), ["decoder.weight", "word_embeddings"]),
+        (with_tensor(QUERY, torch.zeros(24, 23)), [QUERY, "24x23", "24x24"]),
+        (with_tensor(QUERY, torch.zeros(24, 24, dtype=torch.int64)), [QUERY, "int64"]),
+        (with_tensor("bert.embeddings.word_embeddings.weight", torch.zeros(10, 24)), ["10x24", f"{len(WORDS)}x24"]),
+        (with_tensor("bert.encoder.layer.3.output.dense.weight", torch.zeros(24, 56)), ["bert.encoder.layer.3.output"]),
+        (with_tensor("lm_head.weight", torch.zeros(3)), ["lm_head.weight"]),
+        (
+            with_tensor("cls.predictions.decoder.weight", torch.ones(len(WORDS), 24)),
+            ["decoder.weight", "word_embeddings"],
+        ),
     ],
     ids=[*("a matrix", "half a head", "half a pooler", "shape", "type", "vocabulary", "layer", "unknown", "untied")],
 )
-def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, told: list[str]) -> None:
+def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, named: list[str]) -> None:
     saved(tmp_path)
-    rewrite(tmp_path, change)
-    assert_refused(tmp_path, *told)
+    replace_tensors(tmp_path, change)
+    assert_refused(tmp_path, *named)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "named"),
     [
         ({"model_type": "roberta"}, ["roberta"]),
         ({"hidden_act": "mish"}, ["hidden_act", "mish", "gelu_new"]),
@@ -257,23 +260,23 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path, change: Any, told: li
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_held_are_named(tmp_path: Path, settings: dict[str, Any], told: list[str]) -> None:
+def test_settings_that_cannot_be_held_are_named(tmp_path: Path, settings: dict[str, Any], named: list[str]) -> None:
     saved(tmp_path)
     configure(tmp_path, **settings)
-    assert_refused(tmp_path, "config.json", *told)
+    assert_refused(tmp_path, "config.json", *named)
 
 
-def assert_refused(folder: Path, *told: str) -> None:
+def assert_refused(folder: Path, *named: str) -> None:
     with pytest.raises(KeelError) as caught:
         Model.load(folder)
     message = str(caught.value)
     assert "\n" not in message
     assert str(folder) in message
-    for text in told:
+    for text in named:
         assert text in message
 
 
-def test_no_model_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_what_is_no_model_folder_is_reported_in_one_sentence(tmp_path: Path) -> None:
     assert_refused(tmp_path / "nowhere", "does not exist")
     assert_refused(tmp_path, "no config.json")
     (tmp_path / "file").write_text("")
@@ -295,7 +298,7 @@ def test_no_model_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert_refused(folder, "config.json")
 
 
-def test_a_tokenizer_with_more_pieces_than_vectors(tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_vectors(tmp_path: Path) -> None:
     saved(tmp_path)
     with open(tmp_path / "vocab.txt", "a") as file:
         file.write("one-more\n")

@@ -28,7 +28,7 @@ def with_old_names(section: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_old(folder: Path) -> dict[str, Any]:
-    """Rewrite config.json with the old names; returns Keel's fields."""
+    """Write config.json with the old names; returns Keel's fields."""
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     ours = config["keel"]
@@ -63,7 +63,7 @@ def test_an_old_folder_of_every_system_loads(name: str, tmp_path: Path) -> None:
         assert repr(again.predict(case.finetune.inputs)) == repr(model.to("cpu").predict(case.finetune.inputs))
 
 
-def test_old_names_get_an_error_that_says_the_new_one(
+def test_old_names_get_an_error_with_the_new_one(
     tmp_path: Path, english_corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(KeelError, match="mask was renamed: use mask_rate"):

@@ -1,4 +1,4 @@
-"""gensim and we read each other's vectors; files of others' making are read; what is wrong is said in a sentence."""
+"""gensim and we read each other's vectors; files of others' making are read; a fault is reported in one sentence."""
 
 import bz2
 import errno
@@ -27,7 +27,7 @@ LAYOUTS: tuple[Layout, ...] = ("text", "binary", "glove")
 WORDS = ["the", "of", "naïve", "皇帝", "2000", "</s>", "nan", "\u00a0", "\u3000", "%s", "x" * 100_000, "🙂"]
 
 
-def made(words: list[str], width: int = 7, seed: int = 0) -> Vectors:
+def make_vectors(words: list[str], width: int = 7, seed: int = 0) -> Vectors:
     """Vectors of every size of number that a float32 has."""
     generator = np.random.default_rng(seed)
     matrix = generator.normal(size=(len(words), width)) * 10.0 ** generator.integers(-40, 38, (len(words), width))
@@ -41,7 +41,7 @@ def assert_equal(ours: Vectors, expected: Vectors) -> None:
 
 
 def read(path: Path) -> tuple[Vectors, list[str]]:
-    """The vectors and what was said about them."""
+    """The vectors and the notes about them."""
     events: list[Event] = []
     vectors = read_vectors(path, on_event=events.append)
     return vectors, [event["text"] for event in events]
@@ -63,18 +63,18 @@ def as_ours(peer: Any) -> Vectors:
 def test_round_trip(tmp_path: Path, layout: Layout, width: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(module, "SAMPLE", max(block, 1 << 14))
-    vectors = made(WORDS + [f"word{number}" for number in range(500)], width)
+    vectors = make_vectors(WORDS + [f"word{number}" for number in range(500)], width)
     write_vectors(tmp_path / "vectors", vectors, layout=layout)
-    again, said = read(tmp_path / "vectors")
+    again, notes = read(tmp_path / "vectors")
     assert_equal(again, vectors)
-    assert said == [f"{tmp_path / 'vectors'}: {module.LAYOUTS[layout]}, 512 words of {width} dimensions"]
+    assert notes == [f"{tmp_path / 'vectors'}: {module.LAYOUTS[layout]}, 512 words of {width} dimensions"]
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # gensim forgets to close a file without header
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gensim_reads_what_we_write(tmp_path: Path, layout: Layout) -> None:
-    vectors = made(WORDS, 20)
+    vectors = make_vectors(WORDS, 20)
     write_vectors(tmp_path / "vectors", vectors, layout=layout)
     peer = as_ours(load(tmp_path / "vectors", layout))
     assert peer.words == vectors.words
@@ -83,14 +83,14 @@ def test_gensim_reads_what_we_write(tmp_path: Path, layout: Layout) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_we_read_what_gensim_writes(tmp_path: Path, layout: Layout) -> None:
-    vectors = made(WORDS, 20)
+    vectors = make_vectors(WORDS, 20)
     peer = KeyedVectors(20)
     peer.add_vectors(vectors.words, vectors.matrix)
     peer.save_word2vec_format(tmp_path / "vectors", binary=layout == "binary", write_header=layout != "glove")
-    ours, said = read(tmp_path / "vectors")
+    ours, notes = read(tmp_path / "vectors")
     assert ours.words == vectors.words
     np.testing.assert_allclose(ours.matrix, vectors.matrix, rtol=0 if layout == "binary" else 1e-6)
-    assert module.LAYOUTS[layout] in said[0]
+    assert module.LAYOUTS[layout] in notes[0]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -112,19 +112,19 @@ def test_we_read_what_gensim_writes(tmp_path: Path, layout: Layout) -> None:
 )
 def test_files_in_gensims_wheel(name: str, layout: Layout) -> None:
     assert layout_of(THEIRS / name)
-    ours, said = read(THEIRS / name)
+    ours, notes = read(THEIRS / name)
     assert_equal(ours, as_ours(load(THEIRS / name, layout)))
-    assert module.LAYOUTS[layout] in said[0]
-    assert len(said) == 1
+    assert module.LAYOUTS[layout] in notes[0]
+    assert len(notes) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "count"), [("w2v_keyedvectors_load_test.modeldata", 2), ("pang_lee_polarity_fasttext.vec", 5)]
 )
 def test_bytes_that_are_not_utf8_are_replaced_as_gensim_does_it(name: str, count: int) -> None:
-    ours, said = read(THEIRS / name)
+    ours, notes = read(THEIRS / name)
     assert_equal(ours, as_ours(load(THEIRS / name, "text", unicode_errors="replace")))
-    assert said[-1] == f"{THEIRS / name}: invalid UTF-8 in {count} words replaced by U+FFFD"
+    assert notes[-1] == f"{THEIRS / name}: invalid UTF-8 in {count} words replaced by U+FFFD"
 
 
 @pytest.mark.parametrize("name", ["toy-model.bin", "varembed_morfessor.bin", "questions-words.txt", "testcorpus.txt"])
@@ -146,7 +146,7 @@ def test_compressed(tmp_path: Path, layout: Layout, pack: Callable[[bytes], byte
         pack = pytest.importorskip("zstandard").ZstdCompressor().compress
     assert not isinstance(pack, str)
     path = tmp_path / "vectors"
-    vectors = made([f"word{number}" for number in range(2000)], 40)
+    vectors = make_vectors([f"word{number}" for number in range(2000)], 40)
     write_vectors(path, vectors, layout=layout)
     path.write_bytes(packed := pack(path.read_bytes()))
     assert layout_of(path)
@@ -157,15 +157,15 @@ def test_compressed(tmp_path: Path, layout: Layout, pack: Callable[[bytes], byte
 
 
 def test_numbers_are_those_of_python(tmp_path: Path) -> None:
-    draw = random.Random(1)
+    rng = random.Random(1)
     signs, digits = ("", "-", "+"), "0123456789"
     numbers = ["0", "-0", "0.0", ".5", "5.", "1e5", "1E+05", "1e-45", "3.4e38", "1e22", "1e23", "9007199254740993"]
     numbers += ["0." + "0" * 40 + "1", "1" + "0" * 30, "8999999999999999", "0.1" + "9" * 30, "16777217", "1e-0400"]
     for _ in range(20_000):
-        whole = "".join(draw.choices(digits, k=draw.randint(1, 9)))
-        part = "".join(draw.choices(digits, k=draw.choice((0, 3, 6, 8, 17))))
-        power = draw.choice(("", "", f"e{draw.randint(-30, 25)}", f"E+{draw.randint(0, 9):02}"))
-        numbers.append(f"{draw.choice(signs)}{whole}{'.' if part else ''}{part}{power}")
+        whole = "".join(rng.choices(digits, k=rng.randint(1, 9)))
+        part = "".join(rng.choices(digits, k=rng.choice((0, 3, 6, 8, 17))))
+        power = rng.choice(("", "", f"e{rng.randint(-30, 25)}", f"E+{rng.randint(0, 9):02}"))
+        numbers.append(f"{rng.choice(signs)}{whole}{'.' if part else ''}{part}{power}")
     (tmp_path / "vectors").write_text("".join(f"w{place} {number}\n" for place, number in enumerate(numbers)))
     ours = read_vectors(tmp_path / "vectors").matrix[:, 0]
     assert ours.tobytes() == np.array([float(number) for number in numbers]).astype(np.float32).tobytes()
@@ -192,14 +192,14 @@ def test_ways_to_write_a_line(tmp_path: Path, text: bytes) -> None:
 
 def test_words_with_spaces_in_glove(tmp_path: Path) -> None:
     """As in the file of 840 billion words."""
-    vectors = made([". . .", "the", "at name@domain.com", "2 b", "a"], 5)
+    vectors = make_vectors([". . .", "the", "at name@domain.com", "2 b", "a"], 5)
     write_vectors(tmp_path / "vectors", vectors, layout="glove")
     assert_equal(read_vectors(tmp_path / "vectors"), vectors)
 
 
 @pytest.mark.parametrize("newline", [b"", b"\n"])
 def test_binary_with_and_without_newlines(tmp_path: Path, newline: bytes) -> None:
-    vectors = made(["the", "of", "皇帝"], 10)
+    vectors = make_vectors(["the", "of", "皇帝"], 10)
     pairs = zip(vectors.words, vectors.matrix, strict=True)
     rows = [b"%b %b%b" % (word.encode(), row.tobytes(), newline) for word, row in pairs]
     (tmp_path / "vectors").write_bytes(b"3 10\n" + b"".join(rows))
@@ -224,14 +224,14 @@ def test_of_duplicates_the_first_is_kept(
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
     path = tmp_path / "vectors"
-    vectors = made(["a", "b", "c", "d", "e"])
+    vectors = make_vectors(["a", "b", "c", "d", "e"])
     write_vectors(path, vectors, layout=layout)
     path.write_bytes(path.read_bytes().replace(b"c ", b"a ").replace(b"d ", b"a "))
     monkeypatch.setattr(module, "SAMPLE", max(block, 200))
     kept = Vectors(["a", "b", "e"], vectors.matrix[[0, 1, 4]])
-    ours, said = read(path)
+    ours, notes = read(path)
     assert_equal(ours, kept)
-    assert said[1:] == [f"{path}: 2 duplicate words skipped; the first vector of each counts"]
+    assert notes[1:] == [f"{path}: 2 duplicate words skipped; the first vector of each counts"]
 
 
 def test_memory_is_the_matrix_and_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ BINARY = b"2 3\nthe " + np.arange(3, dtype="<f4").tobytes() + b"of " + np.ones(3
     ],
 )
 @pytest.mark.parametrize("block", [5, 1 << 22])
-def test_what_is_wrong_is_said(
+def test_faults_are_reported(
     tmp_path: Path, content: bytes, message: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK", block)
@@ -357,12 +357,12 @@ def test_what_is_no_file_of_vectors(tmp_path: Path) -> None:
 )
 def test_words_that_cannot_be_written(tmp_path: Path, word: str, layout: Layout, message: str) -> None:
     with pytest.raises(KeelError, match=message):
-        write_vectors(tmp_path / "vectors", made(["the", word]), layout=layout)
+        write_vectors(tmp_path / "vectors", make_vectors(["the", word]), layout=layout)
     assert not [*tmp_path.iterdir()]
 
 
-def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
-    vectors = made(["the", "of"])
+def test_numbers_and_paths_that_cannot_be_written(tmp_path: Path) -> None:
+    vectors = make_vectors(["the", "of"])
     with pytest.raises(KeelError, match="the vector of 'of' contains NaN"):
         write_vectors(
             tmp_path / "vectors", Vectors(vectors.words, np.array([[1.0], [np.nan]], np.float32)), layout="text"
@@ -383,7 +383,7 @@ def test_numbers_and_places_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "vectors"
-    old = made(["the", "of"])
+    old = make_vectors(["the", "of"])
     write_vectors(path, old, layout=layout)
 
     def full(descriptor: int) -> None:
@@ -392,7 +392,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, layout: Layout, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(KeelError, match=r"no space left on the disk to write .*vectors: free some"):
-            write_vectors(path, made(["a", "b", "c"]), layout=layout)
+            write_vectors(path, make_vectors(["a", "b", "c"]), layout=layout)
     assert [one.name for one in tmp_path.iterdir()] == ["vectors"]
     assert_equal(read_vectors(path), old)
 
@@ -403,5 +403,5 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(module, "_encode", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(tmp_path / "vectors", made(["the"]), layout="text")
+        write_vectors(tmp_path / "vectors", make_vectors(["the"]), layout="text")
     assert not [*tmp_path.iterdir()]

@@ -25,7 +25,7 @@ class Numbers(Tensors):
 
 
 class Memory(Objective):
-    """Foretells a number from the decaying sum of those before it, which is its state."""
+    """Predicts a number from the decaying sum of those before it, which is its state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,8 +46,8 @@ class Memory(Objective):
 
     def forward(self, batch: Numbers, state: Any = None) -> tuple[dict[str, Tensor], Numbers]:
         self.seen.append(state.values.clone())
-        told = self.weight * state.values
-        return {"square": (batch.values - told).square().sum()}, Numbers(values=told + batch.values)
+        predicted = self.weight * state.values
+        return {"square": (batch.values - predicted).square().sum()}, Numbers(values=predicted + batch.values)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_dry_runs_leave_the_initial_state(data: Tensor) -> None:
     assert (timed.seen[7] != 0).any()
 
 
-def test_other_rows_begin_anew(data: Tensor) -> None:
+def test_another_batch_size_starts_from_the_initial_state(data: Tensor) -> None:
     class Grows(Memory):
         def phases(self) -> list[Phase]:
             return [Phase(share=0.5), Phase(share=0.5, batch_share=0.5)]
@@ -129,7 +129,7 @@ def test_held_out_rows_carry_it_too(data: Tensor) -> None:
 
 
 def test_it_is_restored_as_it_was_even_if_the_plan_has_changed_since(data: Tensor, tmp_path: Path) -> None:
-    """The rows of the next step may be others by the new plan: then it begins anew, and is not refused."""
+    """The next step may have another batch size by the new plan: it starts from the initial state, not refused."""
 
     class Grows(Memory):
         rows_then = 0.5

@@ -76,7 +76,7 @@ def names_in(folder: Path | None) -> list[str]:
 
 
 def newest(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
-    """The step that a new run would go on from, and what it says about the others."""
+    """The step that a new run would resume from, and its notes about the others."""
     events: list[Event] = []
     state = checkpoints.latest(events.append)
     return (state["step"] if state else None), [event["text"] for event in events]
@@ -110,7 +110,7 @@ def test_nothing_saved_is_no_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json", "sums.json"])
 @pytest.mark.parametrize("harm", ["flip", "truncate", "empty", "delete"])
-def test_damaged_checkpoint_is_said_and_passed_over(checkpoints: Checkpoints, file: str, harm: str) -> None:
+def test_damaged_checkpoint_is_reported_and_skipped(checkpoints: Checkpoints, file: str, harm: str) -> None:
     path = checkpoints.path(4) / file
     content = bytearray(path.read_bytes())
     if harm == "delete":
@@ -128,7 +128,7 @@ def test_damaged_checkpoint_is_said_and_passed_over(checkpoints: Checkpoints, fi
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_damaged_checkpoint_is_written_anew_when_its_step_comes_again(keep: int, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_replaced_when_its_step_comes_again(keep: int, tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep)
     for step in (2, 4, 6):
         save(checkpoints, step)
@@ -224,7 +224,7 @@ def test_next_save_and_latest_wait_for_the_one_being_written(
 
 
 @pytest.mark.parametrize("then", ["wait", "save", "latest"])
-def test_failed_save_is_said_once_by_whoever_comes_next(
+def test_failed_save_is_reported_once_by_the_next_call(
     then: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -276,8 +276,8 @@ def test_damage_to_what_else_was_saved_is_found(checkpoints: Checkpoints, harm: 
     assert "extra.safetensors" in notes[0]
 
 
-def test_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
-    # The system's own refusal in the middle of a file: a limit on file sizes is met as a full disk would be.
+def test_full_disk_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    # The system's own refusal in the middle of a file: a limit on file sizes fails as a full disk would.
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:

@@ -66,14 +66,14 @@ def test_shuffles_differ_by_key_and_leave_no_order() -> None:
 
 def test_every_order_of_few_items_is_as_likely() -> None:
     keys = mix(torch.arange(24_000))
-    places = torch.stack([permute_index(torch.full_like(keys, item), 4, keys) for item in range(4)], 1)
-    counts = torch.bincount(places @ torch.tensor([64, 16, 4, 1]), minlength=256)
+    positions = torch.stack([permute_index(torch.full_like(keys, item), 4, keys) for item in range(4)], 1)
+    counts = torch.bincount(positions @ torch.tensor([64, 16, 4, 1]), minlength=256)
     assert int((counts > 0).sum()) == 24
     assert chi_square(counts[counts > 0].double()) < 65  # 23 degrees of freedom: p < 1e-5 above
 
 
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (100, 7), (5, 12), (1, 3)])
-def test_an_epoch_meets_every_item_once_whatever_the_batch(size: int, batch: int) -> None:
+def test_an_epoch_has_every_item_once_whatever_the_batch(size: int, batch: int) -> None:
     epochs = 3
     found = []
     for step in range(-(-size * epochs // batch)):
@@ -85,13 +85,13 @@ def test_an_epoch_meets_every_item_once_whatever_the_batch(size: int, batch: int
 
 
 def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
-    draw = CounterRng(seed=5, step=9, first_example=72)
+    rng = CounterRng(seed=5, step=9, first_example=72)
     rows = torch.arange(8)
     for start, stop in ((0, 3), (3, 8), (7, 8)):
         part = slice(start, stop)
-        assert torch.equal(draw.random_bits("a", rows[part], 5), draw.random_bits("a", rows, 5)[part])
-        assert torch.equal(draw.randint("a", rows[part], 17, 5), draw.randint("a", rows, 17, 5)[part])
-        assert torch.equal(draw.epoch_order(rows[part], 50)[0], draw.epoch_order(rows, 50)[0][part])
+        assert torch.equal(rng.random_bits("a", rows[part], 5), rng.random_bits("a", rows, 5)[part])
+        assert torch.equal(rng.randint("a", rows[part], 17, 5), rng.randint("a", rows, 17, 5)[part])
+        assert torch.equal(rng.epoch_order(rows[part], 50)[0], rng.epoch_order(rows, 50)[0][part])
 
 
 def test_seed_step_and_name_give_draws_of_their_own() -> None:
@@ -102,13 +102,13 @@ def test_seed_step_and_name_give_draws_of_their_own() -> None:
         for step in (0, 1)
         for name in "ab"
     ]
-    assert len({int(value) for draw in draws for value in draw}) == 800
+    assert len({int(value) for rng in draws for value in rng}) == 800
 
 
 @pytest.mark.parametrize("high", [2, 10, 30])
 def test_draws_are_uniform(high: int) -> None:
-    draw = CounterRng(seed=2, step=3, first_example=0)
-    found = draw.randint("dice", torch.arange(2000), high, count=10)
+    rng = CounterRng(seed=2, step=3, first_example=0)
+    found = rng.randint("dice", torch.arange(2000), high, count=10)
     for values in (found.flatten(), found[:, 3]):
         degrees = high - 1
         assert chi_square(torch.bincount(values, minlength=high).double()) < degrees + 5 * (2 * degrees) ** 0.5 + 10

@@ -1,4 +1,4 @@
-"""Two processes compute what one does. As a script under torchrun: all that is asked of two processes, in one start."""
+"""Two processes compute what one does. As a script under torchrun: all checks with two processes, in one start."""
 
 import json
 import os
@@ -43,7 +43,7 @@ from keel.training.plan import Train
 
 STEPS, HALF = 20, 10
 LEVELS: dict[str, dict[str, Any]] = {"ddp": {"layer_decay": 0.5, "unfreeze": "gradual"}, "fsdp": {"layer_decay": 0.5}}
-"""What each way can do level by level."""
+"""Layer-wise settings that each strategy supports."""
 BERT = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0.0, attention_dropout=0.0)
 RECURRENT: dict[str, System] = {
     "rnn": Rnn(width=16, layers=2, bidirectional=True, bptt=8, dropout=0.0),
@@ -68,11 +68,13 @@ def train_bert(out: Path, *, until: int = STEPS, system: System = BERT, **settin
     )
     data = Documents.of(cast(Tokens, tokens))
     torch.manual_seed(0)
-    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
-    return learn(system.build_objective(system.build_encoder(vocab_size=90), marks), data, out, until=until, **settings)
+    special_tokens = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3, end_id=2))
+    return learn(
+        system.build_objective(system.build_encoder(vocab_size=90), special_tokens), data, out, until=until, **settings
+    )
 
 
-def train_rewrite(out: Path, *, system: System, **settings: Any) -> History | None:
+def train_seq2seq(out: Path, *, system: System, **settings: Any) -> History | None:
     """20 steps of a system that writes numbers backwards."""
     random = np.random.default_rng(0)
     texts = [" ".join(map(str, random.integers(0, 99, size))) for size in random.integers(1, 5, 40)]
@@ -102,8 +104,8 @@ WRITERS: dict[str, tuple[Callable[..., History | None], System]] = {
         train_bert,
         Gpt(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32, dropout=0, attention_dropout=0),
     ),
-    "seq2seq": (train_rewrite, Seq2seq(width=16, attention_dim=16, dropout=0)),
-    "transformer": (train_rewrite, Transformer(layers=2, decoder_layers=2, width=32, head_dim=16, dropout=0)),
+    "seq2seq": (train_seq2seq, Seq2seq(width=16, attention_dim=16, dropout=0)),
+    "transformer": (train_seq2seq, Transformer(layers=2, decoder_layers=2, width=32, head_dim=16, dropout=0)),
 }
 
 
@@ -114,7 +116,7 @@ class Points(Tensors):
 
 
 class Slope(Objective):
-    """y = w x by least squares; row `bad` of step 3 is no number, so that one process alone meets it."""
+    """y = w x by least squares; row `bad` of step 3 is no number, so that one process alone has it."""
 
     def __init__(self, bad: int = -1) -> None:
         super().__init__()
@@ -132,8 +134,8 @@ class Slope(Objective):
         return {"square": (batch.x @ self.weight - batch.y).square().sum()}, None
 
 
-def said(objective: Objective, train: Train, out: Path) -> str:
-    """What the user is told when it cannot be done."""
+def error_message(objective: Objective, train: Train, out: Path) -> str:
+    """The message to the user when it cannot be done."""
     try:
         fit(objective, None, train, out)
     except KeelError as error:
@@ -142,52 +144,52 @@ def said(objective: Objective, train: Train, out: Path) -> str:
 
 
 def main(folder: Path) -> None:
-    found: dict[str, Any] = {}
-    for how, accumulate in WAYS:
-        history = train_bert(folder / f"two-{how}-{accumulate}", parallel=how, accumulate=accumulate)
+    results: dict[str, Any] = {}
+    for strategy, accumulate in WAYS:
+        history = train_bert(folder / f"two-{strategy}-{accumulate}", parallel=strategy, accumulate=accumulate)
         assert history
-        found[f"{how}-{accumulate}"] = {"losses": history.losses, "evaluations": history.evaluations}
-    for how, settings in LEVELS.items():
-        history = train_bert(folder / f"levels-{how}", parallel=how, **settings)
+        results[f"{strategy}-{accumulate}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for strategy, settings in LEVELS.items():
+        history = train_bert(folder / f"levels-{strategy}", parallel=strategy, **settings)
         assert history
-        found[f"levels-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
-    for (name, system), how in product(RECURRENT.items(), ("ddp", "fsdp")):
-        history = train_bert(folder / f"{name}-{how}", system=system, parallel=how)
+        results[f"levels-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, system), strategy in product(RECURRENT.items(), ("ddp", "fsdp")):
+        history = train_bert(folder / f"{name}-{strategy}", system=system, parallel=strategy)
         assert history
-        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
-    for (name, (train, system)), how in product(WRITERS.items(), ("ddp", "fsdp")):
-        history = train(folder / f"{name}-{how}", system=system, parallel=how)
+        results[f"{name}-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for (name, (train, system)), strategy in product(WRITERS.items(), ("ddp", "fsdp")):
+        history = train(folder / f"{name}-{strategy}", system=system, parallel=strategy)
         assert history
-        found[f"{name}-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
-    for how in ("ddp", "fsdp"):
-        train_bert(folder / f"two-then-one-{how}", until=HALF + 2, parallel=how)
-        history = train_bert(folder / f"one-then-two-{how}", parallel=how)
+        results[f"{name}-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
+    for strategy in ("ddp", "fsdp"):
+        train_bert(folder / f"two-then-one-{strategy}", until=HALF + 2, parallel=strategy)
+        history = train_bert(folder / f"one-then-two-{strategy}", parallel=strategy)
         assert history
-        found[f"one-then-two-{how}"] = {"losses": history.losses, "evaluations": history.evaluations}
+        results[f"one-then-two-{strategy}"] = {"losses": history.losses, "evaluations": history.evaluations}
     quick: dict[str, Any] = {"device": "cpu", "checkpoint_every": 20}
-    found["nan"] = said(Slope(bad=7), Train(steps=10, batch=8, **quick), folder / "nan")
-    found["shards"] = said(
+    results["nan"] = error_message(Slope(bad=7), Train(steps=10, batch=8, **quick), folder / "nan")
+    results["shards"] = error_message(
         Slope(), Train(steps=10, batch=8, unfreeze="gradual", parallel="fsdp", **quick), folder / "shards"
     )
-    found["few"] = said(Slope(), Train(steps=10, batch=1, **quick), folder / "few")
-    found["clock"] = said(Slope(), Train(minutes=0.01, batch=8, **quick), folder / "clock")
-    (folder / f"found-{os.environ['RANK']}.json").write_text(json.dumps(found))
+    results["few"] = error_message(Slope(), Train(steps=10, batch=1, **quick), folder / "few")
+    results["clock"] = error_message(Slope(), Train(minutes=0.01, batch=8, **quick), folder / "clock")
+    (folder / f"results-{os.environ['RANK']}.json").write_text(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where one process ran and two ran, and what both of the two found."""
+    """Where one process ran and two ran, and what both of the two results."""
     folder = tmp_path_factory.mktemp("parallel")
-    for how in ("ddp", "fsdp"):
-        train_bert(folder / f"one-then-two-{how}", until=HALF + 2)
+    for strategy in ("ddp", "fsdp"):
+        train_bert(folder / f"one-then-two-{strategy}", until=HALF + 2)
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", __file__, str(folder)]
     subprocess.run([sys.executable, *command], check=True, timeout=120)
     return folder
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "found-0.json").read_text())
+def results(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results-0.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -201,39 +203,39 @@ def figures(evaluations: list[dict[str, float]]) -> list[float]:
     return [value for evaluation in evaluations for value in evaluation.values()]
 
 
-def assert_same_figures(found: dict[str, Any], expected: History) -> None:
-    assert [step for step, _ in found["losses"]] == [step for step, _ in expected.losses] == list(range(1, STEPS + 1))
-    assert [loss for _, loss in found["losses"]] == pytest.approx([loss for _, loss in expected.losses], rel=1e-5)
-    assert figures(found["evaluations"]) == pytest.approx(figures(expected.evaluations), rel=1e-5)
+def assert_same_figures(results: dict[str, Any], expected: History) -> None:
+    assert [step for step, _ in results["losses"]] == [step for step, _ in expected.losses] == list(range(1, STEPS + 1))
+    assert [loss for _, loss in results["losses"]] == pytest.approx([loss for _, loss in expected.losses], rel=1e-5)
+    assert figures(results["evaluations"]) == pytest.approx(figures(expected.evaluations), rel=1e-5)
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize(("how", "accumulate"), WAYS)
+@pytest.mark.parametrize(("strategy", "accumulate"), WAYS)
 def test_two_processes_learn_as_one(
-    how: str, accumulate: int, found: dict[str, Any], alone: dict[int, History]
+    strategy: str, accumulate: int, results: dict[str, Any], alone: dict[int, History]
 ) -> None:
-    assert_same_figures(found[f"{how}-{accumulate}"], alone[accumulate])
+    assert_same_figures(results[f"{strategy}-{accumulate}"], alone[accumulate])
     assert alone[1].losses[-1][1] < alone[1].losses[0][1]
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
-def test_two_learn_level_by_level_as_one(how: str, found: dict[str, Any], tmp_path: Path) -> None:
-    alone = train_bert(tmp_path, **LEVELS[how])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_learn_level_by_level_as_one(strategy: str, results: dict[str, Any], tmp_path: Path) -> None:
+    alone = train_bert(tmp_path, **LEVELS[strategy])
     assert alone
-    assert_same_figures(found[f"levels-{how}"], alone)
+    assert_same_figures(results[f"levels-{strategy}"], alone)
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", RECURRENT)
-def test_two_carry_their_states_as_one(name: str, how: str, found: dict[str, Any], folder: Path) -> None:
-    alone = train_bert(folder / f"{name}-alone-{how}", system=RECURRENT[name])
+def test_two_carry_their_states_as_one(name: str, strategy: str, results: dict[str, Any], folder: Path) -> None:
+    alone = train_bert(folder / f"{name}-alone-{strategy}", system=RECURRENT[name])
     assert alone
-    assert_same_figures(found[f"{name}-{how}"], alone)
+    assert_same_figures(results[f"{name}-{strategy}"], alone)
     one, two = (
         load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / "extra.safetensors")
-        for run in (f"{name}-alone-{how}", f"{name}-{how}")
+        for run in (f"{name}-alone-{strategy}", f"{name}-{strategy}")
     )
     assert one
     for part, value in one.items():
@@ -241,25 +243,25 @@ def test_two_carry_their_states_as_one(name: str, how: str, found: dict[str, Any
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", WRITERS)
-def test_two_learn_to_write_as_one(name: str, how: str, found: dict[str, Any], tmp_path: Path) -> None:
+def test_two_learn_to_write_as_one(name: str, strategy: str, results: dict[str, Any], tmp_path: Path) -> None:
     train, system = WRITERS[name]
     alone = train(tmp_path, system=system)
     assert alone
-    assert_same_figures(found[f"{name}-{how}"], alone)
+    assert_same_figures(results[f"{name}-{strategy}"], alone)
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
-def test_two_go_on_where_one_stopped(how: str, found: dict[str, Any], alone: dict[int, History]) -> None:
-    assert_same_figures(found[f"one-then-two-{how}"], alone[1])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_go_on_where_one_stopped(strategy: str, results: dict[str, Any], alone: dict[int, History]) -> None:
+    assert_same_figures(results[f"one-then-two-{strategy}"], alone[1])
 
 
 @pytest.mark.multi
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
-def test_one_goes_on_where_two_stopped(how: str, folder: Path, alone: dict[int, History]) -> None:
-    out = folder / f"two-then-one-{how}"
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_one_goes_on_where_two_stopped(strategy: str, folder: Path, alone: dict[int, History]) -> None:
+    out = folder / f"two-then-one-{strategy}"
     assert (out / "checkpoints" / f"step-{HALF + 2:08d}").is_dir()
     assert not (out / "checkpoints" / f"step-{STEPS:08d}").exists()
     history = train_bert(out)
@@ -269,11 +271,11 @@ def test_one_goes_on_where_two_stopped(how: str, folder: Path, alone: dict[int, 
 
 @pytest.mark.multi
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
-def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
+def test_checkpoint_has_one_format(strategy: str, file: str, folder: Path) -> None:
     one, two = (
-        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / file) for run in ("alone-1", f"two-{how}-1")
+        load_file(folder / run / "checkpoints" / f"step-{STEPS:08d}" / file) for run in ("alone-1", f"two-{strategy}-1")
     )
     assert one.keys() == two.keys()
     for name, value in one.items():
@@ -283,13 +285,13 @@ def test_checkpoint_has_one_format(how: str, file: str, folder: Path) -> None:
 
 
 @pytest.mark.multi
-def test_every_process_says_the_same(folder: Path, found: dict[str, Any]) -> None:
-    assert "not finite before step 4; no checkpoint was written yet" in found["nan"]
-    assert "use --train.parallel ddp" in found["shards"]
-    assert "1 rows of a step are too few for 2 processes" in found["few"]
-    assert found["clock"] == "done"
-    assert {name: found[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
-        (folder / "found-1.json").read_text()
+def test_every_process_reports_the_same(folder: Path, results: dict[str, Any]) -> None:
+    assert "not finite before step 4; no checkpoint was written yet" in results["nan"]
+    assert "use --train.parallel ddp" in results["shards"]
+    assert "1 rows of a step are too few for 2 processes" in results["few"]
+    assert results["clock"] == "done"
+    assert {name: results[name] for name in ("nan", "few", "clock")}.items() <= json.loads(
+        (folder / "results-1.json").read_text()
     ).items()
 
 

@@ -74,7 +74,7 @@ def of_kind(kind: str, events: list[Event]) -> list[Event]:
     return [event for event in events if event["event"] == kind]
 
 
-def test_it_learns_and_says_how(data: Tensor, tmp_path: Path) -> None:
+def test_it_learns_and_reports_losses(data: Tensor, tmp_path: Path) -> None:
     events: list[Event] = []
     train = replace(TRAIN, steps=300, log_every=50, checkpoint_every=0, schedule="linear", weight_decay=0.0)
     history = fit(Plane(), data, train, tmp_path, events.append)
@@ -96,7 +96,7 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
         batch = objective.batch(data, CounterRng(seed=0, step=step, first_example=8 * step), range(8))
         expected.append(float(objective(batch)[0]["square"].detach() / batch.weights.sum()))
         assert 0 < batch.weights.sum() < 8
-    # A rate so low that nothing is learned between the two.
+    # A learning rate so low that nothing is learned between the two.
     history = fit(objective, data, replace(TRAIN, steps=2, lr=1e-9, log_every=2), tmp_path)
     assert history.losses == [(2, pytest.approx(sum(expected) / 2, rel=1e-5))]
 
@@ -104,8 +104,8 @@ def test_reported_loss_is_the_mean_over_what_counts(data: Tensor, tmp_path: Path
 @pytest.mark.parametrize("accumulate", [2, 3, 8])
 def test_micro_batches_give_the_gradient_of_the_whole_batch(data: Tensor, accumulate: int, tmp_path: Path) -> None:
     objective = Plane()
-    draw = CounterRng(seed=0, step=0, first_example=0)
-    parts = [objective.batch(data, draw, range(row, row + 1)).weights.sum().item() for row in range(8)]
+    rng = CounterRng(seed=0, step=0, first_example=0)
+    parts = [objective.batch(data, rng, range(row, row + 1)).weights.sum().item() for row in range(8)]
     assert 0 < sum(parts) < 8, "counts must differ, or this shows nothing"
     runs = []
     for number in (1, accumulate):
@@ -165,7 +165,7 @@ def test_minutes_become_a_plan_that_is_kept(data: Tensor, checkpoint_every: int,
 
 
 @pytest.mark.parametrize(
-    ("minutes", "ready", "told"),
+    ("minutes", "ready", "message"),
     [
         (0.01, 0.1, r"^plan: 0.01 minutes \(less [\d.]+ s of set-up\) = \d+ steps of"),
         (
@@ -175,7 +175,7 @@ def test_minutes_become_a_plan_that_is_kept(data: Tensor, checkpoint_every: int,
         ),
     ],
 )
-def test_time_that_went_before_the_first_step_is_told(data: Tensor, minutes: float, ready: float, told: str) -> None:
+def test_time_before_the_first_step_is_reported(data: Tensor, minutes: float, ready: float, message: str) -> None:
     class Cold(Plane):
         """Takes long the first time, as what must be compiled does."""
 
@@ -187,7 +187,7 @@ def test_time_that_went_before_the_first_step_is_told(data: Tensor, minutes: flo
 
     events: list[Event] = []
     fit(Cold(), data, replace(TRAIN, steps=0, minutes=minutes), on_event=events.append)
-    assert re.search(told, of_kind("plan", events)[0]["text"])
+    assert re.search(message, of_kind("plan", events)[0]["text"])
 
 
 def test_measuring_for_the_plan_changes_nothing(data: Tensor, tmp_path: Path) -> None:
@@ -292,17 +292,19 @@ def test_changed_identity_is_refused_by_name(data: Tensor, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "message"),
     [
         ("a.txt", "b.txt", "with a.txt, not b.txt: use that"),
         ("a.txt", "a.txt", "with another version or part of a.txt: use that"),
         ("", "b.txt", "with other corpus, not b.txt: use that"),
     ],
 )
-def test_what_a_fingerprint_is_of_is_told(data: Tensor, tmp_path: Path, before: str, now: str, told: str) -> None:
+def test_the_source_of_a_fingerprint_is_reported(
+    data: Tensor, tmp_path: Path, before: str, now: str, message: str
+) -> None:
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": before} if before else {})
     with pytest.raises(
-        UsageError, match=f"^this run was started {told} to resume, or overwrite to start from scratch$"
+        UsageError, match=f"^this run was started {message} to resume, or overwrite to start from scratch$"
     ):
         fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "b" * 16}, sources={"corpus": now})
     fit(Plane(), data, TRAIN, tmp_path, identity={"corpus": "a" * 16}, sources={"corpus": now})
@@ -401,12 +403,12 @@ def test_the_threads_of_a_run_are_its_own(data: Tensor) -> None:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("found", "told"), [(0, "no GPU"), (2, "2 GPUs")])
+@pytest.mark.parametrize(("found", "message"), [(0, "no GPU"), (2, "2 GPUs")])
 def test_device_that_is_not_there_is_refused(
-    data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, told: str
+    data: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int, message: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
-    with pytest.raises(UsageError, match=f"no device 'cuda:77': this machine has {told}; use device cpu or auto"):
+    with pytest.raises(UsageError, match=f"no device 'cuda:77': this machine has {message}; use device cpu or auto"):
         fit(Plane(), data, replace(TRAIN, device="cuda:77"), tmp_path)
 
 

@@ -27,7 +27,7 @@ from keel.training.plan import Plan, Schedule, Train
         ("inverse_sqrt", {0: 0.1, 4: 0.5, 9: 1.0, 10: (10 / 11) ** 0.5, 39: 0.5, 99: 0.1**0.5}),
     ],
 )
-def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None:
+def test_lr_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None:
     train = Train(steps=100, schedule=schedule, warmup=0.1, cooldown=0.2, lr=3.0)
     for step, share in shares.items():
         assert Plan(100, train).step_plan(step).lr == pytest.approx(3 * share, rel=1e-3), step
@@ -36,10 +36,10 @@ def test_rate_at_key_steps(schedule: Schedule, shares: dict[int, float]) -> None
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant", "trapezoid", "slanted", "inverse_sqrt"])
 @pytest.mark.parametrize("steps", [1, 2, 3, 50])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.999, 1, 5, 1000])
-def test_rate_is_never_zero_nor_above_full(schedule: Schedule, steps: int, warmup: float) -> None:
+def test_lr_is_never_zero_nor_above_full(schedule: Schedule, steps: int, warmup: float) -> None:
     train = Train(steps=steps, schedule=schedule, warmup=warmup, lr=1.0)
-    rates = [Plan(steps, train).step_plan(step).lr for step in range(steps)]
-    assert all(0 < rate <= 1 for rate in rates)
+    lrs = [Plan(steps, train).step_plan(step).lr for step in range(steps)]
+    assert all(0 < lr <= 1 for lr in lrs)
 
 
 def test_the_inverse_square_root_is_the_formula_of_vaswani() -> None:
@@ -55,7 +55,7 @@ def test_warmup_of_one_or_more_counts_steps() -> None:
     assert [Plan(100, train).step_plan(step).lr for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_a_rate_past_the_end_is_zero() -> None:
+def test_lr_past_the_end_is_zero() -> None:
     for schedule in ("linear", "cosine", "trapezoid"):
         plan = Plan(100, Train(steps=100, schedule=schedule, warmup=10, cooldown=0.2))
         assert plan.lr_factor(120) == pytest.approx(0, abs=1e-12)
@@ -93,7 +93,7 @@ def test_frozen_parameters_are_left_out() -> None:
     assert [parameter for group in groups for parameter in group["params"]] == [bias]
 
 
-def test_each_group_gets_its_share_of_the_rate() -> None:
+def test_each_group_gets_its_share_of_the_lr() -> None:
     optimizer = make_optimizer(Small(), Train(steps=1, lr=0.5))
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
     optimizer.param_groups[0]["scale"] = 0.25
@@ -102,22 +102,22 @@ def test_each_group_gets_its_share_of_the_rate() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 2.0]
 
 
-def test_rate_in_a_tensor_is_filled_in_place() -> None:
+def test_lr_in_a_tensor_is_filled_in_place() -> None:
     optimizer = make_optimizer(Small(), Train(steps=1))
-    rate = torch.tensor(0.0)  # as on a GPU, where a graph reads it
-    optimizer.param_groups[0] |= {"lr": rate, "scale": 0.5}
+    lr = torch.tensor(0.0)  # as on a GPU, where a graph reads it
+    optimizer.param_groups[0] |= {"lr": lr, "scale": 0.5}
     set_lr(optimizer, 3.0)
-    assert optimizer.param_groups[0]["lr"] is rate
-    assert rate == 1.5
+    assert optimizer.param_groups[0]["lr"] is lr
+    assert lr == 1.5
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_every_group_has_a_rate_of_its_own_on_the_gpu(name: Literal["adamw", "muon"]) -> None:
+def test_every_group_has_its_own_lr_tensor_on_the_gpu(name: Literal["adamw", "muon"]) -> None:
     optimizer = make_optimizer(Small().cuda(), Train(steps=1, optimizer=name))
-    rates = [group["lr"] for group in optimizer.param_groups]
-    assert all(isinstance(rate, Tensor) and rate.is_cuda and rate.ndim == 0 for rate in rates)
-    assert len({rate.data_ptr() for rate in rates}) == len(rates)
+    lrs = [group["lr"] for group in optimizer.param_groups]
+    assert all(isinstance(lr, Tensor) and lr.is_cuda and lr.ndim == 0 for lr in lrs)
+    assert len({lr.data_ptr() for lr in lrs}) == len(lrs)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Rates by level and unfreezing from the top, on a network whose levels can be counted by hand."""
+"""Layer-wise learning rates and gradual unfreezing, on a network whose layer groups can be counted by hand."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -110,14 +110,14 @@ def test_a_lower_rate_is_a_smaller_step() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_one_level_more_learns_each_epoch(optimizer: Literal["adamw", "muon"]) -> None:
-    heard: list[Event] = []
-    tower = run(unfreeze="gradual", optimizer=optimizer, on_event=heard.append)
+    events: list[Event] = []
+    tower = run(unfreeze="gradual", optimizer=optimizer, on_event=events.append)
     states = [*tower.seen, {name: value.detach() for name, value in tower.named_parameters()}]
     for step, (before, after) in enumerate(pairwise(states)):
         for name, value in before.items():
             # Neither gradient nor momentum nor decay may move what is frozen.
             assert torch.equal(value, after[name]) == (level_of(name) > step // 3), (step, name)
-    notes = [event["text"] for event in heard if event["event"] == "note"]
+    notes = [event["text"] for event in events if event["event"] == "note"]
     assert notes == [f"step {3 * (count - 1)}: {count} of 4 layer groups are trained" for count in (1, 2, 3, 4)]
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
@@ -167,13 +167,13 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, stop: int, optimi
 
 
 def test_dry_runs_train_all_layer_groups() -> None:
-    heard: list[Event] = []
-    tower = run(unfreeze="gradual", steps=0, minutes=0.01, on_event=heard.append)
-    assert any(event.get("text", "").startswith("step 0: 1 of 4") for event in heard)
+    events: list[Event] = []
+    tower = run(unfreeze="gradual", steps=0, minutes=0.01, on_event=events.append)
+    assert any(event.get("text", "").startswith("step 0: 1 of 4") for event in events)
     assert all(parameter.requires_grad for parameter in tower.parameters())
 
 
-def test_what_has_one_level_has_nothing_to_tell_apart() -> None:
+def test_one_layer_group_refuses_layer_wise_settings() -> None:
     class Flat(Tower):
         def blocks(self) -> list[nn.Module]:
             return []

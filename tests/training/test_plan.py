@@ -1,4 +1,4 @@
-"""A plan gives every step its rows, its phase and its rate."""
+"""A plan gives every step its examples, its phase and its learning rate."""
 
 import re
 from itertools import pairwise
@@ -29,12 +29,12 @@ def test_without_ramp_or_phases_every_step_is_alike() -> None:
     assert plan.describe() == ""
 
 
-def test_the_batch_doubles_twice_and_no_row_is_drawn_twice() -> None:
+def test_the_batch_doubles_twice_and_no_example_is_sampled_twice() -> None:
     plan = Plan(40, Train(steps=40, batch=64, ramp=0.5, schedule="constant", warmup=1, lr=1.0))
-    places = [plan.step_plan(step) for step in range(40)]
-    assert [place.batch_size for place in places] == [16] * 10 + [32] * 10 + [64] * 20
-    assert all(one.first_example + one.batch_size == two.first_example for one, two in pairwise(places))
-    assert [place.lr for place in places[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
+    steps = [plan.step_plan(step) for step in range(40)]
+    assert [step.batch_size for step in steps] == [16] * 10 + [32] * 10 + [64] * 20
+    assert all(one.first_example + one.batch_size == two.first_example for one, two in pairwise(steps))
+    assert [step.lr for step in steps[::10]] == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])
 
 
 def test_longer_rows_are_fewer_and_counted_for_themselves() -> None:

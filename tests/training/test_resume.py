@@ -1,4 +1,4 @@
-"""A run that is killed or stopped and taken up again ends with the same bits. As a script: the run that gets killed."""
+"""A run that is killed or stopped and resumed ends with the same bits. As a script: the run that gets killed."""
 
 import json
 import os
@@ -50,8 +50,8 @@ def train_bert(out: Path, variant: str, on_event: OnEvent = ignore) -> History:
     learned, held = Documents.of(cast(Tokens, tokens)).split_held_out(0.1, seed=0)
     torch.manual_seed(0)
     system = Bert(layers=2, width=32, head_dim=16, max_positions=32, sequence_length=32)
-    marks = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
-    objective = system.build_objective(system.build_encoder(vocab_size=90), marks)
+    special_tokens = cast(Tokenizer, SimpleNamespace(pad_id=0, cls_id=1, sep_id=2, mask_id=3))
+    objective = system.build_objective(system.build_encoder(vocab_size=90), special_tokens)
     common: dict[str, Any] = {"device": "cpu", "threads": 1, "log_every": 1, "lr": 1e-2}
     every: dict[str, Any] = {"evaluate_every": EVERY + 1, "checkpoint_every": EVERY}
     train = Train(steps=STEPS, batch=8, **common, **every, **VARIANTS[variant])
@@ -80,11 +80,11 @@ def outcome(out: Path) -> dict[str, Any]:
     return {name: state[name] for name in ("losses", "evaluations", "best", "plan")} | tensors
 
 
-def assert_same_bits(found: dict[str, Any], expected: dict[str, Any], how: str) -> None:
+def assert_same_bits(found: dict[str, Any], expected: dict[str, Any], case: str) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         same = torch.equal(found[name], value) if isinstance(value, torch.Tensor) else found[name] == value
-        assert same, f"{name} differs after a run {how}"
+        assert same, f"{name} differs after a run {case}"
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +107,9 @@ def random_step() -> int:
 def test_killed_run_goes_on_to_the_same_bits(variant: str, uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     step = random_step()
     assert start(tmp_path, variant, kill=step).wait() == -signal.SIGKILL
-    heard: list[Event] = []
-    train_bert(tmp_path, variant, heard.append)
-    assert any("resuming from step" in event.get("text", "") for event in heard)
+    events: list[Event] = []
+    train_bert(tmp_path, variant, events.append)
+    assert any("resuming from step" in event.get("text", "") for event in events)
     assert_same_bits(outcome(tmp_path), uninterrupted[variant], f"killed at step {step}")
 
 
@@ -158,9 +158,9 @@ def test_second_ctrl_c_stops_without_saving(tmp_path: Path) -> None:
 
 def test_finished_run_is_not_run_again(uninterrupted: dict[str, Any], tmp_path: Path) -> None:
     first = train_bert(tmp_path, "eager-bf16")
-    heard: list[Event] = []
-    again = train_bert(tmp_path, "eager-bf16", heard.append)
-    assert not heard
+    events: list[Event] = []
+    again = train_bert(tmp_path, "eager-bf16", events.append)
+    assert not events
     assert (again.steps, again.losses, again.evaluations) == (STEPS, first.losses, first.evaluations)
     assert_same_bits(outcome(tmp_path), uninterrupted["eager-bf16"], "run twice")
 

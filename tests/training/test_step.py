@@ -40,7 +40,7 @@ class Greedy(Plane):
         return super().forward(batch, state)
 
 
-def learned(objective: Objective) -> dict[str, Tensor]:
+def copy_weights(objective: Objective) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in objective.state_dict().items()}
 
 
@@ -50,8 +50,8 @@ def test_a_batch_too_large_is_cut_and_the_run_stays_the_same(data: Tensor) -> No
     cut.room = 3
     fit(whole, data, TRAIN)
     fit(cut, data, TRAIN, on_event=events.append)
-    for name, value in learned(whole).items():
-        torch.testing.assert_close(learned(cut)[name], value, rtol=1e-5, atol=1e-6)
+    for name, value in copy_weights(whole).items():
+        torch.testing.assert_close(copy_weights(cut)[name], value, rtol=1e-5, atol=1e-6)
     notes = [event["text"] for event in events if event["event"] == "note"]
     assert len(notes) == 2  # 8 rows, then 4, then 2
     assert "2 micro-batches of 4" in notes[0]
@@ -101,7 +101,7 @@ class Uncompilable(Plane):
         return {"square": losses["square"] + 0 * self.block(batch.x[:, :1]).sum()}, state
 
 
-def test_what_cannot_be_compiled_runs_as_it_is_and_it_is_said(data: Tensor) -> None:
+def test_what_cannot_be_compiled_runs_eagerly_with_a_note(data: Tensor) -> None:
     events: list[Event] = []
     fit(Uncompilable(), data, replace(TRAIN, compile=True), on_event=events.append)
     notes = [event["text"] for event in events if event["event"] == "note"]
@@ -126,7 +126,7 @@ def test_each_part_of_a_block_is_compiled(data: Tensor, monkeypatch: pytest.Monk
     assert compiled == [alone, *pair]
 
 
-def test_batches_drawn_ahead_are_those_drawn_on_the_spot(data: Tensor) -> None:
+def test_prefetched_batches_equal_those_made_on_demand(data: Tensor) -> None:
     objective, plan = Plane(), Plan(20, TRAIN)
     here = CpuBatches(objective, data, 0, CPU)
     ahead = PrefetchedBatches(objective, data, 0, CPU)
@@ -169,7 +169,7 @@ def test_data_that_does_not_fit_stays_outside(monkeypatch: pytest.MonkeyPatch) -
     assert "they stay in main memory, with 2 batches prefetched" in events[0]["text"]
 
 
-def test_records_tell_their_shapes_apart() -> None:
+def test_signatures_depend_on_shapes() -> None:
     def points(rows: int) -> Tensors:
         return Points(x=torch.ones(rows, 2), y=torch.ones(rows), weights=torch.ones(rows))
 
@@ -182,7 +182,7 @@ def test_records_tell_their_shapes_apart() -> None:
 
 def test_dry_runs_are_undone(data: Tensor) -> None:
     objective = Plane()
-    before = learned(objective)
+    before = copy_weights(objective)
     with World.join("cpu") as world:
         stepper = Stepper(objective, data, TRAIN, world, lambda event: None)
         for step in range(3):
@@ -191,7 +191,7 @@ def test_dry_runs_are_undone(data: Tensor) -> None:
         states = [value for state in stepper.optimizer.state.values() for value in state.values()]
         assert states
         assert not any(value.any() for value in states)
-    assert all(torch.equal(value, before[name]) for name, value in learned(objective).items())
+    assert all(torch.equal(value, before[name]) for name, value in copy_weights(objective).items())
     assert all(parameter.grad is None for parameter in objective.parameters())
 
 

@@ -1,5 +1,6 @@
 """Counter-based random numbers: a hash of (seed, step, example index), equal on any device and number of ranks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
@@ -25,13 +26,16 @@ def mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def _constant_for_compiler(function: Callable[..., int]) -> Callable[..., int]:
+    # What torch.compiler.assume_constant_result does, but that would import the compiler.
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+@_constant_for_compiler
 def _word(*parts: int | str) -> int:
     """Signed 64-bit key of several parts, by the same mixing in Python integers."""
     return _mixed(parts)
-
-
-# torch.compile then treats the key as a constant (torch.compiler.assume_constant_result would import the compiler).
-_word._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @lru_cache(maxsize=256)
@@ -45,11 +49,9 @@ def _mixed(parts: tuple[int | str, ...]) -> int:
     return key - (key >> 63 << 64)
 
 
+@_constant_for_compiler
 def _number(part: int | str) -> int:
     return crc32(part.encode()) if isinstance(part, str) else part
-
-
-_number._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def derive_seed(*parts: int | str) -> int:
