@@ -272,7 +272,7 @@ def _build(stored: StoredModel, path: Path) -> tuple[Encoder, Objective | None, 
 
 
 def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
-    ours = stored.config.get("keel", {}).get("task", {})
+    ours = stored.task
     kind = LABEL_KINDS[ours["kind"]] if "kind" in ours else stored.label_kind
     generates = isinstance(kind, TextTarget)
     if not stored.labels and not generates:
@@ -288,7 +288,7 @@ def _build_task(stored: StoredModel, encoder: Encoder) -> Task | None:
 
 def _refuse_incomplete(stored: StoredModel, task: Task | None, folder: Path) -> None:
     """All weights of a task must be there: random ones would predict without a warning."""
-    if not stored.config.get("keel", {}).get("task"):
+    if not stored.task:
         return
     needed = {"classifier.weight"} if task is None else task.state_dict().keys()
     lacking = sorted(name for name in needed - stored.tensors.keys() if not name.startswith("encoder."))

@@ -1,7 +1,7 @@
 """Published ELMo models: options.json and weights.hdf5, as AllenNLP and bilm-tf write them."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,8 @@ GATES = (0, 2, 3, 1)
 def is_elmo(folder: str | Path) -> bool:
     """Whether this is a folder of published ELMo files."""
     folder = Path(folder)
-    return (
-        folder.is_dir()
-        and not (folder / "config.json").exists()
-        and bool([*folder.glob(OPTIONS), *folder.glob(WEIGHTS)])
-    )
+    foreign = not folder.is_dir() or (folder / "config.json").exists()
+    return not foreign and any((*folder.glob(OPTIONS), *folder.glob(WEIGHTS)))
 
 
 def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> StoredModel:
@@ -38,9 +35,7 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
     with torch.device("meta"):
         encoder = system.build_encoder(len(tokenizer))
     found = _read_weights(_one(folder, WEIGHTS), system)
-    tensors = {f"encoder.{name}": value for name, value in found.items()}
-    for name, wanted in encoder.state_dict().items():
-        assert tensors[f"encoder.{name}"].shape == wanted.shape
+    tensors = {f"encoder.{name}": found[name].contiguous() for name in encoder.state_dict()}
     return StoredModel(system=system, tokenizer=tokenizer, vocab_size=len(tokenizer), tensors=tensors)
 
 
@@ -95,29 +90,26 @@ def _read_weights(path: Path, system: Elmo) -> dict[str, Tensor]:
                 if name not in file:
                     raise KeelError(f"{path}: the weights lack {name}; the options belong to another model")
                 values: Any = file[name]
-                if getattr(values, "shape", None) != shape:
-                    raise KeelError(
-                        f"{path}: {name} is {_times(getattr(values, 'shape', ()))}, but the options need "
-                        f"{_times(shape)}; the two files belong to different models"
-                    )
+                if (actual := getattr(values, "shape", ())) != shape:
+                    what = f"{name} is {_times(actual)}, but the options need {_times(shape)}"
+                    raise KeelError(f"{path}: {what}; the two files belong to different models")
                 arrays.discard(name)
                 array = np.asarray(values, np.float32)
                 if not np.isfinite(array).all():
                     raise KeelError(f"{path}: {name} contains NaN or infinity: download it again")
                 return torch.from_numpy(array)
 
-            found = {**_character_cnn(get, system), **_stacks(get, system)}
+            found = _character_cnn(get, system) | _stacks(get, system)
             if arrays:
                 what = f"contains {min(arrays)}, which the options do not describe"
                 raise KeelError(f"{path} {what}; the two files belong to different models")
             return found
     except OSError as error:
-        raise KeelError(
-            f"{path} is no valid hdf5 file, it is truncated or damaged: download it again ({error})"
-        ) from None
+        what = "is no valid hdf5 file, it is truncated or damaged: download it again"
+        raise KeelError(f"{path} {what} ({error})") from None
 
 
-def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
+def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> dict[str, Tensor]:
     tensors = {"characters.weight": get("char_embed", EMPTY + 1, system.character_dim)}
     for number, count in enumerate(system.character_filters):
         weight = get(f"CNN/W_cnn_{number}", 1, number + 1, system.character_dim, count)
@@ -125,16 +117,15 @@ def _character_cnn(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Ten
         tensors[f"filters.windows.{number}.bias"] = get(f"CNN/b_cnn_{number}", count)
     total = sum(system.character_filters)
     for number in range(system.highway_layers):
-        for kind, shape in (("W", (total, total)), ("b", (total,))):
-            both = [get(f"CNN_high_{number}/{kind}_{half}", *shape) for half in ("carry", "transform")]
-            name = "weight" if kind == "W" else "bias"
-            tensors[f"highways.{number}.{name}"] = torch.cat(both, -1).T if kind == "W" else torch.cat(both)
+        weights = [get(f"CNN_high_{number}/W_{half}", total, total).T for half in ("carry", "transform")]
+        biases = [get(f"CNN_high_{number}/b_{half}", total) for half in ("carry", "transform")]
+        tensors[f"highways.{number}.weight"], tensors[f"highways.{number}.bias"] = torch.cat(weights), torch.cat(biases)
     tensors["project.weight"] = get("CNN_proj/W_proj", total, system.width).T
     tensors["project.bias"] = get("CNN_proj/b_proj", system.width)
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+    return tensors
 
 
-def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
+def _stacks(get: Callable[..., Tensor], system: Elmo) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     width, cells = system.width, system.cell_size
 
@@ -149,7 +140,7 @@ def _stacks(get: Callable[..., Tensor], system: Elmo) -> Mapping[str, Tensor]:
         tensors[f"stack.{number}.into"], tensors[f"stack.{number}.recurrent"] = whole.split(width, 1)
         tensors[f"stack.{number}.bias"] = bias
         tensors[f"stack.{number}.projection"] = torch.stack([get(f"{name}/W_P_0", cells, width) for name in cell])
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+    return tensors
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,17 +79,14 @@ def read(folder: Path, on_event: OnEvent = ignore, *, pickled: bool = False) -> 
         raise KeelError(f"{folder} lacks the folder {TARGET}, the tokenizer of generated text: copy it too")
     with torch.device("meta"):
         encoder = system.build_encoder(vocab_size)
-        heads = (
-            system.build_objective(encoder, tokenizer)
-            if parts & PRETRAINING_HEADS
-            else nn.ModuleDict({"encoder": encoder})
-        )
-    outputs = len(found.get("classifier.weight", ()))
-    shapes = {ours: tuple(tensor.shape) for ours, tensor in heads.state_dict().items()}
-    shapes |= {"classifier.weight": (outputs, encoder.width), "classifier.bias": (outputs,)}
-    wanted = {ours: shape for ours, shape in shapes.items() if architecture.parts_of([ours]) & parts}
-    integers = {ours for ours, tensor in heads.state_dict().items() if not tensor.is_floating_point()}
-    tensors = _translate(architecture, found, wanted, integers, folder)
+        network: nn.Module = nn.ModuleDict({"encoder": encoder})
+        if parts & PRETRAINING_HEADS:
+            network = system.build_objective(encoder, tokenizer)
+        outputs = len(found.get("classifier.weight", ()))
+        classifier = {"classifier.weight": torch.empty(outputs, encoder.width), "classifier.bias": torch.empty(outputs)}
+    complete = network.state_dict() | classifier
+    wanted = {ours: tensor for ours, tensor in complete.items() if architecture.parts_of([ours]) & parts}
+    tensors = _translate(architecture, found, wanted, folder)
     if "keel" in config and (folder / EXTRA).exists():
         tensors |= read_tensors(folder / EXTRA)
     readme = folder / "README.md"
@@ -122,19 +119,18 @@ def convert(folder: Path, stored: StoredModel, overwrite: bool = False) -> None:
         config |= label_settings(stored.labels)
     kind = stored.label_kind
     ours = {"name": kind.default_task, "kind": kind.name} if kind in CLASS_SUFFIXES else None
-    if task := stored.config.get("keel", {}).get("task", ours):
+    if task := stored.task or ours:
         config["keel"] = {"task": task}
     save(folder, replace(stored, config=config), overwrite=overwrite, check=True)
 
 
 def pipeline_tag(stored: StoredModel) -> str:
     """Hugging Face's name for what the model is for."""
-    task = stored.config.get("keel", {}).get("task", {})
-    if isinstance(LABEL_KINDS.get(task.get("kind", "")), TextTarget):
+    if isinstance(LABEL_KINDS.get(stored.task.get("kind", "")), TextTarget):
         return "text2text-generation"
     named = _class_of(stored)
     held = {*architecture_of(stored.system).classes[named], class_suffix(named)}
-    default = "text-generation" if named.endswith("LMHeadModel") and not task else "feature-extraction"
+    default = "text-generation" if named.endswith("LMHeadModel") and not stored.task else "feature-extraction"
     return next((tag for part, tag in PIPELINE_TAGS.items() if part in held), default)
 
 
@@ -142,11 +138,10 @@ def _class_of(stored: StoredModel) -> str:
     """The first of Hugging Face's classes that the model has all parts of."""
     architecture = architecture_of(stored.system)
     parts = architecture.parts_of(stored.tensors) - architecture.untrained(stored.system)
-    task = stored.config.get("keel", {}).get("task", {})
-    kind = LABEL_KINDS.get(task.get("kind", ""))
-    suffix = "" if kind is None else CLASS_SUFFIXES.get(kind, "")
+    kind = LABEL_KINDS.get(stored.task.get("kind", ""))
+    suffix = CLASS_SUFFIXES.get(kind, "") if kind else ""
     # A network between body and classifier, or another pooled output, is in no class of theirs.
-    if {"pool", "mix", "orders"} & task.keys() or any(ours.startswith("network.") for ours in stored.tensors):
+    if {"pool", "mix", "orders"} & stored.task.keys() or any(ours.startswith("network.") for ours in stored.tensors):
         parts -= {CLASSIFIER}
     classes = {name: needed for name, needed in architecture.classes.items() if class_suffix(name) == suffix}
     return next((name for name, needed in classes.items() if needed <= parts), architecture.bare)
@@ -224,33 +219,29 @@ def _drop_tied(architecture: Architecture, found: dict[str, Tensor], folder: Pat
 
 
 def _translate(
-    architecture: Architecture,
-    found: Mapping[str, Tensor],
-    shapes: Mapping[str, tuple[int, ...]],
-    integers: Collection[str],
-    folder: Path,
+    architecture: Architecture, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], folder: Path
 ) -> dict[str, Tensor]:
-    """Our tensors of these shapes from theirs, all of which must be used; a first dimension of 0 may be any length."""
-    sources = {ours: architecture.theirs(ours) for ours in shapes}
-    wanted = {name for names in sources.values() for name in names}
-    if lacking := sorted(wanted - found.keys()):
+    """Our tensors, shaped as those of `wanted`, from theirs, all of which must be used; length 0 may be any length."""
+    sources = {ours: architecture.theirs(ours) for ours in wanted}
+    names = {name for several in sources.values() for name in several}
+    if lacking := sorted(names - found.keys()):
         raise KeelError(f"{folder}: the weights lack {_shortened(lacking)}; download or copy the file again")
-    if unknown := sorted(found.keys() - wanted):
+    if unknown := sorted(found.keys() - names):
         what = f"the weights hold {_shortened(unknown)}, which {architecture.system.__name__} does not have"
         raise KeelError(f"{folder}: {what}; Keel cannot read this model")
     tensors = {}
-    for ours, (first, *rest) in shapes.items():
-        for name in sources[ours]:
-            tensor = architecture.transpose(ours, found[name])
-            shape = (first // len(sources[ours]) or len(tensor), *rest)
-            if tensor.shape != shape or tensor.is_floating_point() == (ours in integers):
-                actual = f"{_describe(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
-                needed = f"{_describe(shape)} of {'integers' if ours in integers else 'floating-point numbers'}"
-                what = f"{name} is {actual}, but config.json needs {needed}"
+    for ours, model in wanted.items():
+        parts = {name: architecture.transpose(ours, found[name]) for name in sources[ours]}
+        for name, tensor in parts.items():
+            shape = (len(model) // len(parts) or len(tensor), *model.shape[1:])
+            if tensor.shape != shape or tensor.is_floating_point() != model.is_floating_point():
+                needed = "floating-point numbers" if model.is_floating_point() else "integers"
+                what = f"{name} is {_describe(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+                what += f", but config.json needs {_describe(shape)} of {needed}"
                 raise KeelError(f"{folder}: {what}; the two files belong to different models")
         # Half precision is a storage format; weights are fp32.
-        dtype = torch.int32 if ours in integers else torch.float32
-        tensors[ours] = torch.cat([architecture.transpose(ours, found[name]).to(dtype) for name in sources[ours]])
+        dtype = torch.float32 if model.is_floating_point() else torch.int32
+        tensors[ours] = torch.cat([tensor.to(dtype) for tensor in parts.values()])
     return tensors
 
 

@@ -56,6 +56,11 @@ class StoredModel:
     """Text files for people to read."""
 
     @property
+    def task(self) -> dict[str, Any]:
+        """Our fields of the task in config.json; empty without a task, and in a folder of others."""
+        return self.config.get("keel", {}).get("task", {})
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Parts of a complete pre-trained model that the tensors lack."""
         architecture = architecture_of(self.system)

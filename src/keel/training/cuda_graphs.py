@@ -3,7 +3,6 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,16 +16,11 @@ WARMUP_STEPS = 2
 """Eager steps of a shape before it is captured: capturing rare shapes does not pay."""
 MAX_GRAPHS = 64
 
-LossesAndNorm = tuple[dict[str, Tensor], Tensor | None]
+LossesAndNorm = tuple[dict[str, Tensor], Tensor]
+Captured = tuple[torch.cuda.CUDAGraph, list[Tensor], LossesAndNorm]
+"""A graph, its inputs and its outputs."""
 Update = Callable[..., LossesAndNorm]
 """(batches, counts, seed) to losses and gradient norm: a whole update; without a seed the RNG state is unchanged."""
-
-
-@dataclass(frozen=True)
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor]
-    outputs: LossesAndNorm
 
 
 class StepGraphs:
@@ -37,7 +31,7 @@ class StepGraphs:
         self.off = False
         """Whether a capture has failed: no more are tried."""
         self.seen: Counter[Any] = Counter()
-        self.captured: dict[Any, _Captured] = {}
+        self.captured: dict[Any, Captured] = {}
         self.pool: Any = None
 
     def clear(self) -> None:
@@ -48,7 +42,6 @@ class StepGraphs:
 
     def run(self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], seed: int, update: Update) -> LossesAndNorm:
         """Run the update of these micro-batches, with dropout seeded by `seed`."""
-        tensors = [tensor for batch in batches for tensor in batch.tensors()] + [*counts.values()]
         shape = tuple(batch.signature() for batch in batches), tuple(counts)
         if shape not in self.captured:
             self.seen[shape] += 1
@@ -61,21 +54,18 @@ class StepGraphs:
                 torch.cuda.set_stream(stream)  # a failed capture may not restore it
                 self.clear()
                 self.off = True
-                note(
-                    self.on_event,
-                    f"steps cannot be captured as CUDA graphs here and run eagerly, slower ({error_tail(error)})",
-                )
+                what = "steps cannot be captured as CUDA graphs here and run eagerly, slower"
+                note(self.on_event, f"{what} ({error_tail(error)})")
                 return update(batches, counts, seed)
-        captured = self.captured[shape]
-        for static, given in zip(captured.inputs, tensors, strict=True):
+        graph, inputs, (losses, norm) = self.captured[shape]
+        for static, given in zip(inputs, _inputs(batches, counts), strict=True):
             static.copy_(given)
         torch.manual_seed(seed)
-        captured.graph.replay()
-        losses, norm = captured.outputs
+        graph.replay()
         # The next replay overwrites these tensors.
-        return {name: value.clone() for name, value in losses.items()}, None if norm is None else norm.clone()
+        return {name: value.clone() for name, value in losses.items()}, norm.clone()
 
-    def _capture(self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], update: Update) -> _Captured:
+    def _capture(self, batches: Sequence[Tensors], counts: Mapping[str, Tensor], update: Update) -> Captured:
         static = [batch.clone() for batch in batches]
         static_counts = {name: value.clone() for name, value in counts.items()}
         graph = torch.cuda.CUDAGraph()
@@ -84,5 +74,8 @@ class StepGraphs:
             warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # of a capture that fails at once
             outputs = update(static, static_counts, None)
         self.pool = self.pool or graph.pool()
-        inputs = [tensor for batch in static for tensor in batch.tensors()]
-        return _Captured(graph, [*inputs, *static_counts.values()], outputs)
+        return graph, _inputs(static, static_counts), outputs
+
+
+def _inputs(batches: Sequence[Tensors], counts: Mapping[str, Tensor]) -> list[Tensor]:
+    return [*(tensor for batch in batches for tensor in batch.tensors()), *counts.values()]
