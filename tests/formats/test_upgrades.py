@@ -9,7 +9,7 @@ import pytest
 import keel
 from keel.cli import main
 from keel.errors import KeelError
-from keel.formats.upgrades import RENAMED_SETTINGS, RENAMED_TASKS, RENAMED_VALUES, new_names
+from keel.formats.upgrades import RENAMED_SETTINGS, RENAMED_VALUES, new_names
 from keel.model import Model
 from keel.systems import SYSTEMS
 from tests.golden.cases import COMMON, HELD_OUT, SYSTEM_CASES, VOCABULARY
@@ -35,9 +35,6 @@ def make_old(folder: Path) -> dict[str, Any]:
     ours["settings"] = with_old_names(ours["system"], ours["settings"])
     if "task" in ours:
         ours["task"] = with_old_names("head", ours["task"])
-        ours["task"]["name"] = {new: old for old, new in RENAMED_TASKS.items()}.get(
-            ours["task"]["name"], ours["task"]["name"]
-        )
     path.write_text(json.dumps(config), encoding="utf-8")
     return ours
 

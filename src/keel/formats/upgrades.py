@@ -52,15 +52,18 @@ DROPPED_SETTINGS = {
     "seq2seq": ("shared", "shared_vocabulary"),
 }
 """By system or section: names that are no settings any more."""
+RENAMED_TASKS = {"rewrite": "seq2seq"}
 RENAMED_VALUES: dict[str, dict[str, dict[str, str]]] = {
     "onehot": {"weighting": {"one": "binary"}},
     "transformer": {"position_encoding": {"sincos": "sinusoidal"}},
-    "head": {"pool": {"own": "default"}, "orders": {"own": "default", "one": "given"}},
+    "head": {
+        "pool": {"own": "default"},
+        "orders": {"own": "default", "one": "given"},
+        **dict.fromkeys(("name", "task"), RENAMED_TASKS),
+        "kind": {"one": "single", "several": "multi", "number": "regression"},
+    },
 }
 """By system or section and the setting's new name: old values and new ones."""
-RENAMED_TASKS = {"rewrite": "seq2seq"}
-RENAMED_KINDS = {"one": "single", "several": "multi", "number": "regression"}
-"""Kinds of labels."""
 
 
 def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,30 +75,18 @@ def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if "settings" in keel:
         keel["settings"] = upgrade_settings(system, keel["settings"])
     if "task" in keel:
-        keel["task"] = _upgrade_task(keel["task"])
+        keel["task"] = upgrade_settings("head", keel["task"])
     card = keel.get("card", {})
     if isinstance(recipe := card.get("recipe"), dict):
         keel["card"] = card | {"recipe": _upgrade_recipe(system, recipe)}
     return {**config, "keel": keel}
 
 
-def _upgrade_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    upgraded = upgrade_settings("head", task)
-    if (name := upgraded.get("name")) in RENAMED_TASKS:
-        upgraded["name"] = RENAMED_TASKS[name]
-    if (kind := upgraded.get("kind")) in RENAMED_KINDS:
-        upgraded["kind"] = RENAMED_KINDS[kind]
-    return upgraded
-
-
 def _upgrade_recipe(system: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    upgraded = {
+    return {
         name: upgrade_settings(system if name == "system" else name, value) if isinstance(value, dict) else value
         for name, value in upgrade_settings("head", recipe).items()
     }
-    if (task := str(upgraded.get("task", ""))) in RENAMED_TASKS:
-        upgraded["task"] = RENAMED_TASKS[task]
-    return upgraded
 
 
 def upgrade_settings(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,13 +44,11 @@ class CarriedState:
         state = self.buffers[self.last[0]] if self.last else None
         if state is None:
             return {}
-        if self.world.size > 1:
-            whole = [torch.zeros_like(value) for value in state.tensors()]
-            for mine, value in zip(whole, state.tensors(), strict=True):
-                for part in self.written:
-                    mine[part.start : part.stop] = value[part.start : part.stop]
-            return {f"{PREFIX}{number}": self.world.sum_over_processes(value) for number, value in enumerate(whole)}
-        return {f"{PREFIX}{number}": value for number, value in enumerate(state.tensors())}
+        whole = [torch.zeros_like(value) for value in state.tensors()]
+        for mine, value in zip(whole, state.tensors(), strict=True):
+            for part in self.written:
+                mine[part.start : part.stop] = value[part.start : part.stop]
+        return {f"{PREFIX}{number}": self.world.sum_over_processes(value) for number, value in enumerate(whole)}
 
     def restore(self, tensors: Mapping[str, Tensor], last: Sequence[int], step: int) -> None:
         """Restore the state of a checkpoint at `step`, with its (batch size, phase); other names are ignored."""
