@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from keel.kernels import attention, attention_varlen, cross_entropy, feed_forward, gelu, layer_norm
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import HashDropout
 
 BF16 = torch.bfloat16
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch wants it for deterministic algorithms
@@ -54,8 +56,7 @@ def random_tensor(*shape: int, dtype: torch.dtype = BF16, scale: float = 1.0, ab
 
 
 def norm_case(rows: int, width: int, dropout: float) -> Case:
-    seed = torch.tensor(1, device="cuda")
-    settings = {"epsilon": 1e-12, "dropout": dropout, "seed": seed}
+    hashed = HashDropout(dropout, torch.tensor(1, device="cuda"))
 
     def build(size: float) -> list[Tensor]:
         tokens = int(rows * size)
@@ -72,13 +73,18 @@ def norm_case(rows: int, width: int, dropout: float) -> Case:
         total = x + F.dropout(y + bias.to(y.dtype), dropout)
         return F.layer_norm(total.float(), (width,), weight, shift, 1e-12).to(y.dtype)
 
+    def run(
+        function: Callable[..., Tensor], x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor
+    ) -> Tensor:
+        return function(x, y, bias, SimpleNamespace(weight=weight, bias=shift, eps=1e-12), hashed)
+
     one = rows * width * 2e-9
     return Case(
         name=f"norm {rows}x{width} p={dropout}",
         module=layer_norm,
         build=build,
-        ours=partial(layer_norm.add_norm, **settings),
-        twin=partial(layer_norm.add_norm_twin, **settings),
+        ours=partial(run, layer_norm.add_norm),
+        twin=partial(run, layer_norm.add_norm_twin),
         peers={"compiled": torch.compile(plain, dynamic=False)},
         sweep=(
             list(itertools.product((1, 2), (width // 192,), (8, 16, 32), (1, 2))),
@@ -161,8 +167,6 @@ def attention_case(
 ) -> Case:
     """`packed`: rows of any length up to `time` lie side by side, as many tokens in all."""
     width = heads * 64
-    settings = {"max_seqlen": time, "heads": heads, "dropout": dropout, "causal": causal}
-    even = {} if packed else {"fixed_length": True}
 
     def build(size: float) -> list[Tensor]:
         return [
@@ -171,19 +175,18 @@ def attention_case(
         ]
 
     @lru_cache
-    def extents(tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    def extents(tokens: int) -> tuple[PackedSpans, HashDropout]:
         starts = torch.arange(0, tokens, time, device="cuda")
         if packed:
             starts += torch.randint(time, starts.shape, device="cuda")
         ends = starts.roll(-1)
         ends[-1] = tokens
-        if not packed:
-            return starts, ends - starts, torch.ones_like(starts[0])
-        return starts, (ends - starts).clamp(max=time), torch.ones_like(starts[0])
+        spans = PackedSpans(starts, (ends - starts).clamp(max=time), time, uniform=not packed)
+        return spans, HashDropout(dropout, torch.ones_like(starts[0]))
 
     def ours(function: Callable[..., Tensor], qkv: Tensor, bias: Tensor) -> Tensor:
-        starts, lengths, seed = extents(len(qkv))
-        return function(qkv, bias, starts, lengths, seed=seed, **settings)
+        spans, hashed = extents(len(qkv))
+        return function(qkv, bias, spans, heads=heads, dropout=hashed, causal=causal)
 
     def fused(backend: SDPBackend, qkv: Tensor, bias: Tensor) -> Tensor:
         """The bias counts as free, as it would be inside the product."""
@@ -204,7 +207,7 @@ def attention_case(
         name=f"attention {rows}x{heads}x{time} p={dropout}{' causal' if causal else ''}{' packed' if packed else ''}",
         module=attention_varlen,
         build=build,
-        ours=partial(ours, partial(attention.attend, **even)),
+        ours=partial(ours, attention.attend),
         twin=partial(ours, attention.attend_twin),
         peers={} if packed else {"flash": flash, "cudnn": cudnn},
         sweep=short if time <= 128 else long,

@@ -4,25 +4,29 @@ import pytest
 import torch
 
 from keel.kernels.attention import attend, attend_twin
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import HashDropout
 
 # The interpreter multiplies the bits of bfloat16 as integers, so half precision stands in for it there.
 TIGHT, LOOSE = (torch.float32, 1e-5), (torch.float16, 1e-2)
 PLAIN = {"causal": False}
 CAUSAL = {"causal": True}
-DROPPED = {"causal": False, "dropout": 0.25, "salt": 5}
-CAUSAL_DROPPED = {"causal": True, "dropout": 0.25}
+DROPPED = {"causal": False, "p": 0.25, "salt": 5}
+CAUSAL_DROPPED = {"causal": True, "p": 0.25}
 
 
 @pytest.fixture
 def check(hold, numbers, device):
     """Hold attention over rows (start, length) to the twin."""
 
-    def run(rows, *, tokens, heads, d, max_seqlen, dtype=torch.float32, within=1e-5, fixed_length=False, **settings):
-        starts, lengths = torch.tensor(rows, device=device).T.contiguous()
-        settings |= {"max_seqlen": max_seqlen, "heads": heads, "seed": torch.tensor(11, device=device)}
+    def run(
+        rows, *, tokens, heads, d, max_seqlen, causal, p=0.0, salt=0, dtype=torch.float32, within=1e-5, uniform=False
+    ):
+        spans = PackedSpans(*torch.tensor(rows, device=device).T.contiguous(), max_seqlen, uniform)
+        dropout = HashDropout(p, torch.tensor(11, device=device), salt)
         hold(
-            lambda qkv, bias: attend(qkv, bias, starts, lengths, fixed_length=fixed_length, **settings),
-            lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, **settings),
+            lambda qkv, bias: attend(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal),
+            lambda qkv, bias: attend_twin(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal),
             numbers(tokens, 3 * heads * d, dtype=dtype),
             numbers(3 * heads * d),
             within=within,
@@ -62,13 +66,14 @@ def test_padded_and_packed_rows_give_the_same(numbers, device):
     lengths = torch.tensor([5, 12, 8], device=device)
     packed = numbers(25, 96).detach()
     bias = numbers(96)
-    run = partial(attend, heads=2, max_seqlen=12, dropout=0.2, seed=torch.tensor(3, device=device))
+    run = partial(attend, heads=2, dropout=HashDropout(0.2, torch.tensor(3, device=device)))
     starts = lengths.cumsum(0) - lengths
     real = torch.arange(12, device=device) < lengths[:, None]
     padded = torch.randn(3, 12, 96, device=device)
     padded[real] = packed
-    out = run(padded.flatten(0, 1), bias, torch.arange(0, 36, 12, device=device), lengths).view(3, 12, 32)
-    assert torch.equal(out[real], run(packed, bias, starts, lengths))
+    spans = PackedSpans(torch.arange(0, 36, 12, device=device), lengths, 12)
+    out = run(padded.flatten(0, 1), bias, spans).view(3, 12, 32)
+    assert torch.equal(out[real], run(packed, bias, PackedSpans(starts, lengths, 12)))
 
 
 def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
@@ -77,11 +82,10 @@ def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
     qkv = torch.zeros(rows * time, 48, device=device)
     qkv[:, 32:] = torch.eye(time, device=device).repeat(rows, 1)
     qkv.requires_grad_()
-    starts = torch.arange(0, rows * time, time, device=device)
     lengths = torch.full((rows,), time, device=device)
-    seed = torch.tensor(9, device=device)
+    spans = PackedSpans(torch.arange(0, rows * time, time, device=device), lengths, time)
     bias = torch.zeros(48, device=device)
-    out = attend(qkv, bias, starts, lengths, max_seqlen=time, heads=1, dropout=0.4, seed=seed)
+    out = attend(qkv, bias, spans, heads=1, dropout=HashDropout(0.4, torch.tensor(9, device=device)))
     kept = out.view(rows, time, time) > 0
     assert 0.5 < kept.float().mean() < 0.7
     (gradient,) = torch.autograd.grad(out.sum(), qkv)
@@ -91,9 +95,9 @@ def test_a_gradient_is_nonzero_exactly_where_the_forward_pass_kept(device):
 
 def test_two_runs_give_equal_bits(numbers, device):
     qkv, bias = numbers(150, 96), numbers(96)
-    run = partial(attend, max_seqlen=90, heads=2, dropout=0.1, seed=torch.tensor(1, device=device))
-    starts, lengths = torch.tensor([[0, 90], [90, 60]], device=device).T.contiguous()
-    gradients = [torch.autograd.grad(run(qkv, bias, starts, lengths).square().sum(), (qkv, bias)) for _ in range(2)]
+    run = partial(attend, heads=2, dropout=HashDropout(0.1, torch.tensor(1, device=device)))
+    spans = PackedSpans(*torch.tensor([[0, 90], [90, 60]], device=device).T.contiguous(), 90)
+    gradients = [torch.autograd.grad(run(qkv, bias, spans).square().sum(), (qkv, bias)) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
@@ -113,4 +117,4 @@ def test_tensor_cores_stay_near_the_twin(check, max_seqlen, d, settings):
 def test_even_rows_of_128(check, dtype, settings):
     rows = [(number * 128, 128 - number % 3 * 50) for number in range(150)]
     shape = {"tokens": 150 * 128, "heads": 5, "d": 64, "max_seqlen": 128}
-    check(rows, **shape, dtype=dtype, within=2e-2, fixed_length=True, **settings)
+    check(rows, **shape, dtype=dtype, within=2e-2, uniform=True, **settings)

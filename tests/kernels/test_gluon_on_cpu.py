@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keel.kernels import attention, dropout
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import HashDropout
 from keel.kernels.hopper import attention_fixed, fused_feed_forward
 from tests.kernels.gluon_on_cpu import Machine, Pointer, Tiles, Value, raw
 
@@ -53,7 +55,7 @@ def join(key: Any, value: Any) -> Value:
     return Value(dropout._join(torch.as_tensor(raw(key)), torch.as_tensor(raw(value)) & 0xFFFFFFFF))
 
 
-def kept(hashed: Any, column: Any, threshold: int) -> Value:
+def is_kept(hashed: Any, column: Any, threshold: int) -> Value:
     x = (raw(hashed) + raw(column) * 0x9E3779B9) & 0xFFFFFFFF
     return Value(((x ^ x >> 13) * 0x846CA68B & 0xFFFFFFFF) >= threshold)
 
@@ -62,16 +64,15 @@ def kept(hashed: Any, column: Any, threshold: int) -> Value:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
 def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -> None:
-    from keel.kernels.attention import attend_twin
-
     torch.manual_seed(0)
     heads, rows, time, width = 2, 5, 8, 4
     lengths, seed = torch.tensor([8, 3, 8, 1, 7]), torch.tensor(7 << 33 | 5)
     qkv = torch.randn(rows * time, 3 * heads * width).to(HALF)
     bias = torch.zeros(3 * heads * width, requires_grad=True)
-    settings = {"max_seqlen": time, "heads": heads, "dropout": dropped, "seed": seed, "salt": 3, "causal": causal}
+    spans = PackedSpans(torch.arange(0, rows * time, time), lengths, time)
     given = qkv.float().requires_grad_()
-    wanted = attend_twin(given, bias, torch.arange(0, rows * time, time), lengths, **settings)
+    hashed = HashDropout(dropped, seed, 3)
+    wanted = attention.attend_twin(given, bias, spans, heads=heads, dropout=hashed, causal=causal)
     dout = torch.randn(rows * time, heads * width).to(HALF)
     gradient, dbias = torch.autograd.grad(wanted, (given, bias), dout.float())
 
@@ -80,8 +81,8 @@ def test_attention_over_even_rows(programs: int, causal: bool, dropped: float) -
         torch.full((2, heads, rows * time), torch.nan),
         torch.full((programs // heads, 3 * heads * width), torch.nan),
     )
-    fixed = {"heads": heads, "threshold": dropout.threshold(dropped), "causal": causal}
-    others = SHORT | {"gluon_join": join, "gluon_is_kept": kept}
+    fixed = {"heads": heads, "threshold": hashed.threshold, "causal": causal}
+    others = SHORT | {"gluon_join": join, "gluon_is_kept": is_kept}
     pointers = Pointer(lengths), Pointer(seed[None]), Pointer(normalizers), rows * heads, rows * time, 3, width**-0.5
     tiles = (Tiles(x, time, width) for x in (qkv, out))
     Machine().run(attention_fixed._forward, programs, *tiles, *pointers, others=others, **fixed)
@@ -106,7 +107,7 @@ def even_rows_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             def launch(*given: Any, num_warps: int, maxnreg: int, **fixed: Any) -> None:
                 launched.append(grid[0])
                 pointers = [Pointer(x.data) if isinstance(x, Tensor) else x for x in given]
-                others = {"gluon_join": join, "gluon_is_kept": kept}
+                others = {"gluon_join": join, "gluon_is_kept": is_kept}
                 Machine().run(self.kernel, grid[0], *pointers, others=others, **fixed)
 
             return launch
@@ -127,10 +128,11 @@ def test_even_rows_of_128_are_tried_and_taken(
     torch.manual_seed(0)
     heads, rows = 2, 3
     starts, lengths = torch.arange(0, rows * 128, 128), torch.tensor([128, 70, 1])
-    settings = {"max_seqlen": 128, "heads": heads, "dropout": dropped, "seed": torch.tensor(3), "causal": causal}
+    spans = PackedSpans(starts, lengths, 128, uniform=True)
+    settings = {"heads": heads, "dropout": HashDropout(dropped, torch.tensor(3)), "causal": causal}
     hold(
-        lambda qkv, bias: attention.attend(qkv, bias, starts, lengths, fixed_length=True, **settings),
-        lambda qkv, bias: attention.attend_twin(qkv, bias, starts, lengths, **settings),
+        lambda qkv, bias: attention.attend(qkv, bias, spans, **settings),
+        lambda qkv, bias: attention.attend_twin(qkv, bias, spans, **settings),
         torch.randn(rows * 128, 3 * heads * 64).to(HALF).requires_grad_(),
         torch.randn(3 * heads * 64).requires_grad_(),
         within=1e-2,

@@ -7,13 +7,15 @@ The bias of the projection is already added; its gradient is computed here. Soft
 all scores of a query, so the gradient of the key bias is zero.
 """
 
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from keel.kernels import attention_varlen, triton_usable
-from keel.kernels.dropout import hash_dropout
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import NO_DROPOUT, HashDropout
 from keel.kernels.hopper import attention_fixed
 from keel.kernels.hopper.gluon import relative_error, trusted
 
@@ -24,55 +26,37 @@ WIDTHS = (16, 32, 64, 128)
 def attend(
     qkv: Tensor,
     bias: Tensor,
-    sequence_starts: Tensor,
-    lengths: Tensor,
+    spans: PackedSpans,
     *,
-    max_seqlen: int,
     heads: int,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
+    dropout: HashDropout = NO_DROPOUT,
     causal: bool = False,
-    fixed_length: bool = False,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V per head and sequence: qkv [tokens, 3 x width], bias [3 x width] to [tokens, width].
 
-    Sequence s has lengths[s] <= max_seqlen tokens from sequence_starts[s] on; sequences are in order and do not
-    overlap. `fixed_length`: they start at the multiples of max_seqlen, and the padding between them is finite. Tokens
-    outside all sequences get zeros. Dropout is on the attention weights. qkv includes the bias, given for its gradient.
+    Tokens outside all sequences get zeros. Dropout is on the attention weights. qkv includes the bias, given for its
+    gradient.
     """
     if not triton_usable(qkv) or qkv.shape[1] // 3 // heads not in WIDTHS:
-        return attend_twin(
-            *(qkv, bias, sequence_starts, lengths),
-            max_seqlen=max_seqlen,
-            heads=heads,
-            dropout=dropout,
-            seed=seed,
-            salt=salt,
-            causal=causal,
-        )
-    fixed = fixed_length and attention_fixed.fits(qkv, lengths, max_seqlen, heads)
-    fixed = fixed and trusted(_relative_error, qkv, heads, dropout, causal, seed is not None)
-    return _Attend.apply(qkv, bias, sequence_starts, lengths, max_seqlen, heads, dropout, seed, salt, causal, fixed)
+        return attend_twin(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal)
+    fixed = spans.uniform and attention_fixed.fits(qkv, spans.lengths, spans.max_seqlen, heads)
+    fixed = fixed and trusted(_relative_error, qkv, heads, dropout.p, causal, dropout.seed is not None)
+    return _Attend.apply(qkv, bias, spans, heads, dropout, causal, attention_fixed if fixed else attention_varlen)
 
 
 def attend_twin(
     qkv: Tensor,
     bias: Tensor,
-    sequence_starts: Tensor,
-    lengths: Tensor,
+    spans: PackedSpans,
     *,
-    max_seqlen: int,
     heads: int,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
+    dropout: HashDropout = NO_DROPOUT,
     causal: bool = False,
 ) -> Tensor:
     tokens, width = qkv.shape[0], qkv.shape[1] // 3
-    position = torch.arange(max_seqlen, device=qkv.device)
-    real = position < lengths[:, None]  # [batch, time]
-    index = torch.where(real, sequence_starts[:, None] + position, 0)
+    position = torch.arange(spans.max_seqlen, device=qkv.device)
+    real = position < spans.lengths[:, None]  # [batch, time]
+    index = torch.where(real, spans.starts[:, None] + position, 0)
     seen = real[:, None, None, :]
     if causal:
         seen = seen & (position[:, None] >= position)
@@ -81,7 +65,7 @@ def attend_twin(
         q, k, v = (qkv.float() + (bias - bias.detach()))[index].unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         # Empty sequences would divide by zero; their result is not read.
         scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, torch.finfo(torch.float32).min)
-        mixed = hash_dropout(scores.softmax(-1), dropout, seed, salt) @ v
+        mixed = dropout(scores.softmax(-1)) @ v
         # Padding is written to one extra token, which is cut off.
         out = torch.zeros(tokens + 1, width, device=qkv.device)
         out = out.index_put((torch.where(real, index, tokens),), mixed.transpose(1, 2).flatten(2))[:tokens]
@@ -89,20 +73,19 @@ def attend_twin(
 
 
 def _relative_error(
-    device: torch.device, dtype: torch.dtype, heads: int, dropout: float, causal: bool, seeded: bool
+    device: torch.device, dtype: torch.dtype, heads: int, p: float, causal: bool, seeded: bool
 ) -> float:
     """Relative error of the fixed-length kernel where programs take several sequences, some of them padded."""
     time, rows = attention_fixed.TIME.value, attention_fixed.rows_at_once(device, heads) * 3 + 2
-    starts = torch.arange(0, rows * time, time, device=device)
-    seed = torch.tensor(1, device=device) if seeded else None
     lengths = time - torch.arange(rows, device=device) % 3 * 40
+    spans = PackedSpans(torch.arange(0, rows * time, time, device=device), lengths, time)
+    dropout = HashDropout(p, torch.tensor(1, device=device) if seeded else None)
     generator = torch.Generator(device).manual_seed(0)
     width = heads * attention_fixed.WIDTH.value
     qkv = torch.randn(rows * time, 3 * width, generator=generator, device=device).to(dtype)
-    settings: dict[str, Any] = {"max_seqlen": time, "heads": heads, "dropout": dropout, "seed": seed, "causal": causal}
     return relative_error(
-        lambda qkv, bias: _Attend.apply(qkv, bias, starts, lengths, time, heads, dropout, seed, 0, causal, True),
-        lambda qkv, bias: attend_twin(qkv, bias, starts, lengths, **settings),
+        lambda qkv, bias: _Attend.apply(qkv, bias, spans, heads, dropout, causal, attention_fixed),
+        lambda qkv, bias: attend_twin(qkv, bias, spans, heads=heads, dropout=dropout, causal=causal),
         qkv,
         torch.zeros_like(qkv[0]).float(),
     )
@@ -111,40 +94,22 @@ def _relative_error(
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        qkv: Tensor,
-        bias: Tensor,
-        starts: Tensor,
-        lengths: Tensor,
-        max_seqlen: int,
-        heads: int,
-        dropout: float,
-        seed: Tensor | None,
-        salt: int,
-        causal: bool,
-        even: bool,
-    ) -> Tensor:
+        ctx: Any, qkv: Tensor, bias: Tensor, spans: PackedSpans, heads: int, dropout: HashDropout, causal: bool,
+        kernels: ModuleType,
+    ) -> Tensor:  # fmt: skip
         qkv = qkv.contiguous()
         tokens, width = qkv.shape[0], qkv.shape[1] // 3
         out = torch.empty(tokens, width, dtype=qkv.dtype, device=qkv.device)
         # The log-sum-exp of each query's scores and, for dropout, the query's hash.
-        normalizers = torch.empty(2 if dropout else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
-        settings = {"heads": heads, "dropout": dropout, "causal": causal}
-        if even:
-            attention_fixed.mix(qkv, lengths, seed, out, normalizers, salt=salt, **settings)
-        else:
-            settings["max_seqlen"] = max_seqlen
-            attention_varlen.mix(qkv, starts, lengths, seed, out, normalizers, salt=salt, **settings)
-        ctx.save_for_backward(qkv, starts, lengths, out, normalizers)
-        ctx.even, ctx.settings = even, settings
+        normalizers = torch.empty(2 if dropout.p else 1, heads, tokens, dtype=torch.float32, device=qkv.device)
+        kernels.mix(qkv, spans, out, normalizers, heads, dropout, causal)
+        ctx.save_for_backward(qkv, out, normalizers)
+        ctx.kernels, ctx.spans, ctx.settings = kernels, spans, (heads, dropout, causal)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, starts, lengths, out, normalizers = ctx.saved_tensors
+        qkv, out, normalizers = ctx.saved_tensors
         dout = gradients[0].contiguous()
-        if ctx.even:
-            found = attention_fixed.gradients(dout, qkv, lengths, normalizers, **ctx.settings)
-        else:
-            found = attention_varlen.gradients(dout, qkv, starts, lengths, out, normalizers, **ctx.settings)
-        return *found, None, None, None, None, None, None, None, None, None
+        dqkv, dbias = ctx.kernels.gradients(dout, qkv, ctx.spans, out, normalizers, *ctx.settings)
+        return dqkv, dbias, None, None, None, None, None

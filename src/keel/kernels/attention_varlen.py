@@ -10,11 +10,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import is_kept, plane_key, row_hash, threshold
+from keel.kernels.dropout import HashDropout, is_kept, join, plane_key
 from keel.kernels.triton_support import multiprocessors, power_of_two, shared_memory, tl, triton
 
 SHARED = 160_000
 """Bytes of shared memory per program that the large tiles need; consumer GPUs have less."""
+
+
+class PackedSpans(NamedTuple):
+    """Where the sequences of a batch lie in one long sequence of tokens: in order, without overlap."""
+
+    starts: Tensor  # [batch]
+    lengths: Tensor  # [batch]
+    max_seqlen: int
+    uniform: bool = False
+    """Whether a sequence starts at every multiple of `max_seqlen`, and the padding between them is finite."""
 
 
 class Tiling(NamedTuple):
@@ -42,77 +52,42 @@ def tiling(max_seqlen: int, d: int, dtype: torch.dtype, *, backward: bool, share
 
 
 def mix(
-    qkv: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    seed: Tensor | None,
-    out: Tensor,
-    normalizers: Tensor,
-    *,
-    max_seqlen: int,
-    heads: int,
-    dropout: float,
-    salt: int,
-    causal: bool,
+    qkv: Tensor, spans: PackedSpans, out: Tensor, normalizers: Tensor, heads: int, dropout: HashDropout, causal: bool
 ) -> None:
     """Write out [tokens, width] and, for the backward pass, normalizers [1 or 2, heads, tokens]."""
+    starts, lengths, max_seqlen, _ = spans
     tokens, rows, d = len(qkv), len(starts), out.shape[1] // heads
     queries, keys, warps, stages = tiling(max_seqlen, d, qkv.dtype, backward=False, shared=shared_memory(qkv.device))
     blocks = -(-max_seqlen // queries)
+    tiles = {"queries": queries, "keys": keys, "blocks": blocks, "num_warps": warps, "num_stages": stages}
     _forward[(rows * heads * blocks,)](
-        *(qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, d**-0.5),
-        heads=heads,
-        d=d,
-        queries=queries,
-        keys=keys,
-        blocks=blocks,
-        whole=max_seqlen <= keys,
-        threshold=threshold(dropout),
-        causal=causal,
-        num_warps=warps,
-        num_stages=stages,
+        *(qkv, starts, lengths, dropout.seed, out, normalizers, tokens, rows, dropout.salt, d**-0.5),
+        *(heads, d, max_seqlen <= keys, dropout.threshold, causal),
+        **tiles,
     )
 
 
 def gradients(
-    dout: Tensor,
-    qkv: Tensor,
-    starts: Tensor,
-    lengths: Tensor,
-    out: Tensor,
-    normalizers: Tensor,
-    *,
-    max_seqlen: int,
-    heads: int,
-    dropout: float,
-    causal: bool,
-) -> tuple[Tensor, Tensor]:
+    dout: Tensor, qkv: Tensor, spans: PackedSpans, out: Tensor, normalizers: Tensor, heads: int,
+    dropout: HashDropout, causal: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
+    starts, lengths, max_seqlen, _ = spans
     tokens, width, rows = len(qkv), dout.shape[1], len(starts)
     d = width // heads
     dqkv = torch.empty_like(qkv)
     sums = torch.empty(rows, 3 * width, dtype=torch.float32, device=qkv.device)
     queries, keys, warps, stages = tiling(max_seqlen, d, qkv.dtype, backward=True, shared=shared_memory(qkv.device))
-    rest = {"heads": heads, "d": d, "threshold": threshold(dropout), "causal": causal, "num_warps": warps}
+    rest = {"heads": heads, "d": d, "threshold": dropout.threshold, "causal": causal, "num_warps": warps}
     if max_seqlen <= keys:
         programs = min(rows * heads, max(1, 8 // warps) * multiprocessors(qkv.device))
-        _backward_whole[(programs,)](
-            *(dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5),
-            time=keys,
-            stages=stages,
-            **rest,
-        )
+        given = dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, d**-0.5
+        _backward_whole[(programs,)](*given, time=keys, stages=stages, **rest)
     else:
         scratch = torch.empty(tokens, width, dtype=torch.float32, device=qkv.device)
         deltas = torch.empty(heads, tokens, dtype=torch.float32, device=qkv.device)
-        _backward_blocks[(rows * heads,)](
-            *(dout, qkv, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums),
-            *(tokens, rows, d**-0.5),
-            queries=queries,
-            keys=keys,
-            num_stages=stages,
-            **rest,
-        )
+        given = dout, qkv, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums, tokens, rows, d**-0.5
+        _backward_blocks[(rows * heads,)](*given, queries=queries, keys=keys, num_stages=stages, **rest)
     return dqkv, sums.sum(0)
 
 
@@ -154,25 +129,10 @@ def _fill(out, first, last, step):
 
 @triton.jit(do_not_specialize=["salt", "rows", "tokens"])
 def _forward(
-    qkv,
-    starts,
-    lengths,
-    seed,
-    out,
-    normalizers,
-    tokens,
-    rows,
-    salt,
-    scale,
-    heads: tl.constexpr,
-    d: tl.constexpr,
-    queries: tl.constexpr,
-    keys: tl.constexpr,
-    blocks: tl.constexpr,
-    whole: tl.constexpr,
-    threshold: tl.constexpr,
-    causal: tl.constexpr,
-):
+    qkv, starts, lengths, seed, out, normalizers, tokens, rows, salt, scale,
+    heads: tl.constexpr, d: tl.constexpr, whole: tl.constexpr, threshold: tl.constexpr, causal: tl.constexpr,
+    queries: tl.constexpr, keys: tl.constexpr, blocks: tl.constexpr,
+):  # fmt: skip
     """One program: one block of queries of one head of one sequence. `whole`: a single block holds all keys."""
     width: tl.constexpr = heads * d
     column = tl.arange(0, d)[None, :]
@@ -188,7 +148,7 @@ def _forward(
     total = tl.zeros([queries, 1], tl.float32)
     mixed = tl.zeros([queries, d], tl.float32)
     if threshold:
-        hashed = row_hash(plane_key(seed, salt, plane), query)
+        hashed = join(plane_key(seed, salt, plane), query)
     end = keys
     if not whole:
         end = tl.where(block * queries < length, length, 0)
@@ -225,23 +185,10 @@ def _forward(
 
 @triton.jit(do_not_specialize=["rows", "tokens"])
 def _backward_whole(
-    dout,
-    qkv,
-    starts,
-    lengths,
-    normalizers,
-    dqkv,
-    sums,
-    tokens,
-    rows,
-    scale,
-    heads: tl.constexpr,
-    d: tl.constexpr,
-    time: tl.constexpr,
-    stages: tl.constexpr,
-    threshold: tl.constexpr,
+    dout, qkv, starts, lengths, normalizers, dqkv, sums, tokens, rows, scale,
+    heads: tl.constexpr, d: tl.constexpr, time: tl.constexpr, stages: tl.constexpr, threshold: tl.constexpr,
     causal: tl.constexpr,
-):
+):  # fmt: skip
     """Sequences of up to `time` tokens, one head at a time; a program loads the next while it works on one."""
     width: tl.constexpr = heads * d
     grow = tl.full([], 4294967296 / (4294967296 - threshold), tl.float32)
@@ -292,26 +239,10 @@ def _backward_whole(
 
 @triton.jit(do_not_specialize=["rows", "tokens"])
 def _backward_blocks(
-    dout,
-    qkv,
-    starts,
-    lengths,
-    out,
-    normalizers,
-    deltas,
-    scratch,
-    dqkv,
-    sums,
-    tokens,
-    rows,
-    scale,
-    heads: tl.constexpr,
-    d: tl.constexpr,
-    queries: tl.constexpr,
-    keys: tl.constexpr,
-    threshold: tl.constexpr,
+    dout, qkv, starts, lengths, out, normalizers, deltas, scratch, dqkv, sums, tokens, rows, scale,
+    heads: tl.constexpr, d: tl.constexpr, queries: tl.constexpr, keys: tl.constexpr, threshold: tl.constexpr,
     causal: tl.constexpr,
-):
+):  # fmt: skip
     """One program: one head of one row, block of keys after block of keys, and for each the queries; keys are down here
     and queries across, which saves a transposition and registers.
 

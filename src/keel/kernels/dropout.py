@@ -3,6 +3,10 @@
 Each row is hashed once; columns then step by the golden ratio, so that an element costs one shift and one product.
 """
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,29 +15,36 @@ from keel.kernels.triton_support import tl, triton
 MASK = 2**32 - 1
 
 
-def threshold(p: float) -> int:
-    """Elements whose 32-bit hash is below it are dropped."""
-    return round(p * 2**32)
+class HashDropout(NamedTuple):
+    """Dropout with probability p on [..., rows, columns], scaled by 1 / (1 - p): the eager twin of what kernels do."""
+
+    p: float = 0.0
+    seed: Tensor | None = None
+    salt: int = 0
+
+    @property
+    def threshold(self) -> int:
+        """Elements whose 32-bit hash is below it are dropped."""
+        return round(self.p * 2**32)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.where(self.mask(x.shape), x / (1 - self.p), 0.0) if self.p else x
+
+    def mask(self, shape: Sequence[int]) -> Tensor:
+        """[*planes, rows, columns] bool: True where an element is kept."""
+        assert self.seed is not None, "dropout needs a seed"
+        *planes, rows, columns = shape
+        seed, device = self.seed, self.seed.device
+        key = _join(
+            _join(_join(torch.zeros_like(seed), seed & MASK), seed >> 32 & MASK), torch.full_like(seed, self.salt)
+        )
+        key = _join(key, torch.arange(math.prod(planes), device=device)).view(*planes, 1, 1)
+        row = _join(key, torch.arange(rows, device=device)[:, None])
+        x = (row + torch.arange(columns, device=device) * 0x9E3779B9) & MASK
+        return ((x ^ x >> 13) * 0x846CA68B & MASK) >= self.threshold
 
 
-def hash_dropout(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
-    """Eager twin: dropout with probability p on x [..., rows, columns], scaled by 1 / (1 - p)."""
-    if p == 0:
-        return x
-    assert seed is not None, "dropout needs a seed"
-    *planes, rows, columns = x.shape
-    kept = dropout_mask(seed, salt, planes, rows, columns, p)
-    return torch.where(kept, x / (1 - p), 0.0)
-
-
-def dropout_mask(seed: Tensor, salt: int, planes: list[int], rows: int, columns: int, p: float) -> Tensor:
-    """[*planes, rows, columns] bool: True where an element is kept."""
-    count = torch.Size(planes).numel()
-    key = _join(_join(_join(torch.zeros_like(seed), seed & MASK), (seed >> 32) & MASK), torch.full_like(seed, salt))
-    key = _join(key, torch.arange(count, device=seed.device)).view(*planes, 1, 1)
-    row = _join(key, torch.arange(rows, device=seed.device)[:, None])
-    x = (row + torch.arange(columns, device=seed.device) * 0x9E3779B9) & MASK
-    return ((x ^ x >> 13) * 0x846CA68B & MASK) >= threshold(p)
+NO_DROPOUT = HashDropout()
 
 
 def _join(key: Tensor, value: Tensor) -> Tensor:
@@ -61,12 +72,13 @@ def plane_key(seed, salt, plane):
 
 
 @triton.jit
-def row_hash(key, row):
-    return join(key, row)
-
-
-@triton.jit
 def is_kept(hashed, column, threshold):
     """True where an element is kept, from its row's hash and its column, broadcast."""
     x = hashed + tl.cast(column, tl.uint32) * 0x9E3779B9
     return (x ^ (x >> 13)) * 0x846CA68B >= threshold
+
+
+@triton.jit
+def drop(x, key, row, column, threshold: tl.constexpr):
+    """x / (1 - p) where an element of the plane is kept, else 0."""
+    return tl.where(is_kept(join(key, row), column, threshold), x * (4294967296 / (4294967296 - threshold)), 0.0)

@@ -8,136 +8,72 @@ weight and shift stay in registers while a program processes its rows.
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.kernels import triton_usable
-from keel.kernels.dropout import hash_dropout, is_kept, plane_key, row_hash, threshold
+from keel.kernels.dropout import NO_DROPOUT, HashDropout, drop, plane_key
 from keel.kernels.triton_support import multiprocessors, power_of_two, tl, triton
 
 Form = Literal["norm", "add", "keep"]
 
 
-def add_norm(
-    x: Tensor,
-    y: Tensor,
-    bias: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
-) -> Tensor:
-    """LayerNorm(x + dropout(y + bias)) * weight + shift, in y's dtype: x and y are [..., width], the others [width].
+def add_norm(x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT) -> Tensor:
+    """LayerNorm(x + dropout(y + bias)), in y's dtype: x and y are [..., width], bias [width].
 
-    Only the result is saved for the backward pass, which inverts weight and shift: a weight nearer to zero than 1e-5
-    gets no gradient.
+    Only the result is saved for the backward pass, which inverts the norm's weight and bias: a weight nearer to zero
+    than 1e-5 gets no gradient.
     """
     if not triton_usable(y):
-        return add_norm_twin(x, y, bias, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt)
-    return _LayerNorm.apply("add", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
+        return add_norm_twin(x, y, bias, norm, dropout)
+    return _LayerNorm.apply("add", y.dtype, x, y, bias, norm.weight, norm.bias, norm.eps, dropout)
+
+
+def add_norm_twin(x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT) -> Tensor:
+    return layer_norm_twin(x.float() + drop_rows(y.float() + bias, dropout), norm, out_dtype=y.dtype)
 
 
 def add_then_norm(
-    x: Tensor,
-    y: Tensor,
-    bias: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
+    x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT
 ) -> tuple[Tensor, Tensor]:
     """Pre-norm: total = x + dropout(y + bias) in x's dtype, and its layer norm in y's dtype."""
     if not triton_usable(y):
-        total = (x.float() + drop_rows(y.float() + bias, dropout, seed, salt)).to(x.dtype)
-        return total, layer_norm_twin(total, weight, shift, epsilon=epsilon, out_dtype=y.dtype)
-    return _LayerNorm.apply("keep", y.dtype, x, y, bias, weight, shift, epsilon, dropout, seed, salt)
+        return add_then_norm_twin(x, y, bias, norm, dropout)
+    return _LayerNorm.apply("keep", y.dtype, x, y, bias, norm.weight, norm.bias, norm.eps, dropout)
 
 
-def layer_norm(
-    x: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """dropout(LayerNorm(x) * weight + shift) in out_dtype (default: x's), as on embeddings."""
-    out_dtype = out_dtype or x.dtype
+def add_then_norm_twin(
+    x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT
+) -> tuple[Tensor, Tensor]:
+    total = (x.float() + drop_rows(y.float() + bias, dropout)).to(x.dtype)
+    return total, layer_norm_twin(total, norm, out_dtype=y.dtype)
+
+
+def layer_norm(x: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT, *, out_dtype: torch.dtype) -> Tensor:
+    """dropout(LayerNorm(x)) in out_dtype, as on embeddings."""
     if not triton_usable(x):
-        return layer_norm_twin(
-            x, weight, shift, epsilon=epsilon, dropout=dropout, seed=seed, salt=salt, out_dtype=out_dtype
-        )
-    return _LayerNorm.apply("norm", out_dtype, x, None, None, weight, shift, epsilon, dropout, seed, salt)
-
-
-def add_norm_twin(
-    x: Tensor,
-    y: Tensor,
-    bias: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
-) -> Tensor:
-    total = x.float() + drop_rows(y.float() + bias, dropout, seed, salt)
-    return F.layer_norm(total, total.shape[-1:], weight, shift, epsilon).to(y.dtype)
+        return layer_norm_twin(x, norm, dropout, out_dtype=out_dtype)
+    return _LayerNorm.apply("norm", out_dtype, x, None, None, norm.weight, norm.bias, norm.eps, dropout)
 
 
 def layer_norm_twin(
-    x: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    *,
-    epsilon: float,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-    salt: int = 0,
-    out_dtype: torch.dtype,
+    x: Tensor, norm: nn.LayerNorm, dropout: HashDropout = NO_DROPOUT, *, out_dtype: torch.dtype
 ) -> Tensor:
-    normed = F.layer_norm(x.float(), x.shape[-1:], weight, shift, epsilon)
-    return drop_rows(normed, dropout, seed, salt).to(out_dtype)
+    normed = F.layer_norm(x.float(), x.shape[-1:], norm.weight, norm.bias, norm.eps)
+    return drop_rows(normed, dropout).to(out_dtype)
 
 
-def drop_rows(x: Tensor, p: float, seed: Tensor | None, salt: int) -> Tensor:
+def drop_rows(x: Tensor, dropout: HashDropout) -> Tensor:
     """Dropout over [..., width], with the leading dimensions flattened to rows."""
-    return hash_dropout(x.reshape(1, -1, x.shape[-1]), p, seed, salt).view(x.shape)
+    return dropout(x.reshape(1, -1, x.shape[-1])).view(x.shape)
 
 
 @triton.jit(do_not_specialize=["salt"])
 def _forward(
-    x,
-    y,
-    bias,
-    weight,
-    shift,
-    seed,
-    total,
-    out,
-    means,
-    scales,
-    rows,
-    epsilon,
-    salt,
-    width: tl.constexpr,
-    block: tl.constexpr,
-    tile: tl.constexpr,
-    stages: tl.constexpr,
-    threshold: tl.constexpr,
-    add: tl.constexpr,
-    keep: tl.constexpr,
-):
+    x, y, bias, weight, shift, seed, total, out, means, scales, rows, epsilon, salt,
+    width: tl.constexpr, block: tl.constexpr, tile: tl.constexpr, stages: tl.constexpr, threshold: tl.constexpr,
+    add: tl.constexpr, keep: tl.constexpr,
+):  # fmt: skip
     """`tile` rows at a time; `add`: there is a y; `keep`: the sum is written too."""
     column = tl.arange(0, block)[None, :]
     inside = column < width
@@ -154,8 +90,7 @@ def _forward(
         if add:
             branch = tl.load(y + place, mask, 0.0).to(tl.float32) + b
             if threshold:
-                stays = is_kept(row_hash(key, row), column, threshold)
-                branch = tl.where(stays, branch * (4294967296 / (4294967296 - threshold)), 0.0)
+                branch = drop(branch, key, row, column, threshold)
             value += branch
         if keep:
             value = value.to(total.dtype.element_ty)
@@ -166,8 +101,7 @@ def _forward(
         scale = tl.rsqrt(tl.sum(centred * centred, 1, keep_dims=True) / width + epsilon)
         result = centred * scale * w + c
         if threshold and not add:
-            stays = is_kept(row_hash(key, row), column, threshold)
-            result = tl.where(stays, result * (4294967296 / (4294967296 - threshold)), 0.0)
+            result = drop(result, key, row, column, threshold)
         tl.store(out + place, result.to(out.dtype.element_ty), mask)
         if keep or not add:
             tl.store(means + row, mean, row < rows)
@@ -176,29 +110,10 @@ def _forward(
 
 @triton.jit(do_not_specialize=["salt"])
 def _backward(
-    dout,
-    other,
-    source,
-    weight,
-    shift,
-    seed,
-    means,
-    scales,
-    dx,
-    dy,
-    sums,
-    rows,
-    salt,
-    width: tl.constexpr,
-    block: tl.constexpr,
-    tile: tl.constexpr,
-    stages: tl.constexpr,
-    threshold: tl.constexpr,
-    add: tl.constexpr,
-    traced: tl.constexpr,
-    keep: tl.constexpr,
-    separate: tl.constexpr,
-):
+    dout, other, source, weight, shift, seed, means, scales, dx, dy, sums, rows, salt,
+    width: tl.constexpr, block: tl.constexpr, tile: tl.constexpr, stages: tl.constexpr, threshold: tl.constexpr,
+    add: tl.constexpr, traced: tl.constexpr, keep: tl.constexpr, separate: tl.constexpr,
+):  # fmt: skip
     """`source`: the result (`traced`) or the input of the norm; `other`: a second gradient, of the sum (`keep`);
     `separate`: dy is not the same tensor as dx.
     """
@@ -222,10 +137,8 @@ def _backward(
         if keep:
             second = tl.load(other + place, mask, 0.0).to(tl.float32)
         scale = tl.load(scales + row, row < rows, 0.0)
-        if threshold:
-            stays = is_kept(row_hash(key, row), column, threshold)
-            if not add:
-                gradient = tl.where(stays, gradient * (4294967296 / (4294967296 - threshold)), 0.0)
+        if threshold and not add:
+            gradient = drop(gradient, key, row, column, threshold)
         normed = (value - c) * back if traced else (value - tl.load(means + row, row < rows, 0.0)) * scale
         dweight += tl.sum(gradient * normed, 0, keep_dims=True)
         dshift += tl.sum(gradient, 0, keep_dims=True)
@@ -238,7 +151,7 @@ def _backward(
         tl.store(dx + place, result.to(dx.dtype.element_ty), mask)
         if add:
             if threshold:
-                result = tl.where(stays, result * (4294967296 / (4294967296 - threshold)), 0.0)
+                result = drop(result, key, row, column, threshold)
             if separate:
                 tl.store(dy + place, result.to(dy.dtype.element_ty), mask)
             dbias += tl.sum(tl.where(mask, result, 0.0), 0, keep_dims=True)
@@ -255,79 +168,63 @@ def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int]:
     return (2, warps, 16 // warps, 1) if backward else (2, warps, 32, 1)
 
 
+def _launch_settings(like: Tensor, *, backward: bool) -> tuple[int, int, dict[str, int]]:
+    """Rows, programs, and the sizes of a launch."""
+    width = like.shape[-1]
+    rows = like.numel() // width
+    tile, warps, occupancy, stages = tiling(width, backward=backward)
+    programs = max(1, min(-(-rows // tile), occupancy * multiprocessors(like.device)))
+    sizes = {"width": width, "block": power_of_two(width), "tile": tile, "stages": stages, "num_warps": warps}
+    return rows, programs, sizes
+
+
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        form: Form,
-        out_dtype: torch.dtype,
-        x: Tensor,
-        y: Tensor | None,
-        bias: Tensor | None,
-        weight: Tensor,
-        shift: Tensor,
-        epsilon: float,
-        dropout: float,
-        seed: Tensor | None,
-        salt: int,
-    ) -> Any:
+        ctx: Any, form: Form, out_dtype: torch.dtype, x: Tensor, y: Tensor | None, bias: Tensor | None, weight: Tensor,
+        shift: Tensor, epsilon: float, dropout: HashDropout,
+    ) -> Any:  # fmt: skip
         x = x.contiguous()
         y = None if y is None else y.contiguous()
-        width = x.shape[-1]
-        rows = x.numel() // width
+        rows, programs, sizes = _launch_settings(x, backward=False)
         out = torch.empty(x.shape, dtype=out_dtype, device=x.device)
         total = torch.empty_like(x) if form == "keep" else None
-        means = torch.empty(rows if form in ("norm", "keep") else 0, dtype=torch.float32, device=x.device)
+        means = torch.empty(0 if form == "add" else rows, dtype=torch.float32, device=x.device)
         scales = torch.empty(rows, dtype=torch.float32, device=x.device)
-        tile, warps, occupancy, stages = tiling(width, backward=False)
-        programs = max(1, min(-(-rows // tile), occupancy * multiprocessors(x.device)))
         _forward[(programs,)](
-            *(x, y, bias, weight, shift, seed, total, out, means, scales, rows, epsilon, salt),
-            width=width,
-            block=power_of_two(width),
-            tile=tile,
-            stages=stages,
-            threshold=threshold(dropout),
+            *(x, y, bias, weight, shift, dropout.seed, total, out, means, scales, rows, epsilon, dropout.salt),
+            **sizes,
+            threshold=dropout.threshold,
             add=y is not None,
             keep=form == "keep",
-            num_warps=warps,
         )
-        source = {"norm": x, "keep": total}.get(form, out)
-        ctx.save_for_backward(source, weight, shift, seed, means, scales)
-        ctx.form, ctx.dropout, ctx.salt = form, dropout, salt
-        ctx.types = x.dtype, None if y is None else y.dtype
+        source = {"norm": x, "keep": total, "add": out}[form]
+        ctx.save_for_backward(source, weight, shift, means, scales)
+        ctx.form, ctx.dropout, ctx.types = form, dropout, (x.dtype, None if y is None else y.dtype)
         ctx.set_materialize_grads(False)
         return (total, out) if form == "keep" else out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        source, weight, shift, seed, means, scales = ctx.saved_tensors
-        form: Form = ctx.form
+        source, weight, shift, means, scales = ctx.saved_tensors
+        form, dropout, (x_type, y_type) = ctx.form, ctx.dropout, ctx.types
         other, dout = gradients if form == "keep" else (None, *gradients)
         dout = torch.zeros_like(source) if dout is None else dout.contiguous()
         other = None if other is None else other.contiguous()
-        width = source.shape[-1]
-        rows = source.numel() // width
-        x_type, y_type = ctx.types
         add = y_type is not None
-        separate = add and (ctx.dropout > 0 or y_type != x_type)
+        separate = add and (dropout.p > 0 or y_type != x_type)
         dx = torch.empty(source.shape, dtype=x_type, device=source.device)
         dy = torch.empty(source.shape, dtype=y_type, device=source.device) if separate else dx
-        tile, warps, occupancy, stages = tiling(width, backward=True)
-        programs = max(1, min(-(-rows // tile), occupancy * multiprocessors(source.device)))
-        sums = torch.empty(programs, 2 + add, width, dtype=torch.float32, device=source.device)
+        rows, programs, sizes = _launch_settings(source, backward=True)
+        sums = torch.empty(programs, 2 + add, source.shape[-1], dtype=torch.float32, device=source.device)
         _backward[(programs,)](
-            *(dout, other, source, weight, shift, seed, means, scales, dx, dy, sums, rows, ctx.salt),
-            width=width,
-            block=power_of_two(width),
-            tile=tile,
-            stages=stages,
-            threshold=threshold(ctx.dropout),
+            *(dout, other, source, weight, shift, dropout.seed, means, scales, dx, dy, sums, rows, dropout.salt),
+            **sizes,
+            threshold=dropout.threshold,
             add=add,
             traced=form == "add",
             keep=other is not None,
             separate=separate,
-            num_warps=warps,
         )
         dweight, dshift, *dbias = sums.sum(0)
-        return None, None, dx, dy if add else None, dbias[0] if add else None, dweight, dshift, None, None, None, None
+        return None, None, dx, dy if add else None, dbias[0] if add else None, dweight, dshift, None, None

@@ -4,8 +4,7 @@ Dimensions in the comments: batch, time, width = heads x head_dim.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,31 +13,22 @@ from torch.nn import functional as F
 from keel.data.token_batch import TokenBatch
 from keel.kernels import triton_usable
 from keel.kernels.attention import attend
+from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.branch_linear import branch_linear
+from keel.kernels.dropout import HashDropout
 from keel.nn.kv_cache import LayerCache
-from keel.training.objective import Tensors
 
 LayerRecorder = Callable[[str, Tensor], None]
 """A `Recorder` of one layer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackedSpans(Tensors):
-    """Where the sequences of a batch lie in one long sequence of tokens."""
-
-    starts: Tensor  # [batch]
-    lengths: Tensor  # [batch]
-    max_seqlen: int
-    uniform: bool = False
-    """Whether a sequence starts at every multiple of `max_seqlen`."""
-
-    @classmethod
-    def from_batch(cls, batch: TokenBatch) -> Self:
-        if batch.sequence_starts is not None:
-            return cls(starts=batch.sequence_starts, lengths=batch.lengths, max_seqlen=batch.max_seqlen)
-        count, time = batch.ids.shape
-        starts = torch.arange(0, count * time, time, device=batch.ids.device)
-        return cls(starts=starts, lengths=batch.lengths, max_seqlen=time, uniform=True)
+def packed_spans(batch: TokenBatch) -> PackedSpans:
+    """Where the sequences of a padded or packed batch lie."""
+    if batch.sequence_starts is not None:
+        return PackedSpans(batch.sequence_starts, batch.lengths, batch.max_seqlen)
+    count, time = batch.ids.shape
+    starts = torch.arange(0, count * time, time, device=batch.ids.device)
+    return PackedSpans(starts, batch.lengths, time, uniform=True)
 
 
 def padding_mask(batch: TokenBatch) -> Tensor | None:
@@ -157,18 +147,8 @@ class MultiHeadAttention(nn.Module):
     def fused(self, x: Tensor, spans: PackedSpans, seed: Tensor | None) -> tuple[Tensor, Tensor]:
         """Self-attention by kernels: packed [tokens, width] to the same, before the bias of W^O; and x, to be added."""
         qkv, x = branch_linear(x, self.qkv.weight, self.qkv.bias)
-        mixed = attend(
-            qkv,
-            self.qkv.bias,
-            spans.starts,
-            spans.lengths,
-            max_seqlen=spans.max_seqlen,
-            heads=self.heads,
-            dropout=self.dropout if self.training else 0.0,
-            seed=seed,
-            causal=self.causal,
-            fixed_length=spans.uniform,
-        )
+        dropout = HashDropout(self.dropout if self.training else 0.0, seed)
+        mixed = attend(qkv, self.qkv.bias, spans, heads=self.heads, dropout=dropout, causal=self.causal)
         return F.linear(mixed, self.out.weight), x
 
     @staticmethod

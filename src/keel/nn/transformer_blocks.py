@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keel.kernels.attention import WIDTHS
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import HashDropout
 from keel.kernels.feed_forward import feed_forward
 from keel.kernels.layer_norm import add_norm, add_then_norm, layer_norm
 from keel.nn.encoder import Recorder
 from keel.nn.kv_cache import LayerCache
-from keel.nn.multihead_attention import FastDropout, LayerRecorder, MultiHeadAttention, PackedSpans, product_dtype
+from keel.nn.multihead_attention import FastDropout, LayerRecorder, MultiHeadAttention, product_dtype
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -89,34 +91,28 @@ class TransformerBlock(nn.Module):
 
         The kernel after a product adds its bias (but for attention) and computes the bias's gradient.
         """
-
-        def add(y: Tensor, x: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> Tensor:
-            return add_norm(x, y, bias, norm.weight, norm.bias, **self._norm_settings(norm, seed, salt))
-
-        x = add(*self.attention.fused(x, spans, seed), self.attention.out.bias, self.attention_norm, 1)
-        return add(*self._fused_feed_forward(x), self.contract.bias, self.output_norm, 2)
+        y, x = self.attention.fused(x, spans, seed)
+        x = add_norm(x, y, self.attention.out.bias, self.attention_norm, self._hash_dropout(seed, 1))
+        y, x = self._fused_feed_forward(x)
+        return add_norm(x, y, self.contract.bias, self.output_norm, self._hash_dropout(seed, 2))
 
     def fused_pre_norm(
         self, x: Tensor, normed: Tensor, following: nn.LayerNorm, spans: PackedSpans, seed: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """A pre-norm block by kernels: the residual stream [tokens, width] and its norm by this block, to the stream
         after the block and its norm by the `following` layer."""
-
-        def add(x: Tensor, y: Tensor, bias: Tensor, norm: nn.LayerNorm, salt: int) -> tuple[Tensor, Tensor]:
-            return add_then_norm(x, y, bias, norm.weight, norm.bias, **self._norm_settings(norm, seed, salt))
-
-        mixed, _ = self.attention.fused(normed, spans, seed)
-        x, y = add(x, mixed, self.attention.out.bias, self.output_norm, 1)
-        return add(x, self._fused_feed_forward(y)[0], self.contract.bias, following, 2)
+        y, _ = self.attention.fused(normed, spans, seed)
+        x, y = add_then_norm(x, y, self.attention.out.bias, self.output_norm, self._hash_dropout(seed, 1))
+        y, _ = self._fused_feed_forward(y)
+        return add_then_norm(x, y, self.contract.bias, following, self._hash_dropout(seed, 2))
 
     def _fused_feed_forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`feed_forward` before its last bias, and x, to be added."""
         tanh = self.activation_name == "gelu_tanh"
         return feed_forward(x, self.expand.weight, self.expand.bias, self.contract.weight, tanh=tanh)
 
-    def _norm_settings(self, norm: nn.LayerNorm, seed: Tensor | None, salt: int) -> dict[str, Any]:
-        dropout = self.dropout.p if self.training else 0.0
-        return {"epsilon": norm.eps, "dropout": dropout, "seed": seed, "salt": salt}
+    def _hash_dropout(self, seed: Tensor | None, salt: int) -> HashDropout:
+        return HashDropout(self.dropout.p if self.training else 0.0, seed, salt)
 
 
 class DecoderBlock(TransformerBlock):
@@ -211,9 +207,7 @@ class TransformerStack(nn.ModuleList):
         seeds = torch.randint(2**31, (len(self),), device=x.device) if self.training else [None] * len(self)
         layers = [x.view(shape)] if all_layers else []
         norms = [block.attention_norm for block in self.blocks]
-        y = x
-        if top is not None:
-            y = layer_norm(x, norms[0].weight, norms[0].bias, epsilon=norms[0].eps, out_dtype=product_dtype(x))
+        y = x if top is None else layer_norm(x, norms[0], out_dtype=product_dtype(x))
         for number, (block, seed) in enumerate(zip(self.blocks, seeds, strict=True)):
             if top is None:
                 x = y = block.fused(x, spans, seed)

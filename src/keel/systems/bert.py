@@ -20,9 +20,10 @@ from keel.data.tokenizer import Tokenizer
 from keel.errors import KeelError, UsageError
 from keel.kernels import triton_usable
 from keel.kernels.cross_entropy import cross_entropy
+from keel.kernels.dropout import NO_DROPOUT, HashDropout
 from keel.kernels.layer_norm import layer_norm
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
-from keel.nn.multihead_attention import FastDropout, PackedSpans, padding_mask, use_kernels
+from keel.nn.multihead_attention import FastDropout, packed_spans, padding_mask, use_kernels
 from keel.nn.transformer_blocks import ACTIVATIONS, Activation
 from keel.systems.system import System
 from keel.systems.transformer import EncoderStack, Layers, TransformerSystem, Width
@@ -164,15 +165,10 @@ class BertEncoder(Encoder):
         vectors = self.words(batch.ids) + segments + positions
         if not use_kernels(vectors):
             return self.dropout(self.norm(vectors))
-        return layer_norm(
-            vectors,
-            self.norm.weight,
-            self.norm.bias,
-            epsilon=self.norm.eps,
-            dropout=self.dropout.p if self.training else 0.0,
-            seed=torch.randint(2**31, (), device=vectors.device) if self.training else None,
-            out_dtype=torch.get_autocast_dtype("cuda"),
-        )
+        dropout = NO_DROPOUT
+        if self.training:
+            dropout = HashDropout(self.dropout.p, torch.randint(2**31, (), device=vectors.device))
+        return layer_norm(vectors, self.norm, dropout, out_dtype=torch.get_autocast_dtype("cuda"))
 
     def contextualize(
         self,
@@ -185,7 +181,7 @@ class BertEncoder(Encoder):
     ) -> EncoderOutput:
         assert batch.sequence_starts is None or self.stack.fusible
         if batch.sequence_starts is not None or (record is None and use_kernels(vectors) and self.stack.fusible):
-            top, layers = self.stack.run_fused(vectors, PackedSpans.from_batch(batch), all_layers=all_layers)
+            top, layers = self.stack.run_fused(vectors, packed_spans(batch), all_layers=all_layers)
         else:
             top, layers = self.stack(vectors, padding_mask(batch), all_layers=all_layers, record=record)
         return EncoderOutput(top=top, layers=layers)

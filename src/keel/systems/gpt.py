@@ -21,11 +21,12 @@ from keel.data.token_batch import TokenBatch
 from keel.data.tokenizer import Tokenizer
 from keel.errors import UsageError
 from keel.kernels import triton_usable
+from keel.kernels.attention_varlen import PackedSpans
 from keel.kernels.full_softmax import softmax_loss
 from keel.nn.encoder import Encoder, EncoderOutput, Recorder
 from keel.nn.incremental_decoding import DecodingGraph, Slot, decoding_step
 from keel.nn.kv_cache import KVCache
-from keel.nn.multihead_attention import FastDropout, PackedSpans, product_dtype, use_kernels
+from keel.nn.multihead_attention import FastDropout, packed_spans, product_dtype, use_kernels
 from keel.nn.transformer_blocks import Activation
 from keel.systems.finetuning_policy import FineTuningPolicy
 from keel.systems.system import System
@@ -219,10 +220,10 @@ class GptEncoder(Encoder):
 
     def _run_fused(self, x: Tensor, batch: TokenBatch, added: int, all_layers: bool) -> tuple[Tensor, list[Tensor]]:
         """The blocks by kernels; `added` vectors stand before each sequence."""
-        spans = PackedSpans.from_batch(batch)
+        spans = packed_spans(batch)
         if added:
             starts = spans.starts + torch.arange(len(spans.starts), device=x.device)
-            spans = PackedSpans(starts=starts, lengths=spans.lengths + 1, max_seqlen=spans.max_seqlen + 1)
+            spans = PackedSpans(starts, spans.lengths + 1, spans.max_seqlen + 1)
         return self.stack.run_fused(x, spans, all_layers=all_layers, top=self.norm)
 
     def pool_features(self, output: EncoderOutput, batch: TokenBatch) -> Tensor:

@@ -6,10 +6,13 @@ masked.
 """
 
 # pyright: reportPossiblyUnboundVariable=false
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from keel.kernels.dropout import is_kept, join, threshold
+from keel.kernels.attention_varlen import PackedSpans
+from keel.kernels.dropout import HashDropout, is_kept, join
 from keel.kernels.hopper.gluon import (
     REGISTERS,
     constant,
@@ -41,46 +44,35 @@ def rows_at_once(device: torch.device, heads: int) -> int:
     return multiprocessors(device) // heads
 
 
+def _launch_settings(heads: int, dropout: HashDropout, causal: bool) -> dict[str, Any]:
+    return {"heads": heads, "threshold": dropout.threshold, "causal": causal, "num_warps": 8, "maxnreg": REGISTERS}
+
+
 def mix(
-    qkv: Tensor,
-    lengths: Tensor,
-    seed: Tensor | None,
-    out: Tensor,
-    normalizers: Tensor,
-    *,
-    heads: int,
-    dropout: float,
-    salt: int,
-    causal: bool,
+    qkv: Tensor, spans: PackedSpans, out: Tensor, normalizers: Tensor, heads: int, dropout: HashDropout, causal: bool
 ) -> None:
     """Write out [tokens, width] and, for the backward pass, normalizers [1 or 2, heads, tokens]."""
-    items = len(lengths) * heads
+    items = len(spans.lengths) * heads
     _forward[(min(items, multiprocessors(qkv.device)),)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, out)),
-        *(lengths, seed, normalizers, items, len(qkv), salt, WIDTH.value**-0.5),
-        heads=heads,
-        threshold=threshold(dropout),
-        causal=causal,
-        num_warps=8,
-        maxnreg=REGISTERS,
+        *(spans.lengths, dropout.seed, normalizers, items, len(qkv), dropout.salt, WIDTH.value**-0.5),
+        **_launch_settings(heads, dropout, causal),
     )
 
 
 def gradients(
-    dout: Tensor, qkv: Tensor, lengths: Tensor, normalizers: Tensor, *, heads: int, dropout: float, causal: bool
-) -> tuple[Tensor, Tensor]:
+    dout: Tensor, qkv: Tensor, spans: PackedSpans, out: Tensor, normalizers: Tensor, heads: int,
+    dropout: HashDropout, causal: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of qkv [tokens, 3 x width] and of its bias [3 x width]."""
     dqkv = torch.empty_like(qkv)
-    rows = min(len(lengths), rows_at_once(qkv.device, heads))
+    items = len(spans.lengths) * heads
+    rows = min(len(spans.lengths), rows_at_once(qkv.device, heads))
     sums = torch.empty(rows, qkv.shape[1], dtype=torch.float32, device=qkv.device)
     _backward[(rows * heads,)](
         *(tiled(x, TIME.value, WIDTH.value) for x in (qkv, dout, dqkv)),
-        *(lengths, normalizers, sums, len(lengths) * heads, len(qkv), WIDTH.value**-0.5),
-        heads=heads,
-        threshold=threshold(dropout),
-        causal=causal,
-        num_warps=8,
-        maxnreg=REGISTERS,
+        *(spans.lengths, normalizers, sums, items, len(qkv), WIDTH.value**-0.5),
+        **_launch_settings(heads, dropout, causal),
     )
     return dqkv, sums.sum(0)
 
@@ -119,18 +111,9 @@ def _ring(x, stages: gl.constexpr, parts: gl.constexpr):
 
 @gluon.jit
 def _mix(
-    given,
-    ring,
-    results,
-    items,
-    tokens,
-    salt,
-    scale,
-    heads: gl.constexpr,
-    stages: gl.constexpr,
-    threshold: gl.constexpr,
-    causal: gl.constexpr,
-):
+    given, ring, results, items, tokens, salt, scale,
+    heads: gl.constexpr, stages: gl.constexpr, threshold: gl.constexpr, causal: gl.constexpr,
+):  # fmt: skip
     out, lengths, seed, normalizers = given
     inputs, ready, empty = ring
     square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
@@ -185,19 +168,9 @@ def _mix(
 
 @gluon.jit(do_not_specialize=["items", "tokens", "salt"])
 def _forward(
-    qkv,
-    out,
-    lengths,
-    seed,
-    normalizers,
-    items,
-    tokens,
-    salt,
-    scale,
-    heads: gl.constexpr,
-    threshold: gl.constexpr,
-    causal: gl.constexpr,
-):
+    qkv, out, lengths, seed, normalizers, items, tokens, salt, scale,
+    heads: gl.constexpr, threshold: gl.constexpr, causal: gl.constexpr,
+):  # fmt: skip
     ring = _ring(qkv, 3, 3)
     results = gl.allocate_shared_memory(qkv.dtype, [2, TIME, WIDTH], out.layout)
     given = (out, lengths, seed, normalizers)
@@ -213,19 +186,9 @@ def _forward(
 
 @gluon.jit
 def _work(
-    dqkv,
-    lengths,
-    normalizers,
-    sums,
-    ring,
-    weights,
-    items,
-    tokens,
-    scale,
-    heads: gl.constexpr,
-    threshold: gl.constexpr,
-    causal: gl.constexpr,
-):
+    dqkv, lengths, normalizers, sums, ring, weights, items, tokens, scale,
+    heads: gl.constexpr, threshold: gl.constexpr, causal: gl.constexpr,
+):  # fmt: skip
     inputs, ready, empty = ring
     square: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, TIME, 16])
     narrow: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[8, 1], instr_shape=[16, WIDTH, 16])
@@ -300,19 +263,9 @@ def _work(
 
 @gluon.jit(do_not_specialize=["items", "tokens"])
 def _backward(
-    qkv,
-    dout,
-    dqkv,
-    lengths,
-    normalizers,
-    sums,
-    items,
-    tokens,
-    scale,
-    heads: gl.constexpr,
-    threshold: gl.constexpr,
-    causal: gl.constexpr,
-):
+    qkv, dout, dqkv, lengths, normalizers, sums, items, tokens, scale,
+    heads: gl.constexpr, threshold: gl.constexpr, causal: gl.constexpr,
+):  # fmt: skip
     layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     ring = _ring(qkv, 2, 4)
     weights = gl.allocate_shared_memory(qkv.dtype, [2, TIME, TIME], layout)

@@ -103,20 +103,9 @@ def _before(stage):
 
 @gluon.jit
 def _multiply(
-    bias,
-    out,
-    slopes,
-    sums,
-    ring,
-    ends,
-    tokens,
-    hidden,
-    width,
-    group: gl.constexpr,
-    back: gl.constexpr,
-    tanh: gl.constexpr,
-    needs_grad: gl.constexpr,
-):
+    bias, out, slopes, sums, ring, ends, tokens, hidden, width,
+    group: gl.constexpr, back: gl.constexpr, tanh: gl.constexpr, needs_grad: gl.constexpr,
+):  # fmt: skip
     """Consumer warps: every second tile of this program. A group enters its products only after the other has left
     its own: a barrier only distinguishes odd from even phases, so a group must not be two rounds ahead.
     """
@@ -184,19 +173,9 @@ def _multiply(
 
 @gluon.jit
 def _product(
-    x,
-    weight,
-    bias,
-    out,
-    slopes,
-    sums,
-    tokens,
-    hidden,
-    width,
-    back: gl.constexpr,
-    tanh: gl.constexpr,
-    needs_grad: gl.constexpr,
-):
+    x, weight, bias, out, slopes, sums, tokens, hidden, width,
+    back: gl.constexpr, tanh: gl.constexpr, needs_grad: gl.constexpr,
+):  # fmt: skip
     """out = gelu(x W^T + bias) and its derivative `slopes`; or `back`: out = x W * slopes, and the column sums of each
     tile. Persistent: a program takes one tile after another."""
     barriers: gl.constexpr = hopper.mbarrier.MBarrierLayout()
