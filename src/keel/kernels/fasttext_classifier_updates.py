@@ -9,23 +9,22 @@ import math
 import numpy as np
 from numba import njit
 
-from keel.kernels.simd import prefetch
+from keel.kernels.fasttext_updates import FNV_START, fnv1a
 from keel.kernels.splitmix import GAMMA, LOW, mix, sample_alias
+from keel.kernels.word2vec_updates import prefetch_row
 
 MULTIPLIER, SIGN = np.uint64(116049371), np.uint64(1 << 31)
 
 
 @njit(cache=True, nogil=True)
 def word_hashes(text, ends):
-    """[words] fastText's hash of each word: FNV-1a over signed bytes, sign-extended to 64 bits."""
+    """[words] fastText's hash of each word, sign-extended to 64 bits."""
     found = np.empty(len(ends), np.uint64)
     begin = 0
     for word in range(len(ends)):
-        state = np.uint64(2166136261)
+        state = FNV_START
         for at in range(begin, ends[word]):
-            byte = np.uint64(text[at])
-            state ^= byte if byte < 128 else byte | np.uint64(0xFFFFFF00)
-            state = (state * np.uint64(16777619)) & LOW
+            state = fnv1a(state, text[at])
         begin = ends[word]
         found[word] = state if state < SIGN else state | ~LOW  # from 32 signed bits to 64
     return found
@@ -103,11 +102,9 @@ def _prefetch_bag(units, words, parts, starts, inputs, grams):
     """Prefetch the vectors of the next text during the update of this one."""
     for unit in units:
         if words[unit] >= 0:
-            for i in range(0, inputs.shape[1], 16):
-                prefetch(inputs, words[unit], i)
+            prefetch_row(inputs, words[unit])
         for part in range(starts[unit], starts[unit + 1]):
-            for i in range(0, grams.shape[1], 16):
-                prefetch(grams, parts[part], i)
+            prefetch_row(grams, parts[part])
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -194,14 +191,8 @@ def update_classifier(
     for number in range(len(order)):
         text = order[number]
         if number + 1 < len(order):
-            _prefetch_bag(
-                ids[bag_starts[order[number + 1]] : bag_starts[order[number + 1] + 1]],
-                words,
-                parts,
-                starts,
-                inputs,
-                grams,
-            )
+            following = order[number + 1]
+            _prefetch_bag(ids[bag_starts[following] : bag_starts[following + 1]], words, parts, starts, inputs, grams)
         units = ids[bag_starts[text] : bag_starts[text + 1]]
         read += len(units)
         ngram_count = 0

@@ -11,12 +11,13 @@ import numpy as np
 from numba import njit
 
 from keel.kernels.context_windows import sample_context, subsample_words
-from keel.kernels.simd import broadcast, lane_sums, load, maximum, store, where_nonnegative, zeros
-from keel.kernels.splitmix import GAMMA, mix, sample_alias
-from keel.kernels.word2vec_updates import FLUSH_AFTER, ONE, ZERO, exp_minus, flush_losses, prefetch_row
+from keel.kernels.simd import broadcast, lane_sums, load, store, zeros
+from keel.kernels.splitmix import GAMMA, LOW, mix, sample_alias
+from keel.kernels.word2vec_updates import ONE, ZERO, flush_losses, prefetch_row, sigmoid_errors
 
 END = "</s>"
 """fastText's end-of-line token, which has no n-grams."""
+FNV_START = np.uint64(2166136261)
 AHEAD = 2
 """Windows between prefetching vectors and using them."""
 
@@ -33,11 +34,18 @@ def hash_subwords(words: Sequence[str], min_n: int, max_n: int, buckets: int) ->
     return grams, starts
 
 
+@njit(cache=True, nogil=True, inline="always")
+def fnv1a(state, byte):
+    """A step of fastText's hash, 32-bit FNV-1a over signed bytes: those above 127 are sign-extended."""
+    signed = np.uint64(byte) if byte < 128 else np.uint64(byte) | np.uint64(0xFFFFFF00)
+    return ((state ^ signed) * np.uint64(16777619)) & LOW
+
+
 @njit(cache=True, nogil=True)
 def _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams):
     """Fill in the buckets, if `grams` is not empty, and the start of each word; return the number of n-grams.
 
-    The hash is 32-bit FNV-1a over signed bytes: bytes above 127 are sign-extended. < or > alone is no n-gram.
+    < or > alone is no n-gram.
     """
     count, begin = 0, 0
     for word in range(len(ends)):
@@ -46,12 +54,10 @@ def _hash_ngrams(text, ends, min_n, max_n, buckets, starts, grams):
         for first in range(begin, end):
             if text[first] & 0xC0 == 0x80:  # inside a character
                 continue
-            state, position, n = np.uint64(2166136261), first, 1
+            state, position, n = FNV_START, first, 1
             while position < end and n <= max_n:
                 while True:
-                    byte = np.uint64(text[position])
-                    state ^= byte if byte < 128 else byte | np.uint64(0xFFFFFF00)
-                    state = (state * np.uint64(16777619)) & np.uint64(0xFFFFFFFF)
+                    state = fnv1a(state, text[position])
                     position += 1
                     if position == end or text[position] & 0xC0 != 0x80:
                         break
@@ -119,24 +125,14 @@ def _update_vectors(words, own, grams, parts, h, outputs, targets, target_count,
 def _errors(scores, steps, positives, target_count, lr, loss_parts, used):
     """Turn scores into lr (label - sigmoid(score)); `steps` is ones, then zeros, with the step in the middle.
 
-    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): loss_parts[1] sums the former;
-    loss_parts[0] is the product of the arguments of the logarithm. Returns the flushed losses and the pending factors.
+    Returns the flushed losses and the number of pending factors.
     """
-    loss, one, middle = 0.0, broadcast(ONE), steps.shape[1] // 2
+    loss, middle = 0.0, steps.shape[1] // 2
     for position in range(0, target_count, 16):
-        score = load(scores, 0, position)
         label, there = load(steps, 0, middle - positives + position), load(steps, 0, middle - target_count + position)
-        rest = exp_minus(score)
-        probability = where_nonnegative(score, one, rest) / (one + rest)
-        store(scores, 0, position, (label - probability) * broadcast(lr))
-        store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * rest))
-        store(
-            loss_parts, 1, 0, load(loss_parts, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO))
-        )
-        used += 1
-        if used == FLUSH_AFTER:
-            loss += flush_losses(loss_parts)
-            used = 0
+        error, lost, used = sigmoid_errors(load(scores, 0, position), label, there, lr, loss_parts, used)
+        store(scores, 0, position, error)
+        loss += lost
     return loss, used
 
 

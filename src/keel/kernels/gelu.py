@@ -45,35 +45,11 @@ def gelu_parts(x, tanh: tl.constexpr):
 
 
 @triton.jit
-def _forward(
-    h, bias, out, rows, width, tanh: tl.constexpr, tile: tl.constexpr, block: tl.constexpr, stages: tl.constexpr
-):
-    column = tl.program_id(0) * block + tl.arange(0, block)[None, :]
-    inside = column < width
-    b = tl.load(bias + column, inside, 0.0)
-    for first in tl.range(tl.program_id(1) * tile, rows, tl.num_programs(1) * tile, num_stages=stages):
-        row = first + tl.arange(0, tile)[:, None]
-        place = row.to(tl.int64) * width + column
-        mask = (row < rows) & inside
-        x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
-        share, _ = gelu_parts(x, tanh)
-        tl.store(out + place, (x * share).to(out.dtype.element_ty), mask)
-
-
-@triton.jit
-def _backward(
-    dout,
-    h,
-    bias,
-    dh,
-    sums,
-    rows,
-    width,
-    tanh: tl.constexpr,
-    tile: tl.constexpr,
-    block: tl.constexpr,
-    stages: tl.constexpr,
-):
+def _gelu(
+    dout, h, bias, out, sums, rows, width,
+    backward: tl.constexpr, tanh: tl.constexpr, tile: tl.constexpr, block: tl.constexpr, stages: tl.constexpr,
+):  # fmt: skip
+    """out = gelu(h + bias), or in the `backward` pass its gradient by h, and the column sums of each program."""
     column = tl.program_id(0) * block + tl.arange(0, block)[None, :]
     inside = column < width
     b = tl.load(bias + column, inside, 0.0)
@@ -84,10 +60,14 @@ def _backward(
         mask = (row < rows) & inside
         x = tl.load(h + place, mask, 0.0).to(tl.float32) + b
         share, slope = gelu_parts(x, tanh)
-        gradient = tl.load(dout + place, mask, 0.0).to(tl.float32) * (share + slope)
-        tl.store(dh + place, gradient.to(dh.dtype.element_ty), mask)
-        dbias += tl.sum(gradient, 0, keep_dims=True)
-    tl.store(sums + tl.program_id(1) * width + column, dbias, inside)
+        if backward:
+            value = tl.load(dout + place, mask, 0.0).to(tl.float32) * (share + slope)
+            dbias += tl.sum(value, 0, keep_dims=True)
+        else:
+            value = x * share
+        tl.store(out + place, value.to(out.dtype.element_ty), mask)
+    if backward:
+        tl.store(sums + tl.program_id(1) * width + column, dbias, inside)
 
 
 def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int, int]:
@@ -98,34 +78,28 @@ def tiling(width: int, *, backward: bool) -> tuple[int, int, int, int, int]:
     return 512, 2, 4, 16, 1
 
 
-def _grid(h: Tensor, backward: bool) -> tuple[tuple[int, int], dict[str, int]]:
-    width = h.shape[-1]
+def _launch(dout: Tensor | None, h: Tensor, bias: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
+    """gelu(h + bias) or, given its gradient, the gradient of h; and the column sums of each program."""
+    width, backward = h.shape[-1], dout is not None
     block, tile, warps, occupancy, stages = tiling(width, backward=backward)
-    columns = -(-width // block)
-    rows = max(1, min(-(-h.numel() // width // tile), -(-occupancy * multiprocessors(h.device) // columns)))
-    return (columns, rows), {"block": block, "tile": tile, "stages": stages, "num_warps": warps}
+    columns, rows = -(-width // block), h.numel() // width
+    programs = max(1, min(-(-rows // tile), -(-occupancy * multiprocessors(h.device) // columns)))
+    out = torch.empty_like(h)
+    sums = torch.empty(programs if backward else 0, width, dtype=torch.float32, device=h.device)
+    sizes = {"tile": tile, "block": block, "stages": stages, "num_warps": warps}
+    _gelu[(columns, programs)](dout, h, bias, out, sums, rows, width, backward=backward, tanh=tanh, **sizes)
+    return out, sums
 
 
 class _BiasGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, bias: Tensor, tanh: bool) -> Tensor:
         h = h.contiguous()
-        out = torch.empty_like(h)
-        grid, cut = _grid(h, backward=False)
-        width = h.shape[-1]
-        _forward[grid](h, bias, out, h.numel() // width, width, tanh=tanh, **cut)
         ctx.save_for_backward(h, bias)
         ctx.tanh = tanh
-        return out
+        return _launch(None, h, bias, tanh)[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        h, bias = ctx.saved_tensors
-        dh = torch.empty_like(h)
-        grid, cut = _grid(h, backward=True)
-        width = h.shape[-1]
-        sums = torch.empty(grid[1], width, dtype=torch.float32, device=h.device)
-        _backward[grid](
-            *(gradients[0].contiguous(), h, bias, dh, sums, h.numel() // width, width), tanh=ctx.tanh, **cut
-        )
+        dh, sums = _launch(gradients[0].contiguous(), *ctx.saved_tensors, ctx.tanh)
         return dh, sums.sum(0), None

@@ -5,6 +5,9 @@ multiple of 16 numbers. On machines with narrower registers the compiler splits 
 """
 
 import operator
+from collections.abc import Callable
+from functools import update_wrapper
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,6 @@ from numba.extending import intrinsic, lower_builtin, models, register_model, ty
 WIDTH = 16
 _FLOAT, _INTEGER = ir.FloatType(), ir.IntType(32)
 _LANES, _INTEGERS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INTEGER, WIDTH)
-
 
 instruction: Any = intrinsic  # its own type asks callers for the first parameter, which Numba supplies
 
@@ -125,46 +127,39 @@ _register_operator(operator.mul, "fmul")
 _register_operator(operator.truediv, "fdiv")
 
 
-@instruction
-def maximum(typingctx: Any, a: Any, b: Any) -> Any:
+def _lane_wise(build: Callable[..., Any]) -> Any:
+    """The instruction build(builder, *vectors) on vectors, which gives a vector."""
+    count = len(signature(build).parameters) - 1
+
+    def typed(typingctx: Any, *vectors: Any) -> Any:
+        return LANES(*[LANES] * count), lambda context, builder, signature, arguments: build(builder, *arguments)
+
+    return intrinsic(update_wrapper(typed, build))
+
+
+@_lane_wise
+def maximum(builder: Any, a: Any, b: Any) -> Any:
     """Lane-wise maximum."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
-
-    return LANES(LANES, LANES), code
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@instruction
-def where_nonnegative(typingctx: Any, where: Any, a: Any, b: Any) -> Any:
+@_lane_wise
+def where_nonnegative(builder: Any, where: Any, a: Any, b: Any) -> Any:
     """Lane-wise a where `where` >= 0, else b."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        zero = ir.Constant(_LANES, [0.0] * WIDTH)
-        return builder.select(builder.fcmp_ordered(">=", arguments[0], zero), *arguments[1:])
-
-    return LANES(LANES, LANES, LANES), code
+    return builder.select(builder.fcmp_ordered(">=", where, ir.Constant(_LANES, [0.0] * WIDTH)), a, b)
 
 
-@instruction
-def truncate(typingctx: Any, x: Any) -> Any:
+@_lane_wise
+def truncate(builder: Any, x: Any) -> Any:
     """Lane-wise truncation toward zero."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sitofp(builder.fptosi(arguments[0], _INTEGERS), _LANES)
-
-    return LANES(LANES), code
+    return builder.sitofp(builder.fptosi(x, _INTEGERS), _LANES)
 
 
-@instruction
-def exp2_of_integer(typingctx: Any, whole: Any) -> Any:
+@_lane_wise
+def exp2_of_integer(builder: Any, whole: Any) -> Any:
     """Lane-wise 2^n for integers -126 to 127, by writing the exponent bits of a float."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bias, shift = (ir.Constant(_INTEGERS, [value] * WIDTH) for value in (127, 23))
-        return builder.bitcast(builder.shl(builder.add(builder.fptosi(arguments[0], _INTEGERS), bias), shift), _LANES)
-
-    return LANES(LANES), code
+    bias, shift = (ir.Constant(_INTEGERS, [value] * WIDTH) for value in (127, 23))
+    return builder.bitcast(builder.shl(builder.add(builder.fptosi(whole, _INTEGERS), bias), shift), _LANES)
 
 
 @instruction
@@ -178,12 +173,7 @@ def lane_sums(typingctx: Any, several: Any) -> Any:
         # Each pass adds the halves of all parts and packs two vectors into one; there are four passes.
         while len(rows) > 1:
             size = len(rows)  # of a part
-            first = [
-                start + part + address
-                for start in (0, WIDTH)
-                for part in range(0, WIDTH, size)
-                for address in range(size // 2)
-            ]
+            first = [part + lane for part in range(0, 2 * WIDTH, size) for lane in range(size // 2)]
             halves = [ir.Constant(_INTEGERS, [lane + more for lane in first]) for more in (0, size // 2)]
             rows = [
                 zero if a is b is zero else builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))

@@ -66,7 +66,7 @@ def _row_dots(v, a, u, x, y, z):
 
 
 @njit(nogil=True, inline="always")
-def exp_minus(x):
+def _exp_minus(x):
     """exp(-|x|) = 2^n 2^f with integer n, and 2^f by its series."""
     power = maximum(maximum(x, broadcast(ZERO) - x) * broadcast(-LOG2_E), broadcast(FAR))
     n = truncate(power - broadcast(HALF))  # rounds to nearest, as power <= 0
@@ -74,6 +74,35 @@ def exp_minus(x):
     series = broadcast(P4) + f * (broadcast(P5) + f * broadcast(P6))
     series = broadcast(P1) + f * (broadcast(P2) + f * (broadcast(P3) + f * series))
     return (broadcast(ONE) + f * series) * exp2_of_integer(n)
+
+
+@njit(cache=True, nogil=True)
+def flush_losses(loss_parts):
+    """Return the accumulated losses and reset them."""
+    loss = 0.0
+    for lane in range(16):
+        loss += np.log(np.float64(loss_parts[0, lane])) + np.float64(loss_parts[1, lane])
+        loss_parts[0, lane], loss_parts[1, lane] = ONE, ZERO
+    return loss
+
+
+@njit(nogil=True, inline="always")
+def sigmoid_errors(score, label, there, lr, loss_parts, used):
+    """lr (label - sigmoid(score)) where `there` is 1, else 0; the flushed losses; the number of pending factors.
+
+    A loss log(1 + exp(-+score)) is max(0, -+score) + log(1 + exp(-|score|)): loss_parts[1] sums the former;
+    loss_parts[0] is the product of the arguments of the logarithm.
+    """
+    loss, one = 0.0, broadcast(ONE)
+    small = _exp_minus(score)
+    probability = where_nonnegative(score, one, small) / (one + small)
+    above = maximum(score * (one - label - label), broadcast(ZERO))
+    store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * small))
+    store(loss_parts, 1, 0, load(loss_parts, 1, 0) + there * above)
+    used += 1
+    if used == FLUSH_AFTER:
+        loss, used = flush_losses(loss_parts), 0
+    return (label - probability) * (there * broadcast(lr)), loss, used
 
 
 @njit(nogil=True, inline="always")
@@ -84,11 +113,9 @@ def _prediction_errors(
     """errors = lr (label - sigmoid(v u^T)); two rows of v and a group of targets share a SIMD vector.
 
     The rows of v are indices[line, :rows], their targets targets[center]; if `own` is 1, each row has the targets of
-    its own center, which differ in the first one only. A loss log(1 + exp(-+score)) is max(0, -+score) +
-    log(1 + exp(-|score|)): loss_parts[1] sums the former; loss_parts[0] is the product of the arguments of
-    the logarithm. Returns the flushed losses and the number of pending factors.
+    its own center, which differ in the first one only. Returns the flushed losses and the number of pending factors.
     """
-    loss, one = 0.0, broadcast(ONE)
+    loss = 0.0
     groups = (target_count + GROUP - 1) // GROUP
     for group in range(groups):
         label = load(all_labels, center, GROUP * group)
@@ -110,31 +137,10 @@ def _prediction_errors(
                 score = lane_sums(left[:3] + right[:3] + left[3:] + right[3:])
             label = load(labels, group, 0)
             there = load(present, min(GROUP, target_count - k) + (GROUP if alone else 0), 0)
-            small = exp_minus(score)
-            probability = where_nonnegative(score, one, small) / (one + small)
-            store(errors, row // 2 * groups + group, 0, (label - probability) * (there * broadcast(lr)))
-            store(loss_parts, 0, 0, load(loss_parts, 0, 0) * (one + there * small))
-            store(
-                loss_parts,
-                1,
-                0,
-                load(loss_parts, 1, 0) + there * maximum(score * (one - label - label), broadcast(ZERO)),
-            )
-            used += 1
-            if used == FLUSH_AFTER:
-                loss += flush_losses(loss_parts)
-                used = 0
+            error, lost, used = sigmoid_errors(score, label, there, lr, loss_parts, used)
+            store(errors, row // 2 * groups + group, 0, error)
+            loss += lost
     return loss, used
-
-
-@njit(cache=True, nogil=True)
-def flush_losses(loss_parts):
-    """Return the accumulated losses and reset them."""
-    loss = 0.0
-    for lane in range(16):
-        loss += np.log(np.float64(loss_parts[0, lane])) + np.float64(loss_parts[1, lane])
-        loss_parts[0, lane], loss_parts[1, lane] = ONE, ZERO
-    return loss
 
 
 @njit(nogil=True, inline="always")
