@@ -2,8 +2,9 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from keel.kernels.cross_entropy import cross_entropy, cross_entropy_twin
+from keel.kernels.cross_entropy import cross_entropy, cross_entropy_twin, smoothed_cross_entropy
 
 
 @pytest.mark.parametrize(("width", "columns"), [(64, 64), (128, 100), (4672, 4611)])
@@ -37,3 +38,16 @@ def test_large_logits_do_not_overflow(device):
     logits = torch.tensor([[3e4, 0.0, -3e4] + [0.0] * 61], device=device)
     losses = cross_entropy(logits, torch.tensor([1], device=device), 64)
     assert torch.allclose(losses, torch.tensor([3e4], device=device))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_and_gradient_with_label_smoothing_equal_torch(smoothing: float) -> None:
+    torch.manual_seed(0)
+    vectors, words = torch.randn(6, 4), torch.randn(9, 4, requires_grad=True)
+    targets, weights = torch.randint(9, (6,)), torch.rand(6)
+    twin = F.cross_entropy(F.linear(vectors, words), targets, reduction="none", label_smoothing=smoothing)
+    (wanted,) = torch.autograd.grad((twin * weights).sum(), words)
+    found = smoothed_cross_entropy(F.linear(vectors, words), targets, smoothing)
+    (gradient,) = torch.autograd.grad((found * weights).sum(), words)
+    torch.testing.assert_close(found, twin)
+    torch.testing.assert_close(gradient, wanted)

@@ -28,7 +28,7 @@ from keel.events import OnEvent, ignore, note
 from keel.generation.beam_search import BeamSearch, Hypothesis, SearchInterrupted, beam_search
 from keel.generation.decoding_trace import DecodingTrace
 from keel.generation.thread_pool import run_in_threads
-from keel.kernels.label_smoothing import smoothed_cross_entropy
+from keel.kernels.cross_entropy import smoothed_cross_entropy
 from keel.metrics.scores import Scores
 from keel.metrics.translation_scores import sacrebleu_metrics, score_texts
 from keel.nn.encoder import Encoder
